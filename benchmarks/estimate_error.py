@@ -39,7 +39,7 @@ from scipy.optimize import nnls
 from paretune.estimating.architecture import well_known
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
-from paretune.spec.job import BUNDLED_MODEL, JobSpec
+from paretune.specification.job import BUNDLED_MODEL, JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
 LONG = 1000.0

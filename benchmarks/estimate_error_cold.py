@@ -26,7 +26,7 @@ import published
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 TABLE = Path(__file__).parent / "tables" / "published_throughput.csv"
 ROWS = 10_000_000

@@ -24,7 +24,7 @@ from paretune.core.clock import SystemClock
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimates import Estimator
 from paretune.estimating.evidence import collect
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 
 LEARNT_FROM: tuple[dict[str, Any], ...] = (

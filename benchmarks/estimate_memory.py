@@ -31,8 +31,8 @@ from paretune.jobs.estimates.estimate import step_settings
 from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplaces
-from paretune.spec.container import JobDocument, JobInputs
-from paretune.spec.job import BUNDLED_MODEL, JobSpec
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.job import BUNDLED_MODEL, JobSpec
 
 CHOSEN_ON = ("MiniLM", "GPT-2")
 MODELS: Mapping[str, Mapping[str, Any] | None] = {

@@ -199,7 +199,7 @@ class Store:
 
     def _book(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
         """The ledger's first trial once more for each new one, booked with the dollars of its run."""
-        from paretune.studies.search.ledger import ENTRIES
+        from paretune.ledger.ledger import ENTRIES
 
         row = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.trial == 0)).one()._mapping
         parameters, note, ended = (json.loads(row[name]) for name in ("parameters", "note", "ended"))

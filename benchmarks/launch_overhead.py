@@ -173,7 +173,7 @@ def _calls_a_minute(emulator: Emulator, who: str, names: list[str], seconds: flo
 def _watch_with_paretune(names: list[str]) -> None:
     from paretune.core.clock import SystemClock
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-    from paretune.spec.cluster import Cluster
+    from paretune.specification.cluster import Cluster
 
     launcher = SageMakerLauncher(Cluster(), SystemClock(), os.environ)
     watched = [launcher.attach(name) for name in names]

@@ -119,10 +119,10 @@ class Life:
     def play(self, *, is_killed: bool = False) -> int:
         """A round of a random host; its exit code, -1 where it was killed."""
         from paretune.core.errors import ParetuneError
+        from paretune.ledger.ledger import Ledger
         from paretune.studies.rounds import in_turn
         from paretune.studies.run import drive
         from paretune.studies.search.driver import Driver
-        from paretune.studies.search.ledger import Ledger
         from paretune.studies.search.optuna_study import OptunaStudy
         from paretune.studies.search.study_run import StudyRunWriter
 
@@ -173,7 +173,7 @@ class Life:
 
     def finish(self) -> None:
         """Begin no more trials, and play rounds until the study has ended."""
-        from paretune.studies.search.ledger import Ledger
+        from paretune.ledger.ledger import Ledger
 
         ledger = Ledger(self.storage, self.file.name)
         begun = len(ledger.running()) + sum(bool(one.note.counts) for one in ledger.booked(0))
@@ -239,10 +239,10 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
     from paretune.core.interruption import Interruption
     from paretune.jobs.workplace import Workplaces
     from paretune.launchers.base import run_of
+    from paretune.ledger.ledger import Ledger
+    from paretune.ledger.status import TrialStatus
     from paretune.pricing.budget import cost_usd
-    from paretune.spec.container import JobDocument
-    from paretune.studies.results.trials import TrialStatus
-    from paretune.studies.search.ledger import Ledger
+    from paretune.specification.container import JobDocument
 
     ledger = Ledger(storage, name)
     entries, balance = [*ledger.booked(0), *ledger.running()], ledger.balance()

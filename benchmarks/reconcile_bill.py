@@ -92,8 +92,8 @@ def peak_mib() -> float:
 
 def measure(reader: str, place: Path) -> dict[str, float]:
     """Read the files of a folder once; seconds, lines and the peak of resident memory in MiB."""
-    from paretune.billing.reading import BillFiles, batches
-    from paretune.billing.reconciliation import reconcile
+    from paretune.commands.bill.reading import BillFiles, batches
+    from paretune.commands.bill.reconciliation import reconcile
 
     recorded, truth, by_arn = pickle.loads((place.parent / "truth.pickle").read_bytes())  # noqa: S301  # our own
     before = peak_mib()

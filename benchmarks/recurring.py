@@ -51,9 +51,9 @@ import published
 from search import local, worlds
 from search.tables import Scatter, Table, residuals
 
+from paretune.commands.recur.policy import Candidate, Policy, Seen
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.definition.quality import F1
-from paretune.studies.recurring.policy import Candidate, Policy, Seen
 from paretune.studies.results.f1_model import quality_of
 from paretune.studies.search.split.candidates import step_of
 

@@ -19,9 +19,9 @@ from typing import Any
 import arguments
 import published
 
-from paretune.spec.container import EventReader, JobDocument, JobFolder, JobReport, write_json
-from paretune.spec.job import JobSpec
-from paretune.spec.metrics import F1
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import F1
 
 _NAMES = {
     "alone": "a job for each trial",

@@ -50,7 +50,7 @@ def write_table(path: Path) -> None:
 
 def specifications(trials: int, table: Path) -> Iterator[Any]:
     """Jobs at random points of the table's range."""
-    from paretune.spec.job import JobSpec
+    from paretune.specification.job import JobSpec
 
     source = random.Random(0)
     for _ in range(trials):
@@ -123,7 +123,7 @@ def run_study(trials: int, place: Path) -> None:
     from optuna.study import Study as OptunaStudy
 
     from paretune.cli.main import main as paretune
-    from paretune.studies.search.ledger import Ledger
+    from paretune.ledger.ledger import Ledger
     from paretune.studies.search.study_run import StudyRunWriter
 
     logging.disable(logging.WARNING)

@@ -28,9 +28,9 @@ from transformers import (
     set_seed,
 )
 
-from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
-from paretune.spec.job import JobSpec
-from paretune.spec.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, write_json
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import F1, MFU, THROUGHPUT_SAMPLES, training_flops
 from paretune.training import device
 from paretune.training.model import Shape
 from paretune.training.rows.batches import GlobalBatchSampler

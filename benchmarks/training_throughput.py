@@ -32,8 +32,8 @@ from pathlib import Path
 import arguments
 import published
 
-from paretune.spec.container import PreparedDataset, write_json
-from paretune.spec.job import JobSpec
+from paretune.specification.container import PreparedDataset, write_json
+from paretune.specification.job import JobSpec
 
 _NAMES = {
     "recipe": "recipe of the published SageMaker benchmark: every row padded to 512 tokens, fp32",

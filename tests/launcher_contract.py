@@ -10,7 +10,7 @@ import pytest
 
 from paretune.launchers.base import Job, JobState, Launcher
 from paretune.pricing.prices import Price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 
 FAILURE = (FailureKind.DISK_FULL, "the disk is full: of sand")
 LAST_STEP = 5

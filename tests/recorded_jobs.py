@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paretune.jobs.recording import params_of
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun
 
 _numbers = itertools.count(1)

@@ -7,13 +7,13 @@ from typing import Any
 
 from paretune.core.interruption import Interruption
 from paretune.launchers.base import Job
-from paretune.spec.container import JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.ledger.ledger import Ledger
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, Ending, ScriptedLauncher

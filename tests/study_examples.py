@@ -4,7 +4,8 @@ import math
 import random
 from typing import Any
 
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.ledger.status import TrialStatus
+from paretune.studies.results.trials import Trial
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
 

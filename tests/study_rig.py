@@ -7,9 +7,9 @@ from pathlib import Path
 
 from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplaces
+from paretune.ledger.ledger import Ledger
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from paretune.studies.search.ledger import Entry, Ledger
+from paretune.ledger.ledger import Entry, Ledger
 
 TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
 COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)

@@ -15,14 +15,15 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
 from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.spec.job import JobSpec
+from paretune.ledger.ledger import Ledger
+from paretune.ledger.status import TrialStatus
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.answer import Borrowed
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter

@@ -17,9 +17,9 @@ from paretune.estimating.noise import SECONDS_NOISE
 from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import annotations, parse, spell
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import annotations, parse, spell
 from paretune.studies.definition.space import NOT_SEARCHED
 
 Point = Mapping[str, Any]

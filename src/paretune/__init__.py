@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from paretune.jobs.estimates.estimate import estimate
     from paretune.jobs.launch import launch
     from paretune.pricing.price_table import prices
-    from paretune.spec.job import JobSpec
+    from paretune.specification.job import JobSpec
     from paretune.studies.front import front
     from paretune.studies.run import run_study
 
@@ -37,7 +37,7 @@ __all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", 
 
 # Imported when first used: MLflow takes a second, and a job's own process needs none of them.
 _HOMES = {
-    "JobSpec": "paretune.spec.job",
+    "JobSpec": "paretune.specification.job",
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
     "estimate": "paretune.jobs.estimates.estimate",

@@ -11,87 +11,40 @@ from paretune.launchers.sagemaker.archive import package_files
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-FLOORS = {
-    "core": 1,
-    "presentation": 1.5,
-    "database": 1.5,
-    "files": 1.5,
-    "spec": 2,
-    "pricing": 3,
-    "budgets.migrations": 3.4,
-    "budgets": 3.5,
-    "tracking": 3,
-    "estimating.traced": 4.05,
-    "estimating.learnt": 4.05,
-    "estimating": 4.1,
-    "estimating.recorded": 4.2,
-    "training.tasks": 5.05,
-    "training.rows": 5.1,
-    "training.on_processor": 5.1,
-    "training.returned": 5.15,
-    "training.profiling": 5.1,
-    "training.parallel": 5.1,
-    "training.shared": 5.1,
-    "training": 5.2,
-    "training.memory": 5.3,
-    "training.predicting": 5.3,
-    "launchers": 5.1,
-    "launchers.simulated": 5.2,
-    "launchers.sagemaker": 5.2,
-    "launchers.sagemaker.objects": 5.25,
-    "launchers.sagemaker.queue": 5.25,
-    "jobs.registration": 6.05,
-    "jobs.models": 6.05,
-    "billing": 5.3,
-    "projects": 5.5,
-    "jobs.notes": 6.05,
-    "jobs": 6.1,
-    "jobs.estimates": 6.2,
-    "jobs.doctor": 6.2,
-    "jobs.predicting": 6.2,
-    "jobs.reconciling": 6.2,
-    "studies.definition": 7.1,
-    "studies.results": 7.2,
-    "studies.search.migrations": 7.25,
-    "studies.search.rounds": 7.25,
-    "studies.search": 7.3,
-    "studies.search.split": 7.4,
-    "studies.design": 7.4,
-    "studies.recurring": 7.45,
-    "studies": 7.5,
-    "reporting": 7,
-    "reporting.totals": 7.1,
-    "mlflow_backend": 7,
-    "agents": 7.6,
-    "cli.requests": 8.1,
-    "cli.output": 8.2,
-    "cli.commands": 8.3,
-    "cli": 8.4,
-}
-"""Folder to floor. A folder imports from floors below its own; nothing from another folder on its own floor."""
+FLOORS = (
+    ("core",),
+    ("storage", "specification", "presentation"),
+    ("pricing", "tracking"),
+    ("estimating",),
+    ("training", "launchers", "models"),
+    ("ledger", "projects"),
+    ("jobs",),
+    ("studies",),
+    ("commands",),
+    ("cli",),
+)
+"""The folders of the first level. A folder imports folders of earlier lines only."""
 
 DOORS = {
-    "mlflow": {"tracking", "projects", "mlflow_backend"},
+    "mlflow": {"tracking", "projects", "commands"},
     "optuna": {"studies"},
-    "pydoe": {"studies"},
-    "formulaic": {"studies"},
+    "pydoe": {"commands"},
+    "formulaic": {"commands"},
     **{package: {"launchers"} for package in ("botocore", "sagemaker")},
-    "alembic": {"database", "budgets", "studies", "tracking"},
-    "sqlalchemy": {"database", "budgets", "studies", "tracking"},
+    "alembic": {"storage", "ledger", "studies", "tracking"},
+    "sqlalchemy": {"storage", "ledger", "studies", "tracking"},
     "boto3": {"launchers", "training"},  # the latter inside a job on SageMaker, whose image has it
     **{
         package: {"training"} for package in ("torch", "transformers", "datasets", "peft", "accelerate", "bitsandbytes")
     },
-    "huggingface_hub": {"training", "jobs"},  # the latter for model cards
-    "statsmodels": {"reporting"},
-    "mcp": {"agents"},
+    "huggingface_hub": {"training", "models"},  # the latter for model cards
+    "statsmodels": {"commands"},
+    "mcp": {"commands"},
 }
 """Package to the folders that may import it."""
 FRAMES = {"paretune.core.result": {"pandas"}}
 """Module of the lower floors to what it imports when somebody asks for it: a result as a pandas frame."""
-LARGEST_FOLDER = 13
-"""Modules that lie side by side, `__init__` not counted."""
-CLOSED_TO_TRAINING = {"launchers", "tracking", "projects", "jobs", "studies", "mlflow_backend", "agents", "cli"}
+CLOSED_TO_TRAINING = {"launchers", "tracking", "projects", "ledger", "models", "jobs", "studies", "commands", "cli"}
 
 
 @cache
@@ -141,31 +94,35 @@ def users_of(package: str) -> set[str]:
     return {folder_of(name).partition(".")[0] for name in using}
 
 
-def test_the_folder_picture_is_the_table_of_floors() -> None:
-    folders = {folder_of(name) for name in modules()}
+def test_every_folder_of_the_first_level_has_a_floor() -> None:
     loose = {name for name in modules() if not folder_of(name)} - {"paretune", "paretune.__main__"}
 
-    assert folders - {"", "cli"} == set(FLOORS) - {"cli"}
+    assert {folder_of(name).partition(".")[0] for name in modules()} - {""} == {name for row in FLOORS for name in row}
     assert not loose
-    for folder in folders:
-        beside = [name for name in modules() if folder_of(name) == folder and modules()[name].stem != "__init__"]
-        assert len(beside) <= LARGEST_FOLDER, folder
 
 
 def test_no_import_between_folders_runs_upwards() -> None:
-    upwards = [
+    floor = {name: number for number, row in enumerate(FLOORS) for name in row}
+    upwards = {
         f"{folder} imports {other}"
         for folder, others in folders_used().items()
-        if folder
-        for other in others
-        if not other or FLOORS[other] >= FLOORS[folder]
-    ]
+        for inner, outer in ((folder.partition(".")[0], other.partition(".")[0]) for other in others)
+        for other in (outer,)
+        if inner and inner != outer and (not outer or floor[outer] >= floor[inner])
+    }
 
     assert not upwards
 
 
+def test_the_core_imports_no_command_and_commands_import_hardly_each_other() -> None:
+    commands = {name for name in modules() if name.startswith("paretune.commands.")}
+    between = {(name.split(".")[2], other.split(".")[2]) for name in commands for other in imports_of(name) & commands}
+
+    assert {(command, other) for command, other in between if command != other} <= {("report", "bill")}
+
+
 def test_the_walk_sees_imports_at_the_top_and_inside_functions() -> None:
-    assert "paretune.spec.container" in imports_of("paretune.jobs.launch")
+    assert "paretune.specification.container" in imports_of("paretune.jobs.launch")
     assert "paretune.launchers.local" in imports_of("paretune.jobs.workplace")  # inside a function
     assert "paretune.training.device" in imports_of("paretune.training.callback")  # from a package
 
@@ -220,7 +177,7 @@ def test_what_travels_into_a_job_holds_all_that_it_imports() -> None:
 
 def test_the_lower_floors_need_the_standard_library_only() -> None:
     for name in modules():
-        if folder_of(name) in {"core", "spec"}:
+        if folder_of(name) in {"core", "specification"}:
             others = {other.partition(".")[0] for other in imports_of(name)} - sys.stdlib_module_names
             assert others <= {"paretune", *FRAMES.get(name, ())}, name
 

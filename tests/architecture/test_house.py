@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from paretune.cli.main import _COMMANDS, main
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))

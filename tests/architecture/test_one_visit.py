@@ -30,8 +30,8 @@ from paretune.estimating.recorded.rehearsal import Rehearsal
 from paretune.estimating.recorded.run_table import OTHERS
 from paretune.jobs import preparation
 from paretune.launchers.sagemaker.launcher import _without_account
-from paretune.spec.container import JobDocument
-from paretune.spec.job import JobSpec, parameter_help
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
 from paretune.studies.results.f1_model import quality_of
@@ -88,7 +88,7 @@ print(json.dumps({
 
 def test_a_parameter_that_is_added_is_treated_right_everywhere(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "paretune", ignore=shutil.ignore_patterns("__pycache__"))
-    job = tmp_path / "paretune" / "spec" / "job.py"
+    job = tmp_path / "paretune" / "specification" / "job.py"
     before, line, after = job.read_text().partition("    model: str = parameter(\n")
     added = [f'    {name}: int = parameter(1, "made up", affects={effects})\n' for name, effects in MADE_UP.items()]
     job.write_text(before + "".join(added) + line + after)

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from paretune.spec.container import EventReader, JobDocument, JobFolder, write_json
-from paretune.spec.job import JobSpec
+from paretune.specification.container import EventReader, JobDocument, JobFolder, write_json
+from paretune.specification.job import JobSpec
 from tests.processes import wait_until
 
 SOURCE = Path(__file__).parents[2] / "src"

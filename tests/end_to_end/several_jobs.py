@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from paretune.spec.container import JobDocument, JobFolder
+from paretune.specification.container import JobDocument, JobFolder
 from paretune.training.__main__ import _leave
 from paretune.training.loop import train
 

@@ -9,8 +9,8 @@ from mlflow import MlflowClient
 from transformers import AutoModelForSequenceClassification
 
 from paretune.cli.main import main
-from paretune.spec.container import JobFolder, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobFolder, JobReport
+from paretune.specification.job import JobSpec
 from paretune.training.trainer import open_split
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import curves, make_job, messages, run, running, wait_for_step

@@ -17,7 +17,7 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.result import read_rows
-from paretune.studies.search.ledger import Ledger
+from paretune.ledger.ledger import Ledger
 from tests.design_examples import write_design
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import entries_of

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.price_list import offered_plans, training_plan
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 from tests.stand_ins.sagemaker.client import GROUP, Client, refusal
 from tests.stand_ins.sagemaker.disturbances import Disturbances
 from tests.stand_ins.sagemaker.emulator import Emulator

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.spec.container import JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobReport
+from paretune.specification.job import JobSpec
 from tests.end_to_end.instances import curves, instances_of, make_job, run
 
 ROOT = Path(__file__).parents[2]

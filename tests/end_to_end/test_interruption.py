@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from safetensors.numpy import load_file
 
-from paretune.spec.container import Event, EventReader, JobFolder, JobReport
+from paretune.specification.container import Event, EventReader, JobFolder, JobReport
 from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
 
 REPOSITORY = Path(__file__).parents[2]

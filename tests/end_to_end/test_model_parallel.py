@@ -24,8 +24,8 @@ from transformers import (
     LlamaConfig,
 )
 
-from paretune.spec.container import JobDocument, JobFolder, JobReport, write_json
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobDocument, JobFolder, JobReport, write_json
+from paretune.specification.job import JobSpec
 from paretune.training import prepare
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import SOURCE, curves, messages

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
 
 # What DESIGN promises for a local classification job on a CPU, where mfu cannot be known.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.studies.search.ledger import Ledger
+from paretune.ledger.ledger import Ledger
 from tests.processes import command, paretune, wait_until, working_in
 from tests.study_tables import entries_of
 

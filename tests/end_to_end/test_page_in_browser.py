@@ -12,9 +12,10 @@ from typing import Any
 import mlflow.server
 import pytest
 
+from paretune.ledger.status import TrialStatus
 from paretune.studies.results.answer import answer
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 pytestmark = pytest.mark.slow

@@ -14,11 +14,11 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
+from paretune.commands.recur import night as nights
+from paretune.commands.recur.history import NightJob
+from paretune.commands.recur.policy import Knowledge
 from paretune.core.errors import LaunchRefused
 from paretune.core.result import read_rows
-from paretune.studies.recurring import night as nights
-from paretune.studies.recurring.history import NightJob
-from paretune.studies.recurring.policy import Knowledge
 
 DEFAULT = {"instance_type": "ml.g5.xlarge", "learning_rate": 4e-5}
 CHEAP = {"instance_type": "ml.g6.xlarge", "learning_rate": 4e-5}

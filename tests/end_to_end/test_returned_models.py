@@ -14,9 +14,9 @@ from mlflow import MlflowClient
 from sklearn.metrics import f1_score
 
 from paretune.core.clock import SystemClock
-from paretune.jobs.models import FinishedJob, record_model
-from paretune.spec.container import JobDocument, JobFolder, JobReport
-from paretune.spec.job import JobSpec
+from paretune.models import FinishedJob, record_model
+from paretune.specification.container import JobDocument, JobFolder, JobReport
+from paretune.specification.job import JobSpec
 from paretune.tracking import Run
 from tests.conftest import copy_store, sentences
 

@@ -26,9 +26,9 @@ from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 from tests.launcher_contract import LauncherContract, Place
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 
@@ -41,7 +41,7 @@ QUEUE = os.environ.get("PARETUNE_TEST_QUEUE", "" if IN_AN_ACCOUNT else "team")
 TRAINING = """
 import signal, sys, threading, time
 from pathlib import Path
-from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())

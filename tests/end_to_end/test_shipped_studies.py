@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from paretune.cli.main import main
 from paretune.core.result import read_rows
 from tests.end_to_end.cloud import REPOSITORY
-from tests.unit.studies.design.test_of_settings import OF_SETTINGS
+from tests.unit.commands.design.test_of_settings import OF_SETTINGS
 
 FILES = sorted((REPOSITORY / "studies").glob("*.yaml"))
 DESIGNS = [path for path in FILES if "\nfactors:" in path.read_text()]

@@ -19,8 +19,8 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplaces
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"

@@ -15,8 +15,8 @@ import pytest
 from safetensors.numpy import load_file
 from transformers import AutoModelForSequenceClassification
 
-from paretune.spec.container import FailureKind, JobFolder, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import FailureKind, JobFolder, JobReport
+from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import (
     SOURCE,

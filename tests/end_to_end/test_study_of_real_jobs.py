@@ -11,9 +11,9 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.spec.container import JobDocument, JobFolder
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Entry, Ledger
+from paretune.ledger.ledger import Entry, Ledger
+from paretune.ledger.status import TrialStatus
+from paretune.specification.container import JobDocument, JobFolder
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
 from tests.study_tables import entries_of

@@ -18,8 +18,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from paretune.cli.main import main
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Ledger
+from paretune.ledger.ledger import Ledger
+from paretune.ledger.status import TrialStatus
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import entries_of, write_study
 

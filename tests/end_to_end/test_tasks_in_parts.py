@@ -7,8 +7,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from paretune.spec.container import JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobReport
+from paretune.specification.job import JobSpec
 from paretune.training.tasks.judging import regression_metrics
 from tests.conftest import sentences
 from tests.end_to_end.instances import make_job, run

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.core.clock import SystemClock
-from paretune.spec.container import Event, EventReader, JobFolder
+from paretune.specification.container import Event, EventReader, JobFolder
 from paretune.tracking import RunStatus, Tracking
 from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
 

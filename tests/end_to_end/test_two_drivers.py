@@ -11,9 +11,9 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages import RDBStorage
 
+from paretune.ledger.ledger import Entry, Ledger
+from paretune.ledger.status import TrialStatus
 from paretune.pricing.budget import Balance
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Entry, Ledger
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study

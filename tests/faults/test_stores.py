@@ -92,7 +92,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
     missing = postgresql.what_is_missing()
     if missing:
         pytest.skip(missing)
-    from paretune.studies.search.ledger import Ledger
+    from paretune.ledger.ledger import Ledger
 
     cases = trial.count(short=1, long=8)
     with worlds.world("simulated") as world, postgresql.cluster() as server:

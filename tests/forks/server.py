@@ -77,7 +77,7 @@ def import_everything() -> None:
     import mlflow.cli
     import mlflow.projects  # noqa: F401
 
-    import paretune.mlflow_backend.project_job
+    import paretune.commands.mlflow_run.project_job
     import paretune.projects.collection
     from paretune.cli.main import main as paretune
     from paretune.launchers.sagemaker.request import load_sdk

@@ -304,8 +304,8 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         _little_memory(),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
         mock.patch("paretune.studies.run._drive", side_effect=Gate("study")),
-        mock.patch("paretune.studies.design.run._run", side_effect=Gate("design")),
-        mock.patch("paretune.studies.recurring.night._NightRun.run", side_effect=Gate("recur")),
+        mock.patch("paretune.commands.design.run._run", side_effect=Gate("design")),
+        mock.patch("paretune.commands.recur.night._NightRun.run", side_effect=Gate("recur")),
     ):
         signal.signal(signal.SIGALRM, _alarm)
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)

@@ -13,26 +13,29 @@ from importlib.metadata import version
 from typing import Any
 
 from paretune.cli import completion
-from paretune.cli.output.answer import Answer, as_document, error_document
 from paretune.cli.output.refusal import keep_reason
 from paretune.cli.requests import readers
-from paretune.cli.requests.own_parameters import McpRequest, PricesRequest, ReportRequest, ScheduleRequest
 from paretune.cli.started import spelling_here
+from paretune.commands.bill.request import ReconcileRequest
+from paretune.commands.design.file import DesignTerms, design_help
+from paretune.commands.doctor.request import PAID_HELP
+from paretune.commands.mcp.request import McpRequest
+from paretune.commands.predict.request import PredictRequest
+from paretune.commands.prices.request import PricesRequest
+from paretune.commands.recur.file import recur_help
+from paretune.commands.report.request import ReportRequest
+from paretune.commands.schedule.request import ScheduleRequest
+from paretune.core.answer import Answer, as_document, error_document
 from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import Result
 from paretune.core.untrusted import printable
 from paretune.estimating.recorded.import_request import import_help
-from paretune.jobs.doctor.request import PAID_HELP
 from paretune.jobs.estimates.request import PROBE_HELP
-from paretune.jobs.predicting.request import PredictRequest
-from paretune.jobs.reconciling.request import ReconcileRequest
-from paretune.spec.job import JobSpec, parameter_help
-from paretune.spec.parameters import basics_of, choices_of, grouped, groups_of, help_lines, parse, switches_of
-from paretune.studies.definition.design import DesignTerms, design_help
+from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.parameters import basics_of, choices_of, grouped, groups_of, help_lines, parse, switches_of
 from paretune.studies.definition.file import study_help
 from paretune.studies.definition.rules import StudyTerms
-from paretune.studies.recurring.file import recur_help
 
 _JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 
@@ -231,19 +234,19 @@ _COMMANDS = {
     ),
     "prices": _Command(
         "the prices of a region; with refresh, read today's from AWS",
-        "paretune.cli.commands.prices:run",
+        "paretune.commands.prices.command:run",
         readers.own(PricesRequest, "prices"),
         lambda: help_lines(PricesRequest),
     ),
     "report": _Command(
         "tables of recorded runs: priced again on other terms, estimates against measurements",
-        "paretune.cli.commands.report:run",
+        "paretune.commands.report.command:run",
         readers.own(ReportRequest, "report"),
         lambda: help_lines(ReportRequest),
     ),
     "import": _Command(
         "bring a table of recorded runs into MLflow, marked published",
-        "paretune.cli.commands.imports:run",
+        "paretune.commands.imports.command:run",
         readers.import_,
         import_help,
     ),
@@ -257,20 +260,20 @@ _COMMANDS = {
     ),
     "schedule": _Command(
         "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
-        "paretune.cli.commands.schedule:run",
+        "paretune.commands.schedule.command:run",
         readers.own(ScheduleRequest, "schedule"),
         lambda: help_lines(ScheduleRequest),
     ),
     "design": _Command(
         "a designed experiment: a table of jobs, planned before it is paid, then run",
-        "paretune.studies.design.run:run_design_file",
+        "paretune.commands.design.run:run_design_file",
         readers.design,
         lambda: {"design": "the design's file, such as studies/polarity_scaling.yaml", **design_help()},
         takes_jobs=True,
     ),
     "recur": _Command(
         "tonight's run of a recurring training: the cheapest point that hardly ever falls below a floor of quality",
-        "paretune.cli.commands.recur:run",
+        "paretune.commands.recur.command:run",
         readers.recur,
         lambda: {"file": "the recurring training's file, such as examples/nightly.yaml", **recur_help()},
         takes_jobs=True,
@@ -281,26 +284,26 @@ _COMMANDS = {
     ),
     "predict": _Command(
         "a registered or local model on the rows of a file, with F1 and dollars per 1,000 rows",
-        "paretune.cli.commands.predict:run",
+        "paretune.commands.predict.command:run",
         readers.own(PredictRequest, "predict"),
         lambda: help_lines(PredictRequest),
     ),
     "reconcile": _Command(
         "AWS's bill against what was recorded: what each run was billed, and why it is not what was computed",
-        "paretune.cli.commands.reconcile:run",
+        "paretune.commands.bill.command:run",
         readers.own(ReconcileRequest, "reconcile"),
         lambda: help_lines(ReconcileRequest),
     ),
     "doctor": _Command(
         "what is wrong with machine, AWS account and MLflow, and the command that mends it",
-        "paretune.cli.commands.doctor:run",
+        "paretune.commands.doctor.command:run",
         readers.doctor,
         lambda: {"paid": f"{PAID_HELP} (default: false)"},
         takes_jobs=True,
     ),
     "mcp": _Command(
         "a server for agents on standard input and output: they launch what was quoted, within a budget",
-        "paretune.cli.commands.mcp:run",
+        "paretune.commands.mcp.command:run",
         readers.own(McpRequest, "mcp"),
         lambda: help_lines(McpRequest),
     ),

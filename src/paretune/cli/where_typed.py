@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from paretune.spec.job import INPUT_FILES
+from paretune.specification.job import INPUT_FILES
 
 _SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 _PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "study", "design")

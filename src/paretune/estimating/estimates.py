@@ -22,9 +22,9 @@ from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.pricing.prices import Price
-from paretune.spec import metrics
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
 from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, describe
 from paretune.estimating.traced.cache import TracedSteps
-from paretune.spec import metrics
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import ADAPTERS, JobSpec
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import ADAPTERS, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}

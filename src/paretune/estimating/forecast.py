@@ -17,9 +17,9 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import describe
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.pricing.prices import Price
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from paretune.spec.catalog import Instance
+from paretune.specification.catalog import Instance
 
 FASTEST_PCIE = 100e9
 """Bytes/s: what is faster is no PCIe."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.timing_features import share_of
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
 
 _DOUBLED = 0.75  # chance that a batch fits which is twice as large as the largest that did
 _SURE_BATCH = 8.0  # which nearly always fits

@@ -23,12 +23,12 @@ from paretune.estimating.workload import (
     trains_used_rows,
     workload,
 )
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.catalog import Instance
-from paretune.spec.cluster import spreading_defaults
-from paretune.spec.job import JobSpec
-from paretune.spec.parallel_degrees import ParallelDegrees
-from paretune.spec.parameters import spell
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.catalog import Instance
+from paretune.specification.cluster import spreading_defaults
+from paretune.specification.job import JobSpec
+from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parameters import spell
 
 USED_TOKENS = "used_tokens"
 """Fact of prepared data: tokens of the vocabulary that occur in them."""

@@ -8,9 +8,9 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced.step import NF4_BYTES
-from paretune.spec import metrics
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import ADAPTERS, JobSpec
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import ADAPTERS, JobSpec
 
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
 _WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})

@@ -7,8 +7,8 @@ from paretune.core.commands import parameters_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_watched
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 

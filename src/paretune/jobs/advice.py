@@ -20,12 +20,12 @@ from paretune.jobs.notes.rates import is_full_rate, is_unscaled
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.pricing.prices import Price, price_remarks
-from paretune.spec import catalog
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.cluster import spreading_defaults
-from paretune.spec.container import JobInputs
-from paretune.spec.job import OWN_TRAINING, JobSpec, default_learning_rate
-from paretune.spec.regions import usual_region
+from paretune.specification import catalog
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.cluster import spreading_defaults
+from paretune.specification.container import JobInputs
+from paretune.specification.job import OWN_TRAINING, JobSpec, default_learning_rate
+from paretune.specification.regions import usual_region
 from paretune.tracking import Tracking, schema
 
 LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Literal, overload
 
-from paretune.budgets.file import BudgetFile
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.tags import Attribution
@@ -20,17 +19,18 @@ from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
 from paretune.jobs.recording import RUN_STATUS, JobRunWriter, check_budgets, opening_tags
-from paretune.jobs.registration.register import register
 from paretune.jobs.result import JobPreview, JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
-from paretune.spec.profile import completed, remarks
+from paretune.ledger.file import BudgetFile
+from paretune.models.register import register
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
+from paretune.specification.profile import completed, remarks
 from paretune.tracking import require_answer, schema, tracking_uri
 from paretune.tracking.recorded_job import first_plan
 

@@ -17,9 +17,9 @@ from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
-from paretune.spec.container import TELLS, JobInputs, PreparedDataset, write_json
-from paretune.spec.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
-from paretune.spec.parameters import affecting
+from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
+from paretune.specification.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
+from paretune.specification.parameters import affecting
 
 _POLL_S = 0.1
 _FETCHED = "fetched"

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 
 _NARROWEST = 40  # columns
 _WRAPPED: dict[str, Any] = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}

@@ -11,7 +11,6 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json, printable
 from paretune.estimating.learnt.times import TimeEstimate
-from paretune.jobs.models import FinishedJob, record_model
 from paretune.jobs.notes.job_note import job_note
 from paretune.jobs.notes.verdicts import verdicts
 from paretune.jobs.priced import price_tags
@@ -21,18 +20,27 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
 from paretune.launchers.shared import group_of
+from paretune.models import FinishedJob, record_model
 from paretune.pricing.budget import cost_usd
 from paretune.projects.collection import Collector
-from paretune.spec import metrics
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import PROFILE, PROFILE_JSON, Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import BUNDLED, PROJECT, JobSpec
-from paretune.spec.parameters import spell
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import (
+    PROFILE,
+    PROFILE_JSON,
+    Event,
+    FailureKind,
+    JobDocument,
+    JobInputs,
+    JobReport,
+)
+from paretune.specification.job import BUNDLED, PROJECT, JobSpec
+from paretune.specification.parameters import spell
 from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
 if TYPE_CHECKING:
-    from paretune.budgets.accounts import Claim, Standing
+    from paretune.ledger.accounts import Claim, Standing
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
@@ -598,7 +606,7 @@ def budget_claim(spec: JobSpec, workplace: Workplace, whose: Attribution, job: s
     Raises:
         BudgetRefused: that is above max_cost_usd.
     """
-    from paretune.budgets.accounts import Claim  # only now: few jobs have budgets
+    from paretune.ledger.accounts import Claim  # only now: few jobs have budgets
 
     launcher = workplace.launcher
     worst_usd = launcher.most_usd(spec)

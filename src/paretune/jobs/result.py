@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.pricing.prices import Price
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 
 if TYPE_CHECKING:
     from pandas import DataFrame

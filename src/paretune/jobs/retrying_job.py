@@ -18,8 +18,8 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.shared import SharedJobs, attach
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
 
 CAPACITY_PAUSE_S = 60.0

@@ -9,12 +9,10 @@ like those of our training.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paretune.budgets.settling import book_ended
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.recording import JobRunWriter, collect_nothing
-from paretune.jobs.registration.register import overdue, register
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import KeptPool, kept_runs
@@ -22,8 +20,10 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.launchers.shared import attach, group_of
-from paretune.spec.container import Event
-from paretune.spec.job import PROJECT, JobSpec
+from paretune.ledger.settling import book_ended
+from paretune.models.register import overdue, register
+from paretune.specification.container import Event
+from paretune.specification.job import PROJECT, JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 

@@ -13,7 +13,7 @@ from paretune.jobs.adoption import elsewhere
 from paretune.jobs.priced import recorded_price
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, job_name, run_of
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 KEPT = schema.WARM_POOL_KEPT

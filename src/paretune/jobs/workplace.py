@@ -12,17 +12,17 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import at_home
-from paretune.database.address import address_fault
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
+from paretune.storage.address import address_fault
 from paretune.tracking import Tracking
 
 if TYPE_CHECKING:
-    from paretune.budgets.accounts import Accounts
+    from paretune.ledger.accounts import Accounts
 
 _HOME = ".paretune"
 _STUDIES = "studies.db"
@@ -60,8 +60,8 @@ def accounts_of(budget: str, home: Path, environment: Mapping[str, str]) -> "Acc
     Raises:
         BadInput: the file has faults, or its storage does not answer.
     """
-    from paretune.budgets.accounts import Accounts  # only now: few jobs have budgets
-    from paretune.budgets.file import BudgetFile
+    from paretune.ledger.accounts import Accounts  # only now: few jobs have budgets
+    from paretune.ledger.file import BudgetFile
 
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
@@ -102,7 +102,7 @@ class Workplace:
         if budget is None:
             return None
         if not self.launcher.is_billed:
-            from paretune.budgets.file import BudgetFile
+            from paretune.ledger.file import BudgetFile
 
             BudgetFile.read(budget)  # what is wrong with it is told all the same
             return None

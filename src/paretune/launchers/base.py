@@ -9,8 +9,8 @@ from typing import Any
 
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.job import JobSpec
 
 CREATED_WITHIN_S = 600.0
 """Seconds between the recording of a job's name and its creation: its code is uploaded meanwhile."""

@@ -30,7 +30,7 @@ from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher, run_of
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
-from paretune.spec.container import (
+from paretune.specification.container import (
     Event,
     EventReader,
     FailureKind,
@@ -44,7 +44,7 @@ from paretune.spec.container import (
     write_json,
     write_json_once,
 )
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""

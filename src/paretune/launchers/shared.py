@@ -11,9 +11,9 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.base import Job, JobState, Launcher, job_name
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting
 
 _QUALITY = affecting(JobSpec, "batch", "quality", "noise", without=("data", "evaluation", "cluster"))
 _OF_A_TRIAL = {*_QUALITY, "max_runtime_minutes", "max_cost_usd"} - {"entry_script", "fine_tuning"}

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
-from paretune.spec.cluster import Cluster
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.job import JobSpec
 
 _ROUNDING_USD = 1e-9
 

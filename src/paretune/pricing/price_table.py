@@ -10,9 +10,9 @@ from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row
 from paretune.core.text_table import text_table
 from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
-from paretune.spec.catalog import instances, unknown_type
-from paretune.spec.profile import read_profile
-from paretune.spec.regions import usual_region
+from paretune.specification.catalog import instances, unknown_type
+from paretune.specification.profile import read_profile
+from paretune.specification.regions import usual_region
 
 _LONGEST_SOURCE = 60  # characters of it in the text
 

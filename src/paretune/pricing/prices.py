@@ -17,10 +17,10 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting
 from paretune.core.untrusted import LARGEST_TABLE, read_text
-from paretune.spec import catalog
-from paretune.spec.cluster import SEARCHED_PLAN, Cluster
-from paretune.spec.job import JobSpec
-from paretune.spec.regions import REGIONS, region_faults, usual_region
+from paretune.specification import catalog
+from paretune.specification.cluster import SEARCHED_PLAN, Cluster
+from paretune.specification.job import JobSpec
+from paretune.specification.regions import REGIONS, region_faults, usual_region
 
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's CSV."""

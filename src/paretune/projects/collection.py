@@ -23,9 +23,9 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
-from paretune.files.archives import unpack
 from paretune.launchers.base import Job
 from paretune.projects.container_entrypoint import RUN_NAME, STORE
+from paretune.storage.archives import unpack
 from paretune.tracking import schema, without_password
 
 _ATTEMPTS = 5  # to read results and copy them

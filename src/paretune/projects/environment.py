@@ -17,7 +17,7 @@ from mlflow.projects._project_spec import Project
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_SCRIPT, read_bytes
-from paretune.files.yaml import FileKind, Node, read_yaml
+from paretune.storage.yaml import FileKind, Node, read_yaml
 
 _CONDA_FILE = FileKind("conda environment", "dependencies", "dependencies: [python=3.11, numpy=1.26]")
 _PYTHON_FILE = FileKind("Python environment", "dependencies", "dependencies: [numpy==1.26.4]")

@@ -12,8 +12,8 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
-from paretune.files.yaml import check_size
-from paretune.spec.job import missing_files
+from paretune.specification.job import missing_files
+from paretune.storage.yaml import check_size
 
 
 def read_project(uri: str) -> tuple[Project, Path]:

@@ -16,11 +16,11 @@ from paretune.projects import container_entrypoint
 from paretune.projects.command import Command, read_command
 from paretune.projects.environment import Environment, read_environment, scripts_with
 from paretune.projects.fetching import read_project
-from paretune.spec.cluster import listed
-from paretune.spec.container import JobInputs, ProjectPayload
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
-from paretune.spec.script import RENAMED
+from paretune.specification.cluster import listed
+from paretune.specification.container import JobInputs, ProjectPayload
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
+from paretune.specification.script import RENAMED
 
 INSIDE = "inside.py"
 """The program of a project's job: `container_entrypoint`."""

@@ -12,8 +12,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, as_json, read_rows
 from paretune.core.text_table import text_table
-from paretune.spec import metrics
-from paretune.spec.parameters import spell
+from paretune.specification import metrics
+from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import directions_of
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED

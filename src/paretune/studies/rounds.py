@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from paretune.core.errors import CallAgain, LostContact
 from paretune.launchers.processes import this_process
+from paretune.ledger.ledger import Ledger
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import drivers_at_work
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.parent_run import without_payer
 
 SEARCHED, FINISHED = "searched", "finished"

@@ -7,22 +7,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
-from paretune.database.address import shown
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
-from paretune.spec.profile import charged
+from paretune.ledger.ledger import Ledger
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
+from paretune.specification.profile import charged
+from paretune.storage.address import shown
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.rounds import FINISHED, SEARCHED, in_turn, note_end, noted_end
-from paretune.studies.scheduling import SERVERS_ONLY, file_faults
+from paretune.studies.rounds import FINISHED, SEARCHED, SERVERS_ONLY, file_faults, in_turn, note_end, noted_end
 from paretune.studies.search import joint
 from paretune.studies.search.driver import ROUND_S, Driver
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from paretune.ledger.ledger import TrialNote
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import TrialNote
 
 RUNS = 3
 """Runs of a recommended point, with as many seeds."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from paretune.spec.container import JobReport
+from paretune.specification.container import JobReport
 
 _MOST_CLASSES_WITH_NUMBERS = 12
 _MOST_CLASSES_WITH_NAMES = 60

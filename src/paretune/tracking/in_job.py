@@ -14,7 +14,7 @@ from pathlib import Path
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import TrackingUnavailable
-from paretune.spec.container import EventReader, JobFolder
+from paretune.specification.container import EventReader, JobFolder
 from paretune.tracking import Run, Tracking
 
 _INTERVAL_S = 2.0

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.core.errors import BadInput, first_line
-from paretune.files.archives import unpack
+from paretune.storage.archives import unpack
 from paretune.tracking import schema
 from paretune.tracking.models import logged_model_of
 from paretune.tracking.run import TROUBLE, without_password

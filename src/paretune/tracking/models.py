@@ -29,7 +29,7 @@ from mlflow.utils import PYTHON_VERSION
 from mlflow.utils.environment import _mlflow_conda_env, _PythonEnv
 from mlflow.utils.file_utils import local_file_uri_to_path
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.tracking import schema
 
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"

@@ -9,10 +9,10 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 from paretune.core.commands import parameters_of
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
-from paretune.spec import metrics
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import PROJECT, JobSpec
-from paretune.spec.parameters import affecting, parse
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.parameters import affecting, parse
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"

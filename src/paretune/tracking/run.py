@@ -23,7 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 from paretune.tracking.models import JobModel, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit

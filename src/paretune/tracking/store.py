@@ -25,7 +25,7 @@ from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
-from paretune.database.address import file_fault
+from paretune.storage.address import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.model_files import ModelFiles, fetch
 from paretune.tracking.recorded_job import RecordedRun

@@ -18,7 +18,7 @@ from mlflow.utils.rest_utils import http_request
 
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.core.finding import Finding, fine, not_asked, wrong
-from paretune.database.address import file_fault
+from paretune.storage.address import file_fault
 from paretune.tracking.run import TROUBLE, without_password
 from paretune.tracking.store import give_up_early, require_answer, sqlite_file, tracking_uri
 

@@ -9,7 +9,7 @@ No page of its documentation describes it, so a server of another version may sh
 import json
 from collections.abc import Iterable
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.tracking import schema
 
 TAG_PREFIX = "mlflow.sharedViewState."

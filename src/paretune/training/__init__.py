@@ -1,6 +1,6 @@
 """Training inside a job: the only folder that imports torch. It imports no launcher, no MLflow and no Optuna.
 
-Data comes and goes through the folder and the JSON formats of `paretune.spec.container`.
+Data comes and goes through the folder and the JSON formats of `paretune.specification.container`.
 
 python -m paretune.training FOLDER    one process of a job: our training or a user's script
 python -m paretune.training.prepare   checks model and data before a job, and tokenises the data

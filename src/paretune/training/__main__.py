@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paretune.core import silence
 from paretune.core.errors import BadInput, first_line, refuse
-from paretune.spec.container import FailureKind, Hosts, JobDocument, JobFolder
+from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 _LOST_CONNECTION = re.compile(

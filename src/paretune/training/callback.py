@@ -14,8 +14,8 @@ from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.estimating.workload import warmup_steps
-from paretune.spec.container import Event
-from paretune.spec.metrics import finite_numbers
+from paretune.specification.container import Event
+from paretune.specification.metrics import finite_numbers
 from paretune.training import device
 from paretune.training.on_processor.others import Usage, others_share_since
 from paretune.training.profiling.trace import NOT_TRAINING

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from paretune.spec.container import write_json
+from paretune.specification.container import write_json
 
 _COMPLETE = "complete.json"
 _FINISHED = "finished"

@@ -10,8 +10,8 @@ import psutil
 import torch
 
 from paretune.estimating import hardware
-from paretune.spec.container import ALLOW_NO_GPU
-from paretune.spec.job import JobSpec
+from paretune.specification.container import ALLOW_NO_GPU
+from paretune.specification.job import JobSpec
 from paretune.training.on_processor.memory import release_freed_memory
 
 try:

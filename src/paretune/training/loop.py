@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import transformers
 
-from paretune.spec import metrics
-from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification import metrics
+from paretune.specification.container import FailureKind, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.model import Shape, build_model, load_tokenizer

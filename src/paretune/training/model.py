@@ -24,8 +24,8 @@ from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.traced.step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
-from paretune.spec import metrics
-from paretune.spec.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
 from paretune.training import device
 from paretune.training.rows import bundled, hub
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
-from paretune.spec.container import TELLS, JobDocument, write_json
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.specification.container import TELLS, JobDocument, write_json
+from paretune.specification.job import BUNDLED, JobSpec
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 

@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from paretune.spec.container import Hosts
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
 
 MASTER_PORT = "7777"
 """Port of the torchrun driver of the SageMaker Python SDK 3.27; SM_MASTER_PORT, which it sets, replaces it."""

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from paretune.core.untrusted import at_home
-from paretune.spec.container import JobDocument, JobFolder, JobReport
-from paretune.spec.metrics import finite_numbers
-from paretune.spec.script import LOGGING_STEPS, RESULT_FILES, arguments_of, script_metrics
+from paretune.specification.container import JobDocument, JobFolder, JobReport
+from paretune.specification.metrics import finite_numbers
+from paretune.specification.script import LOGGING_STEPS, RESULT_FILES, arguments_of, script_metrics
 from paretune.training import device
 from paretune.training.callback import EventWriter
 

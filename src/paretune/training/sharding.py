@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from paretune.spec.parallel_degrees import ParallelDegrees
+from paretune.specification.parallel_degrees import ParallelDegrees
 from paretune.training import device
 from paretune.training.model import UsedRows
 from paretune.training.parallel import pipeline

@@ -21,7 +21,7 @@ import torch
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import trains_used_rows
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.model import leave_out_unused_rows, restore_embeddings
 from paretune.training.parallel.activations import compute_again

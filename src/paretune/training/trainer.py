@@ -11,8 +11,8 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 from transformers import EvalPrediction, Trainer, TrainingArguments
 
 from paretune.estimating.workload import EVALUATIONS, LEAST_EVALUATED_ROWS
-from paretune.spec.container import CHECKPOINTS_KEPT, JobDocument, JobFolder
-from paretune.spec.metrics import CLASSIFICATION, MULTI_LABEL, REGRESSION
+from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument, JobFolder
+from paretune.specification.metrics import CLASSIFICATION, MULTI_LABEL, REGRESSION
 from paretune.training import checkpoints, device
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler

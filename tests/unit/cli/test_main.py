@@ -13,7 +13,7 @@ import pytest
 
 from paretune.cli import completion
 from paretune.cli.main import main
-from paretune.spec.job import JobSpec, parameter_help
+from paretune.specification.job import JobSpec, parameter_help
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
 from paretune.core.tags import Attribution, aws_tag_value, tag_faults
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 TAKEN = re.compile(r"[\w .:/=+\-@]{0,256}")
 

@@ -13,7 +13,7 @@ from paretune.estimating.architecture import Architecture, config_in, well_known
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of, on_front
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")

@@ -14,7 +14,7 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.evidence import Evidence, collect, read
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing_features import JobFeatures, describe
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, Tracking
 
 A10G = {"instance_type": "ml.g5.xlarge", "max_train_samples": 1600, "per_device_train_batch_size": 32}

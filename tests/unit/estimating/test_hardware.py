@@ -16,7 +16,7 @@ from paretune.estimating.hardware import (
     resolved_precision,
     this_processor,
 )
-from paretune.spec import catalog
+from paretune.specification import catalog
 
 LISTED = sorted(
     name for name, known in catalog.instances().items() if known.has_gpu and hardware.unlisted_gpu(known) is None

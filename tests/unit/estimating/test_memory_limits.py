@@ -3,7 +3,7 @@
 import pytest
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 SMALL, LARGE = "ml.g4dn.xlarge", "ml.g6e.xlarge"  # 16 and 48 GiB
 

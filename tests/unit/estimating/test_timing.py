@@ -15,7 +15,7 @@ from paretune.estimating.architecture import well_known
 from paretune.estimating.exchange import Exchange, Volume
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 ROUND = TimingFeatures(
     chip="chip",

@@ -15,7 +15,7 @@ from paretune.estimating.workload import (
     warmup_steps,
     workload,
 )
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=2, hidden_size=10, vocabulary=50)
 

@@ -15,8 +15,8 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
 from tests.workplaces import make_workplace

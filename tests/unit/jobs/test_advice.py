@@ -14,9 +14,9 @@ from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.advice import ForeseenJob, disk_bytes, on_one_device, warnings_of
 from paretune.pricing.prices import Price
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
 CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}

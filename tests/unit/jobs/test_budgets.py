@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.budgets.accounts import BEGUN_WITHIN_S, Accounts, Claim, Standing
-from paretune.budgets.file import BudgetFile
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
@@ -17,8 +15,10 @@ from paretune.jobs.recording import JobRunWriter, check_budgets
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
-from paretune.spec.container import JobInputs
-from paretune.spec.job import JobSpec
+from paretune.ledger.accounts import BEGUN_WITHIN_S, Accounts, Claim, Standing
+from paretune.ledger.file import BudgetFile
+from paretune.specification.container import JobInputs
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, tracking_uri
 from tests.unit.jobs.test_adoption import User
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, LARGE, SMALL

@@ -9,8 +9,8 @@ from paretune.cli.main import main
 from paretune.core.errors import BadInput
 from paretune.jobs.launch import _preview
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.spec.cluster import Cluster
-from paretune.spec.job import TRAINING_COMPILER, JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.job import TRAINING_COMPILER, JobSpec
 from tests.unit.jobs.test_adoption import User
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, FakeClock
 from tests.workplaces import make_workplace

@@ -13,8 +13,8 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.preparation import cache_inputs, inputs_of, load_cached_inputs
-from paretune.spec.container import JobInputs, PreparedDataset
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobInputs, PreparedDataset
+from paretune.specification.job import JobSpec
 from tests.processes import working_in
 from tests.workplaces import make_workplace
 

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from paretune.jobs.progress import ProgressPrinter, Work, fitted
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 
 EVENTS = [
     Event(time=1.0, step=1, metrics={"train/loss": 0.7}, total_steps=4),

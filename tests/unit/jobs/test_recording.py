@@ -6,8 +6,8 @@ import pytest
 
 from paretune.jobs.recording import failure_message, params_of
 from paretune.launchers.base import Job
-from paretune.spec.container import FailureKind
-from paretune.spec.job import JobSpec
+from paretune.specification.container import FailureKind
+from paretune.specification.job import JobSpec
 
 ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g5.2xlarge")
 

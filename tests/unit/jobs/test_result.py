@@ -8,7 +8,7 @@ import pytest
 from paretune.jobs.recording import params_of
 from paretune.jobs.result import JobResult
 from paretune.pricing.prices import local_price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 MEASURED = {
     "f1": 0.87654,

@@ -16,8 +16,8 @@ from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
 from paretune.pricing.prices import Price, plan_price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
 from tests.workplaces import make_workplace
 

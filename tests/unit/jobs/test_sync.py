@@ -19,8 +19,8 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, job_name
 from paretune.pricing.prices import Price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from tests.workplaces import make_workplace
 

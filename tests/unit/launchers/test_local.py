@@ -20,7 +20,7 @@ from paretune.launchers.base import Job, JobState
 from paretune.launchers.local import STOP_GRACE_S, LocalJob, LocalLauncher
 from paretune.launchers.processes import Process
 from paretune.pricing.prices import ML_M5_LARGE
-from paretune.spec.container import (
+from paretune.specification.container import (
     FailureKind,
     JobDocument,
     JobFolder,
@@ -29,7 +29,7 @@ from paretune.spec.container import (
     ProjectPayload,
     write_json,
 )
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from tests.launcher_contract import LauncherContract, Order, Place
 from tests.processes import command, wait_until, working_in
 
@@ -39,7 +39,7 @@ WITHIN_S = 30.0
 TRAINING = """#!{python}
 import json, os, signal, sys, threading, time
 from pathlib import Path
-from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport
 
 asked = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: asked.set())
@@ -375,9 +375,9 @@ LAUNCHING = """
 import sys, time
 from pathlib import Path
 from paretune.core.clock import SystemClock
-from paretune.spec.container import JobDocument, JobInputs
+from paretune.specification.container import JobDocument, JobInputs
 from paretune.launchers.local import LocalLauncher
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 home, script, processes = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 spec = JobSpec(entry_script=script, instance_count=processes)

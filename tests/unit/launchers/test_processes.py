@@ -9,7 +9,7 @@ import pytest
 
 from paretune.launchers import processes
 from paretune.launchers.processes import Process, is_alive, is_watched, this_process
-from paretune.studies.search.ledger import Ledger
+from paretune.ledger.ledger import Ledger
 
 STARTED = f"{Process.of(os.getpid()).created:.0f}"
 NOBODY = 4194304  # no process has this id

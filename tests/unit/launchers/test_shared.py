@@ -8,8 +8,8 @@ import pytest
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.shared import SharedJob, SharedJobs, attach
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
+from paretune.specification.job import JobSpec
 from tests.unit.jobs.test_retrying_job import MEMORY, ScriptedJob, ScriptedLauncher
 
 SPEC = JobSpec(instance_type="ml.g5.xlarge", trials_per_job=3)

@@ -7,7 +7,7 @@ import pytest
 from paretune.core.errors import BudgetRefused
 from paretune.pricing.budget import Balance, admit, cost_usd
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.06, region="us-east-1", as_of="2026-11", source="a price list")
 

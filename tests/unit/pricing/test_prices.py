@@ -11,7 +11,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks, read_file, usual_price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 HEADER = "instance_type,region,price_usd_per_hour,as_of,source\n"
 TODAY = date(2026, 11, 20)
@@ -80,7 +80,7 @@ def test_a_job_s_price_is_that_of_its_region_or_a_local_one() -> None:
 
 
 def packaged() -> list[dict[str, str]]:
-    lines = files("paretune.spec").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
+    lines = files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
     return [row for row in csv.DictReader(lines) if row["price_usd_per_hour"]]
 
 

@@ -9,8 +9,8 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.projects.fetching import declared
 from paretune.projects.payload import project_inputs
-from paretune.spec.container import ProjectPayload
-from paretune.spec.job import JobSpec
+from paretune.specification.container import ProjectPayload
+from paretune.specification.job import JobSpec
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ import pytest
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
-from paretune.spec.container import Event, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.ledger.lease import LEASE_S, LeaseLost
+from paretune.ledger.ledger import Ledger, TrialNote
+from paretune.ledger.status import TrialStatus
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.trials import TrialStatus
 from paretune.studies.rounds import in_turn, note_end, noted_end
 from paretune.studies.search.driver import MOST_REFUSED, ROOM_S, Driver
 from paretune.studies.search.joint import search
-from paretune.studies.search.ledger import Ledger, TrialNote
-from paretune.studies.search.rounds.lease import LEASE_S, LeaseLost
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
 from tests.stand_ins import postgresql

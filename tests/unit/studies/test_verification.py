@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from paretune.ledger.ledger import TrialNote
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
-from paretune.studies.search.ledger import TrialNote
 from paretune.studies.verification import RUNS, verify
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import classification_report as sklearn_report
 
-from paretune.spec.container import JobReport
+from paretune.specification.container import JobReport
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -12,7 +12,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
-from paretune.spec.container import JobFolder
+from paretune.specification.container import JobFolder
 from paretune.tracking.in_job import main
 from tests.processes import wait_until
 
@@ -20,7 +20,7 @@ from tests.processes import wait_until
 TRAINING = """#!{python}
 import os, signal, sys, time
 from pathlib import Path
-from paretune.spec.container import Event, JobFolder
+from paretune.specification.container import Event, JobFolder
 
 assert sys.argv[1:3] == ["-m", "paretune.training"], sys.argv
 folder = JobFolder(Path(sys.argv[3]))

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModel
 from mlflow.models import Model
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.tracking import schema
 from paretune.tracking.models import JobModel, log_model, logged_model_of, why_not
 

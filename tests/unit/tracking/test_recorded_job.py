@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun
 from paretune.tracking.recorded_job import first_plan
 

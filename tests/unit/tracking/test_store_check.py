@@ -15,7 +15,7 @@ import pytest
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.core.finding import Finding, Verdict
-from paretune.database.address import file_fault
+from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
 from paretune.tracking.store import sqlite_file
 from paretune.tracking.store_check import store_findings

@@ -23,7 +23,7 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 from paretune.tracking import Run, RunStatus, Tracking, ui_view
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.spec.container import JobFolder
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobFolder
+from paretune.specification.job import JobSpec
 
 SPEC = JobSpec(
     precision="fp32",

@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from paretune.estimating.traced.step import NF4_BYTES
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.model import Shape, build_model, load_tokenizer, model_faults
 
 pytestmark = [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from transformers import TrainerControl, TrainerState
 
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import Event
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import Event
 from paretune.training import callback
 from paretune.training.callback import EventWriter, MetricsCallback, Progress, Stopwatch
 from paretune.training.rows.batches import GlobalBatchSampler

@@ -6,7 +6,7 @@ import re
 import pytest
 import torch
 
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training import device
 
 

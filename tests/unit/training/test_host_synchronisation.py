@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from paretune.spec.container import JobFolder
+from paretune.specification.container import JobFolder
 from paretune.training.callback import MetricsCallback
 from paretune.training.trainer import DIVERGED_STEPS
 from tests.unit.training import conftest, test_loop

@@ -8,8 +8,8 @@ import pytest
 import torch
 from transformers import Trainer
 
-from paretune.spec.container import EventReader, JobDocument, JobFolder, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.loop import train
 from paretune.training.stop_signal import StopSignal

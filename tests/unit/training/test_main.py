@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.container import FailureKind, JobDocument, JobFolder, write_json
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import spell
+from paretune.specification.container import FailureKind, JobDocument, JobFolder, write_json
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
 from paretune.training import __main__ as room
 from paretune.training import device, rendezvous
 from paretune.training import stop_signal as lifeline

@@ -25,7 +25,7 @@ from transformers import (
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import optimizer_skips_zero_gradients
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.model import (
     Shape,
     build_model,

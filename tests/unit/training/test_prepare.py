@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
-from paretune.spec.container import TELLS
-from paretune.spec.job import JobSpec
+from paretune.specification.container import TELLS
+from paretune.specification.job import JobSpec
 from paretune.training.prepare import main, package_faults, strategy_faults
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers import Trainer
 
-from paretune.spec.container import EventReader, JobDocument, JobFolder
+from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.training.callback import Progress
 from paretune.training.loop import _build_parts, train
 from paretune.training.profiling import callback as room

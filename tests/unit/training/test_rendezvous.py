@@ -6,8 +6,8 @@ import pytest
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing.api import PContext
 
-from paretune.spec.container import Hosts
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Hosts
+from paretune.specification.job import JobSpec
 from paretune.training.rendezvous import network_environment, torchrun_arguments, world_size
 
 ROOT = Path("/opt/ml")

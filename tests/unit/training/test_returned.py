@@ -12,7 +12,7 @@ import transformers
 from peft import PeftModel
 from safetensors import safe_open
 
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.model import build_model, load_tokenizer
 from paretune.training.returned import ReturnedFolder, folder
 

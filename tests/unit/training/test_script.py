@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.spec.container import EventReader, JobDocument, JobFolder
-from paretune.spec.job import JobSpec
-from paretune.spec.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
+from paretune.specification.container import EventReader, JobDocument, JobFolder
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
 from paretune.training.script import PrintedMetrics, report_of, script_arguments
 

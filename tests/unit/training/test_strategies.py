@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
 from paretune.training.sharding import layers_of
 from paretune.training.strategies import FullySharded, Strategy, strategy_of

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from paretune.spec.container import JobDocument, JobFolder, JobReport, PreparedDataset, read_report
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, read_report
+from paretune.specification.job import JobSpec
 from paretune.training.loop import train
 from paretune.training.rows import data
 from paretune.training.rows.data import Rows

@@ -10,9 +10,9 @@ import torch
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, EvalPrediction, TrainingArguments
 
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.container import JobDocument, JobFolder
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobDocument, JobFolder
+from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import data

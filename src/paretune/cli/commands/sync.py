@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from paretune.cli.output.answer import Answer
+from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
 from paretune.jobs.progress import watched
 from paretune.jobs.sync import Collected, Sync

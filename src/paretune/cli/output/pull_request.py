@@ -14,7 +14,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
-from paretune.spec import metrics
+from paretune.specification import metrics
 
 _ERRORS = 2.0 * math.sqrt(2)
 """Standard deviations of one run from which on two runs count as different: two of their difference."""

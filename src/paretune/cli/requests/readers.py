@@ -8,17 +8,17 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
+from paretune.commands.design.file import DesignFile
+from paretune.commands.design.reading import read_design
+from paretune.commands.doctor.request import DoctorRequest
+from paretune.commands.recur.file import RecurFile
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.recorded.import_request import ImportRequest
-from paretune.jobs.doctor.request import DoctorRequest
 from paretune.jobs.estimates.request import EstimateRequest
-from paretune.spec.job import JobSpec, missing_files
-from paretune.spec.parameters import read
-from paretune.spec.profile import CHARGED, FILE, read_profile, with_profile
-from paretune.studies.definition.design import DesignFile
-from paretune.studies.definition.design_reading import read_design
+from paretune.specification.job import JobSpec, missing_files
+from paretune.specification.parameters import read
+from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.recurring.file import RecurFile
 
 _Request = TypeVar("_Request")
 

@@ -12,8 +12,8 @@ from paretune.core.errors import BadInput
 from paretune.estimating.learnt.seconds import Seconds
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema
 
 NEWEST = 200

@@ -10,8 +10,8 @@ from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import parse_json
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
-from paretune.spec.job import JobSpec, parameter_help
-from paretune.spec.parameters import COMPUTES, affecting
+from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.parameters import COMPUTES, affecting
 
 _FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "bill")} - {"probe_steps"}  # a probe is no whole run
 _MUST_KNOW = {

@@ -24,10 +24,10 @@ from paretune.estimating.recorded.run_lookup import (
 )
 from paretune.estimating.recorded.run_table import COMPLETED, FAILED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.estimating.workload import BUNDLED_ROWS, training_steps
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting, spell
-from paretune.spec.simulation import share_of
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting, spell
+from paretune.specification.simulation import share_of
 
 STARTUP_SECONDS = 120.0
 """Billed seconds of a job before its first step, unless the simulation says otherwise."""

@@ -10,8 +10,8 @@ from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.recorded.run_lookup import Point, enclosing, logarithms
-from paretune.spec.container import JobDocument
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema
 
 MOST_RECALLED = 1000

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
 
 Point = tuple[float, ...]
 Corner = tuple[Point, float]

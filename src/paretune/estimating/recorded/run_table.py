@@ -27,10 +27,10 @@ from typing import Any
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.pricing.prices import as_of_fault
-from paretune.spec import catalog
-from paretune.spec.batch_size import scale_learning_rate
-from paretune.spec.job import JobSpec, current_name
-from paretune.spec.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
+from paretune.specification import catalog
+from paretune.specification.batch_size import scale_learning_rate
+from paretune.specification.job import JobSpec, current_name
+from paretune.specification.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
 OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")

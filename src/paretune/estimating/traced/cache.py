@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.estimating.traced.step import StepSetting, TracedStep
-from paretune.spec.container import write_json
+from paretune.specification.container import write_json
 
 _PACKAGES = ("torch", "transformers", "peft")
 

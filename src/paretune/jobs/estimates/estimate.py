@@ -29,12 +29,12 @@ from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobInputs
-from paretune.spec.job import BUNDLED, JobSpec, missing_files
-from paretune.spec.parameters import COMPUTES, affecting
-from paretune.spec.profile import completed
-from paretune.spec.regions import usual_region
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import JobInputs
+from paretune.specification.job import BUNDLED, JobSpec, missing_files
+from paretune.specification.parameters import COMPUTES, affecting
+from paretune.specification.profile import completed
+from paretune.specification.regions import usual_region
 from paretune.tracking import RunStatus, Tracking, schema
 
 # What decides which rows a job gets, and how they are prepared.

@@ -7,7 +7,7 @@ from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.text_table import text_table
 from paretune.estimating.learnt.times import LearntTimes, TimeEstimate
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.tracking import RunStatus, Tracking, schema
 
 _UNKNOWN = "nothing known: run one"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimates import Estimate
 from paretune.pricing.budget import admit
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PROBE_STEPS = 40
 """Ten of them warm up; thirty are measured."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.spec.cluster import listed, spreading_defaults
-from paretune.spec.job import JobSpec, launch_faults
-from paretune.spec.parameters import parse, spell
-from paretune.spec.regions import region_faults
+from paretune.specification.cluster import listed, spreading_defaults
+from paretune.specification.job import JobSpec, launch_faults
+from paretune.specification.parameters import parse, spell
+from paretune.specification.regions import region_faults
 
 DIVISIONS = tuple(name for name in spreading_defaults() if name not in {"strategy", "legacy_smp"})
 """Parameters that say how the devices of a job share its model."""

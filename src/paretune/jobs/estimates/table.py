@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimates import Estimate, on_front
 from paretune.jobs.estimates.request import DIVISIONS
-from paretune.spec.parameters import spell
+from paretune.specification.parameters import spell
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from paretune.estimating.noise import binomial_error
 from paretune.pricing.prices import Price
-from paretune.spec import metrics
-from paretune.spec.job import BUNDLED, JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import BUNDLED, JobSpec
 
 
 def job_note(

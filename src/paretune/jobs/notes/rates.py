@@ -1,7 +1,7 @@
 """How a job's learning rate stands to what is usual for its fine-tuning and its batch."""
 
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import ADAPTERS, JobSpec, default_learning_rate
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import ADAPTERS, JobSpec, default_learning_rate
 
 _NEARLY = 0.9  # of a scaled rate: what somebody has rounded is scaled as well
 FAR_TOO_HIGH = 30.0

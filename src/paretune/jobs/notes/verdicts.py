@@ -9,9 +9,9 @@ from statistics import fmean
 
 from paretune.core.commands import options
 from paretune.jobs.notes.rates import is_far_too_high, is_full_rate, is_unscaled
-from paretune.spec import metrics
-from paretune.spec.container import JobReport
-from paretune.spec.job import JobSpec, default_learning_rate
+from paretune.specification import metrics
+from paretune.specification.container import JobReport
+from paretune.specification.job import JobSpec, default_learning_rate
 
 _NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE"}
 _ALWAYS = {

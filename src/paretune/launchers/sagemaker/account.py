@@ -14,7 +14,7 @@ from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 
 PREFIX = "paretune"
 """First part of every S3 key."""

@@ -20,9 +20,9 @@ REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50
 """Of an archive, unpacked: beyond this something was packed that is no code."""
-_NEEDED_IN_A_JOB = ("core", "database", "files", "spec", "estimating", "tracking", "training")
+_NEEDED_IN_A_JOB = ("core", "storage", "specification", "estimating", "tracking", "training")
 """Folders whose modules the training, or the training that logs to MLflow itself, imports (`estimating.hardware`;
-`database` and `files` are those of `tracking`)."""
+`storage` is that of `tracking`)."""
 _NEVER = {
     *(".git", ".paretune", ".venv", "venv", ".conda", ".tox", ".nox", "node_modules", "mlruns", "mlartifacts"),
     *("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"),

@@ -7,7 +7,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import first_line
-from paretune.spec.container import FailureKind
+from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError)
 """What boto (1.44) raises where somebody in between has answered: a page for people, or one in another encoding."""

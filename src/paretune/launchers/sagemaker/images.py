@@ -9,8 +9,8 @@ from functools import cache
 
 from paretune.core.extras import pinned, requirements_of
 from paretune.estimating.hardware import accelerator_of
-from paretune.spec import catalog
-from paretune.spec.job import TRAINING_COMPILER, JobSpec, launch_faults
+from paretune.specification import catalog
+from paretune.specification.job import TRAINING_COMPILER, JobSpec, launch_faults
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}

@@ -14,7 +14,6 @@ from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.core.untrusted import parse_json
-from paretune.files.archives import Entry, damage_told, entries
 from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
@@ -22,8 +21,9 @@ from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
-from paretune.spec.script import RESULT_FILES, script_metrics
+from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
+from paretune.specification.script import RESULT_FILES, script_metrics
+from paretune.storage.archives import Entry, damage_told, entries
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
 _GONE = {"Deleting", DELETED}

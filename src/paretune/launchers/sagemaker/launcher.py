@@ -43,9 +43,9 @@ from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.pricing.training_plan import TrainingPlan
-from paretune.spec.catalog import Instance
-from paretune.spec.cluster import SEARCHED_PLAN, Cluster
-from paretune.spec.container import (
+from paretune.specification.catalog import Instance
+from paretune.specification.cluster import SEARCHED_PLAN, Cluster
+from paretune.specification.container import (
     ALLOW_NO_GPU,
     STOP_REQUESTS,
     TRIALS,
@@ -54,9 +54,9 @@ from paretune.spec.container import (
     JobInputs,
     ProjectPayload,
 )
-from paretune.spec.job import INPUT_FILES, PROJECT, JobSpec
-from paretune.spec.parameters import affecting
-from paretune.spec.script import arguments_of
+from paretune.specification.job import INPUT_FILES, PROJECT, JobSpec
+from paretune.specification.parameters import affecting
+from paretune.specification.script import arguments_of
 
 _CODE = "/opt/ml/input/data/code"
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB

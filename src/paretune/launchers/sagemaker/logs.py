@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
-from paretune.spec.container import Event, read_event
+from paretune.specification.container import Event, read_event
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 _TRACE = re.compile(r"\++ ")

@@ -6,7 +6,7 @@ from typing import Any
 from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
-from paretune.spec.cluster import Cluster, listed
+from paretune.specification.cluster import Cluster, listed
 
 NETWORK = "network"
 

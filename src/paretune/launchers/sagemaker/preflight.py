@@ -16,9 +16,9 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.launchers.sagemaker.network import network_findings
 from paretune.launchers.sagemaker.price_list import OF_TRAINING_JOBS, training_plan
 from paretune.pricing.training_plan import TrainingPlan, day_of
-from paretune.spec.catalog import unknown_type
-from paretune.spec.cluster import SEARCHED_PLAN, Cluster
-from paretune.spec.job import JobSpec
+from paretune.specification.catalog import unknown_type
+from paretune.specification.cluster import SEARCHED_PLAN, Cluster
+from paretune.specification.job import JobSpec
 
 TYPE, ROLE, BUCKET, QUOTAS, IMAGE, PLAN = "type", "role", "bucket", "quotas", "image", "training plan"
 _NO_PLAN = {"ResourceNotFound", "ResourceNotFoundException"}

@@ -24,7 +24,7 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
 from paretune.pricing.prices import Price
 from paretune.pricing.training_plan import Reserved, TrainingPlan
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""

@@ -22,8 +22,8 @@ from paretune.core.errors import LaunchRefused, refuse
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.cluster import Cluster, listed
-from paretune.spec.container import TRAINING_PLAN
+from paretune.specification.cluster import Cluster, listed
+from paretune.specification.container import TRAINING_PLAN
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""

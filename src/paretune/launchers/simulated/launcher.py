@@ -22,8 +22,8 @@ from paretune.launchers.base import Job, JobState, Launcher
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
-from paretune.spec.job import JobSpec, launch_faults
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
+from paretune.specification.job import JobSpec, launch_faults
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paretune.spec.container import Event, FailureKind, JobDocument, JobReport, MemberEnd
+from paretune.specification.container import Event, FailureKind, JobDocument, JobReport, MemberEnd
 
 TRAINING = "Training"
 """SageMaker's secondary status of a phase in which the training makes progress."""

@@ -17,9 +17,9 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, Phase, Timeline, in_one_job
-from paretune.spec import metrics
-from paretune.spec.container import Event, FailureKind, JobDocument, JobReport
-from paretune.spec.simulation import Simulation
+from paretune.specification import metrics
+from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
+from paretune.specification.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0
 """Virtual seconds until a job fails for lack of capacity; not billed."""

@@ -17,14 +17,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from paretune.core.errors import BadInput
-from paretune.database.address import shown
-from paretune.files.yaml import write_yaml
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import help_lines, spell
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value, help_lines, spell
+from paretune.storage.address import shown
+from paretune.storage.yaml import write_yaml
 from paretune.studies.definition.objectives import spelled
 from paretune.studies.definition.quality import KNOWN
 from paretune.studies.definition.rules import Draft, StudyTerms, can_be_split, faults_of
-from paretune.studies.definition.space import Value, all_points, make_spec
+from paretune.studies.definition.space import all_points, make_spec
 from paretune.studies.definition.study_reading import StudyReading
 
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from paretune.estimating.noise import F1_NOISE
-from paretune.spec import metrics
+from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")
 LAST, BEST = TAKES = ("last", "best")

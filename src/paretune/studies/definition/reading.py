@@ -15,12 +15,12 @@ from typing import Any, ClassVar, TypeVar
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import exists
-from paretune.files.yaml import FileKind, Node, read_yaml
-from paretune.spec.cluster import ONLY_SIMULATED, SIMULATED, Cluster
-from paretune.spec.job import INPUT_FILES, PROJECT
-from paretune.spec.parameters import parameter_hint, parse
+from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED, Cluster
+from paretune.specification.job import INPUT_FILES, PROJECT
+from paretune.specification.parameters import Value, parameter_hint, parse
+from paretune.storage.yaml import FileKind, Node, read_yaml
 from paretune.studies.definition.objectives import nearest
-from paretune.studies.definition.space import Fault, FaultPath, Value, plain_kind
+from paretune.studies.definition.space import Fault, FaultPath, plain_kind
 
 _CLUSTER = {item.name for item in fields(Cluster)}
 _Item = TypeVar("_Item")

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from paretune.core.commands import command_line
-from paretune.database.address import address_fault
-from paretune.spec import metrics
-from paretune.spec.cluster import SIMULATED
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import annotations, parameter, parameter_hint, parse, range_faults, spell
-from paretune.spec.script import RENAMED
+from paretune.specification import metrics
+from paretune.specification.cluster import SIMULATED
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, range_faults, spell
+from paretune.specification.script import RENAMED
+from paretune.storage.address import address_fault
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
     Constraints,

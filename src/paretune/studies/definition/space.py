@@ -11,11 +11,9 @@ from functools import cache
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
-from paretune.spec.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, launch_faults
-from paretune.spec.parameters import COMPUTES, Effect, annotations, spell
+from paretune.specification.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, launch_faults
+from paretune.specification.parameters import COMPUTES, Effect, Value, annotations, spell
 
-Value = str | int | float
-"""Of one searched parameter: a number, a truth value, or a text as it would be typed."""
 FaultPath = tuple[str, ...]
 """Where a fault is: the keys that lead there, such as ("search", "learning_rate")."""
 Fault = tuple[FaultPath, str]

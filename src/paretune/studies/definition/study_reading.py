@@ -5,10 +5,10 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
 
-from paretune.files.yaml import STUDY, FileKind, Node
-from paretune.spec.cluster import listed
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import annotations, parse
+from paretune.specification.cluster import listed
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value, annotations, parse
+from paretune.storage.yaml import STUDY, FileKind, Node
 from paretune.studies.definition.objectives import default_objectives, nearest
 from paretune.studies.definition.quality import LAST
 from paretune.studies.definition.reading import FileReading, each
@@ -18,7 +18,6 @@ from paretune.studies.definition.space import (
     Choices,
     FaultPath,
     Range,
-    Value,
     is_inside,
     kind_of,
     parameter_of,

@@ -7,9 +7,10 @@ from functools import cached_property
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.core.text_table import text_table
 from paretune.estimating.noise import Scatter
+from paretune.ledger.status import TrialStatus
 from paretune.presentation.numbers import usd
-from paretune.spec import metrics
-from paretune.spec.parameters import spell
+from paretune.specification import metrics
+from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import Constraints, spelled
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.front import StudyFront
@@ -18,7 +19,7 @@ from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
 from paretune.studies.results.quantities import axis, between
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 
 _MOST_LINES = 20  # of the front, in a terminal
 

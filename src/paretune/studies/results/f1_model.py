@@ -15,8 +15,8 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import logsumexp
 
 from paretune.estimating.noise import F1_NOISE
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
 
 Key = tuple[tuple[str, ...], tuple[float, ...]]
 """Kinds that are equal or not, and numbers."""

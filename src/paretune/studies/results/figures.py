@@ -10,7 +10,7 @@ import numpy as np
 from paretune.presentation.chart import MANY, Axis, Chart, Mark, Spread
 from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, svg
 from paretune.presentation.scale import LOG_FROM, scale_of
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import axis, between, format_value, label

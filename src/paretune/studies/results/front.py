@@ -12,12 +12,13 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
-from paretune.spec import metrics
+from paretune.ledger.status import TrialStatus
+from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by, violations
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.noise import Noise
 from paretune.studies.results.points import Point, merge
-from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus
+from paretune.studies.results.trials import AS_RUN, Trial
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from paretune.ledger.status import TrialStatus
 from paretune.presentation.chart import legend_sign
 from paretune.presentation.numbers import usd, with_error
 from paretune.presentation.page import Cell, Link, Table, template
-from paretune.spec import metrics
-from paretune.spec.parameters import spell
+from paretune.specification import metrics
+from paretune.specification.parameters import spell
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
@@ -21,7 +22,6 @@ from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.recommendation import failures
-from paretune.studies.results.trials import TrialStatus
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_CELLS = 9  # rows or columns of the heat map; more values are put together

@@ -4,12 +4,13 @@ import math
 from dataclasses import dataclass
 
 from paretune.estimating.noise import TELLING_ERRORS
+from paretune.ledger.status import TrialStatus
 from paretune.presentation.numbers import usd, with_error
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import format_value, label
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 
 
 @dataclass(frozen=True, kw_only=True)

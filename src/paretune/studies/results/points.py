@@ -11,14 +11,15 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from paretune.estimating.noise import Scatter, are_alike
+from paretune.ledger.status import TrialStatus
 from paretune.presentation.numbers import with_error
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, quality_of, surface
 from paretune.studies.results.noise import Noise, pooled
 from paretune.studies.results.quantities import label
-from paretune.studies.results.trials import AS_RUN, Trial, TrialStatus, job_of
+from paretune.studies.results.trials import AS_RUN, Trial, job_of
 
 FEWEST_TO_SHRINK = 6
 """Points from which on their F1, or what else measures the model, is shrunk: fewer do not show what it depends on."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.jobs.notes.verdicts import below_baseline
+from paretune.ledger.status import TrialStatus
 from paretune.presentation.numbers import with_error
-from paretune.spec import metrics
-from paretune.spec.cluster import ONLY_SIMULATED
+from paretune.specification import metrics
+from paretune.specification.cluster import ONLY_SIMULATED
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point
 from paretune.studies.results.quantities import format_value, label
-from paretune.studies.results.trials import Trial, TrialStatus, job_of
+from paretune.studies.results.trials import Trial, job_of
 
 _MOST_REASONS = 6
 _SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}

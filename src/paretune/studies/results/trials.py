@@ -4,13 +4,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
 from typing import NamedTuple
 
 from paretune.core.errors import BadInput
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting, spell
+from paretune.ledger.status import TrialStatus
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting, spell
 
 PREDICTED = "predicted"
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
@@ -18,17 +18,6 @@ AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "limit")}
 """Seconds do not depend on the seed, on limits, or on the learning rate; the batch is compared by its numbers."""
-
-
-class TrialStatus(Enum):
-    """How a trial ended."""
-
-    COMPLETED = "Completed"
-    OUT_OF_MEMORY = "OutOfMemory"
-    """Infeasible: it is told to the sampler as a constraint that is violated, and is never tried again."""
-    FAILED = "Failed"
-    STOPPED = "Stopped"
-    """Stopped early, because even an optimistic end would have been dominated; its partial cost is booked."""
 
 
 class _Derived(NamedTuple):

@@ -20,7 +20,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from paretune.budgets.shared import SharedBudgets, left_usd
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import (
@@ -40,12 +39,13 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import is_alive, this_process
 from paretune.launchers.shared import SharedJobs
-from paretune.spec.job import JobSpec
+from paretune.ledger.lease import LeaseLost
+from paretune.ledger.ledger import Entry, Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
+from paretune.ledger.shared import SharedBudgets, left_usd
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.ledger import Entry, Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
-from paretune.studies.search.rounds.lease import LeaseLost
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob
 from paretune.studies.search.worst_case import WorstCase

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.quality import F1, Quality
 

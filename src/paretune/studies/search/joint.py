@@ -5,8 +5,8 @@ The first trial is the default job, or the point nearest to it, which the search
 
 from collections.abc import Mapping
 
-from paretune.spec import metrics
-from paretune.studies.definition.space import Value
+from paretune.specification import metrics
+from paretune.specification.parameters import Value
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.early_stopping import is_hopeless, optimistic_end

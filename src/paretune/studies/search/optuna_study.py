@@ -26,13 +26,13 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting
+from paretune.ledger.ledger import Entry, TrialEnd
+from paretune.ledger.status import TrialStatus
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value, affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
-from paretune.studies.definition.space import Choices, Range, Value, is_whole
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Entry, TrialEnd
+from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.search.trial_history import TrialHistory
 
 _MEMORY = "memory"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paretune.studies.search.ledger import Ledger
+from paretune.ledger.ledger import Ledger
 from paretune.tracking import RunStatus, Tracking, schema
 
 _PAYS = ("budget", "user")

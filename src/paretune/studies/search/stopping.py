@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from paretune.estimating.noise import are_alike
+from paretune.ledger.status import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point, each_point
 from paretune.studies.results.recommendation import recommend
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 
 PATIENCE = 25
 """Trials in a row that add nothing to the front beyond noise, before a study ends."""

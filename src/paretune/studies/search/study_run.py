@@ -10,9 +10,10 @@ from functools import cached_property
 from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.registration.register import register
-from paretune.spec.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
-from paretune.spec.parameters import COMPUTES, affecting, spell
+from paretune.ledger.ledger import Ledger
+from paretune.models.register import register
+from paretune.specification.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
+from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult, answer
@@ -21,7 +22,6 @@ from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import Ledger
 from paretune.studies.search.parent_run import open_parent_run, without_payer
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
+from paretune.ledger.ledger import Entry, Ledger, TrialEnd, TrialNote
+from paretune.ledger.status import TrialStatus
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.front import trials_on_front
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.early_stopping import Curve
-from paretune.studies.search.ledger import Entry, Ledger, TrialEnd, TrialNote
 
 MOST_TRIES = 4
 """Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""

@@ -14,14 +14,14 @@ from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.launchers.shared import SharedJobs, group_of
+from paretune.ledger.ledger import TrialEnd, TrialNote
+from paretune.ledger.status import TrialStatus
 from paretune.pricing.budget import cost_usd
-from paretune.spec import metrics
-from paretune.spec.container import Event, FailureKind
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.container import Event, FailureKind
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.quality import BEST, Quality, curve_names
-from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.early_stopping import Progress
-from paretune.studies.search.ledger import TrialEnd, TrialNote
 from paretune.tracking import Run, schema
 
 PARENT = "mlflow.parentRunId"

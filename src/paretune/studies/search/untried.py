@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from paretune.core.errors import BudgetRefused
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, is_whole
+from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.search.driver import Driver
 
 _MOST_POINTS = 5_000

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.studies.search.trial_history import but_for_its_seed
 
 # A job that is cut off was paid for and shows nothing, so these are generous.

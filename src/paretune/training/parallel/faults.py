@@ -4,7 +4,7 @@ from typing import Any
 
 import transformers
 
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.parallel.activations import activation_faults
 from paretune.training.parallel.stages import stage_faults
 

@@ -2,7 +2,7 @@
 
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from paretune.spec.parallel_degrees import ParallelDegrees
+from paretune.specification.parallel_degrees import ParallelDegrees
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
 """Names of the dimensions, in the order of the ranks: those of tensor groups are adjacent."""

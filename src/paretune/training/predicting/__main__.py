@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.spec.container import Event, write_json
+from paretune.specification.container import Event, write_json
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 

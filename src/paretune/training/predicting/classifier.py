@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from paretune.core.errors import BadInput, first_line
-from paretune.spec.container import JobFolder
+from paretune.specification.container import JobFolder
 from paretune.training import device
 from paretune.training.model import find_model, load_tokenizer, longest_text
 from paretune.training.on_processor.suiting import suit_processor

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paretune.core.commands import options
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.profiling.trace import CASTS, PRODUCTS, StepTime
 
 WAITING_FOR_DATA = 5.0

@@ -15,7 +15,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from paretune.core.errors import first_line
 from paretune.estimating.workload import warmup_steps
-from paretune.spec.container import PROFILE_JSON, write_json
+from paretune.specification.container import PROFILE_JSON, write_json
 from paretune.training.profiling.advice import Circumstances, advice_of
 from paretune.training.profiling.memory import allocations_of, holders_at_peak
 from paretune.training.profiling.page import PeakMemory, Profile, RankProfile, slowest_of

@@ -26,9 +26,9 @@ from sklearn.metrics import f1_score
 
 from paretune.core.errors import BadInput
 from paretune.estimating.timing_features import USED_TOKENS
-from paretune.spec.container import PreparedDataset
-from paretune.spec.job import JobSpec
-from paretune.spec.metrics import (
+from paretune.specification.container import PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import (
     BASELINE_MAJORITY,
     BASELINE_TFIDF,
     CLASSIFICATION,

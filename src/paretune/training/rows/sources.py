@@ -18,8 +18,8 @@ from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
-from paretune.spec import metrics
-from paretune.spec.job import BUNDLED, ROW_FILES, JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import BUNDLED, ROW_FILES, JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.data import Rows
 from paretune.training.tasks.targets import Targets, label_columns, may_be_empty, read_targets, strata

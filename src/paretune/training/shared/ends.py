@@ -12,7 +12,7 @@ import json
 import shutil
 from pathlib import Path
 
-from paretune.spec.container import JobFolder, MemberEnd, write_json
+from paretune.specification.container import JobFolder, MemberEnd, write_json
 
 _END = "end.json"
 

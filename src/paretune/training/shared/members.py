@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from paretune.spec.container import Event, FailureKind, JobDocument, JobFolder, JobReport, MemberEnd
-from paretune.spec.metrics import TRAIN_SECONDS
+from paretune.specification.container import Event, FailureKind, JobDocument, JobFolder, JobReport, MemberEnd
+from paretune.specification.metrics import TRAIN_SECONDS
 from paretune.training.shared.ends import keep_end, kept_end
 from paretune.training.shared.isolation import restored_settings
 from paretune.training.shared.relay import relay_stop_requests

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 
 from paretune.core.errors import first_line
-from paretune.spec.container import STOP_REQUESTS, JobFolder
+from paretune.specification.container import STOP_REQUESTS, JobFolder
 
 LOOK_EVERY_S = 10.0
 """Seconds between two looks: a request of S3 each, 0.005 dollars for a thousand."""

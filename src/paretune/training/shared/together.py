@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from paretune.core.errors import first_line
-from paretune.spec.container import JobDocument
-from paretune.spec.parameters import COMPUTES
+from paretune.specification.container import JobDocument
+from paretune.specification.parameters import COMPUTES
 from paretune.training.shared.turns import RandomState, Seat
 
 _HARMLESS = {

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import f1_score, mean_absolute_error, r2_score, root_mean_squared_error
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.training.tasks.losses import Units
 
 THRESHOLD = 0.5

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 
 
 @dataclass(frozen=True, kw_only=True)

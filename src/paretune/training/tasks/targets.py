@@ -15,9 +15,9 @@ import datasets
 import numpy as np
 
 from paretune.core.errors import BadInput, refuse
-from paretune.spec import metrics
-from paretune.spec.cluster import listed
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.cluster import listed
+from paretune.specification.job import JobSpec
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C labels; none for regression."""

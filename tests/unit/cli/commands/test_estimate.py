@@ -14,8 +14,8 @@ from mlflow.entities import Metric, Param, Run, RunTag
 
 from paretune.cli.main import main
 from paretune.jobs.preparation import cache_inputs
-from paretune.spec.container import JobInputs, PreparedDataset
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobInputs, PreparedDataset
+from paretune.specification.job import JobSpec
 
 Command = Callable[..., tuple[int, str, str]]
 DESIGN = [

@@ -4,7 +4,7 @@ import pytest
 
 from paretune.estimating.learnt.times import LearntTimes
 from paretune.pricing.prices import local_price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PRICE = local_price(0.36)
 

@@ -7,7 +7,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"  # one accelerator each
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"

@@ -8,7 +8,7 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1
 ml.g5.xlarge,1,16,1e-5,400,0.80

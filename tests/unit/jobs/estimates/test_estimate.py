@@ -8,7 +8,7 @@ import torch
 from paretune import estimate
 from paretune.core.errors import BadInput
 from paretune.estimating import hardware
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training import device
 
 

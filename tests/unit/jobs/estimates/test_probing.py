@@ -12,7 +12,7 @@ from paretune.estimating.estimates import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.jobs.estimates.probing import PROBE_STEPS, probe_of, probes, require_limit, run_probes
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=6.0, region="us-east-1", as_of="2026-11-20", source="test")  # ten minutes are 1 USD
 

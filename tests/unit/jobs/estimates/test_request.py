@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.jobs.estimates.request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 
 def clusters(request: EstimateRequest) -> list[tuple[str, int]]:

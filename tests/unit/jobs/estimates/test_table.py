@@ -13,7 +13,7 @@ from paretune.estimating.evidence import Evidence
 from paretune.jobs.estimates import table as rendered
 from paretune.jobs.estimates.table import MOST_LABELS, as_csv, as_text, figure
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=3.6, region="us-east-1", as_of="2026-11-20", source="test")
 DESIGN = [

@@ -2,7 +2,7 @@
 
 from paretune.jobs.notes.job_note import job_note
 from paretune.pricing.prices import Price
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=7.2, region="us-east-1", as_of="", source="a list; of July", confidence="notional")
 FOUND = {

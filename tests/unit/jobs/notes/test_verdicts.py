@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from paretune.jobs.notes.verdicts import below_baseline, verdicts
-from paretune.spec.container import JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobReport
+from paretune.specification.job import JobSpec
 
 GOOD = {"f1": 0.9, "baseline_f1_tfidf": 0.74, "baseline_f1_majority": 0.33, "truncated_share": 0.1}
 

@@ -13,9 +13,9 @@ from paretune.core.tags import Attribution
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 

@@ -8,7 +8,7 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws, Sts
 
 CONFIGURED = f"arn:aws:iam::{ACCOUNT}:role/Configured"

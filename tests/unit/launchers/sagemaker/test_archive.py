@@ -171,9 +171,13 @@ def test_too_much_is_refused_with_the_largest_files_and_the_way_out(project: Pat
 def test_the_package_travels_with_its_tables_and_without_what_only_launches(tmp_path: Path) -> None:
     files = package_files(Path(paretune.__file__).parent)
 
-    assert {"paretune/training/__main__.py", "paretune/spec/container.py", "paretune/spec/instances.csv"} <= set(files)
+    assert {
+        "paretune/training/__main__.py",
+        "paretune/specification/container.py",
+        "paretune/specification/instances.csv",
+    } <= set(files)
     folders = {name.split("/")[1] for name in files}
-    assert folders == {"__init__.py", "core", "database", "files", "spec", "estimating", "tracking", "training"}
+    assert folders == {"__init__.py", "core", "storage", "specification", "estimating", "tracking", "training"}
     assert not [name for name in files if "__pycache__" in name]
     assert all(name.startswith("paretune/") for name in files)
 

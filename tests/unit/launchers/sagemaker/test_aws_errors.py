@@ -6,7 +6,7 @@ from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError
 
 from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_transient
-from paretune.spec.container import FailureKind
+from paretune.specification.container import FailureKind
 from tests.unit.launchers.sagemaker.aws import error
 
 CREDENTIALS: list[BotoCoreError] = [

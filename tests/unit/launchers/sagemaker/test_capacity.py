@@ -10,8 +10,8 @@ from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import lost_capacity
-from paretune.spec.container import FailureKind, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, EPOCH, ROLE, Aws, FakeClock
 
 PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/mine"

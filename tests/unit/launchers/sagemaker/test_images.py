@@ -7,8 +7,8 @@ import pytest
 
 from paretune.estimating import hardware
 from paretune.launchers.sagemaker import images
-from paretune.spec import catalog
-from paretune.spec.job import JobSpec
+from paretune.specification import catalog
+from paretune.specification.job import JobSpec
 
 GPU, P4D, CPU = "ml.g5.12xlarge", "ml.p4d.24xlarge", "ml.m5.large"
 V100 = "ml.p3.2xlarge"

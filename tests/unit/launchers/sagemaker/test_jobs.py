@@ -14,7 +14,7 @@ from paretune.launchers.base import JobState, WarmPool
 from paretune.launchers.sagemaker import jobs
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
 
 NAME = "paretune-run1-1"

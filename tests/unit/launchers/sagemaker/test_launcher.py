@@ -15,8 +15,8 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
 Make = Callable[..., JobDocument]

@@ -4,7 +4,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from paretune.launchers.sagemaker.logs import LogReader
-from paretune.spec.container import Event, read_event
+from paretune.specification.container import Event, read_event
 from tests.unit.launchers.sagemaker.aws import Aws
 
 JOB = "paretune-run-1"

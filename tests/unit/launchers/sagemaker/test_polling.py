@@ -6,7 +6,7 @@ from botocore.exceptions import EndpointConnectionError, UnauthorizedSSOTokenErr
 from paretune.core.errors import LostContact
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller, Watched
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock
 
 WATCHING = ("ListTrainingJobs", "DescribeTrainingJob", "DescribeLogStreams", "GetLogEvents")

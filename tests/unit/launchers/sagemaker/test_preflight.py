@@ -16,8 +16,8 @@ from paretune.launchers.sagemaker.preflight import (
     subnet_findings,
     trust_finding,
 )
-from paretune.spec.cluster import Cluster
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
 CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)

@@ -16,9 +16,9 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument, JobInputs
-from paretune.spec.parameters import spell
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.parameters import spell
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws

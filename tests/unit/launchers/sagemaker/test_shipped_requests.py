@@ -9,13 +9,13 @@ import botocore.session
 import pytest
 from botocore.validate import ParamValidator
 
+from paretune.commands.design.plan import DesignPlan
+from paretune.commands.design.reading import read_design
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.spec.container import JobDocument, JobInputs, PreparedDataset
-from paretune.spec.job import JobSpec
-from paretune.studies.definition.design_reading import read_design
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range
-from paretune.studies.design.plan import DesignPlan
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE

@@ -16,8 +16,8 @@ from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLaunche
 from paretune.launchers.simulated.timeline import Phase, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import ML_M5_LARGE
-from paretune.spec.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.job import JobSpec
 from tests.launcher_contract import FAILURE, LAST_STEP, LauncherContract, Order, Place
 
 STARTED = (0.0, Event(time=0.0, step=0, message="started"))

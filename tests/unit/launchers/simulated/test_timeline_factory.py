@@ -14,8 +14,8 @@ from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.timeline_factory import CAPACITY_SECONDS, TimelineFactory
-from paretune.spec.container import FailureKind, JobDocument
-from paretune.spec.job import JobSpec
+from paretune.specification.container import FailureKind, JobDocument
+from paretune.specification.job import JobSpec
 
 SMALL = "ml.g5.xlarge"
 TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,\

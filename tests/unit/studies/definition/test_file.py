@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS
-from paretune.files.yaml import read_yaml
 from paretune.pricing.prices import PriceList, local_price
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import COMPUTES, affecting
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import COMPUTES, affecting
+from paretune.storage.yaml import read_yaml
 from paretune.studies.definition.file import StudyFile, study_help
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.reading import LISTED

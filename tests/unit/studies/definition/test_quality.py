@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import runs_own_training
 from paretune.studies.definition.space import Choices, Range

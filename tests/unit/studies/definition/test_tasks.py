@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.spec import metrics
+from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES, default_objectives, objective_faults, unmeasured
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from paretune.ledger.status import TrialStatus
 from paretune.studies.results.answer import answer
 from paretune.studies.results.figures import front_chart
 from paretune.studies.results.importance import importance
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
 
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}

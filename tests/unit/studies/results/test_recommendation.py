@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from paretune.core.commands import parameters_of
-from paretune.spec.job import JobSpec
+from paretune.ledger.status import TrialStatus
+from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import weigh
 from paretune.studies.results.recommendation import Pick, command_of, failures, headline, recommend
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, failed, trial_of
 
 LADDER = [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paretune.spec.container import Event
+from paretune.specification.container import Event
 from paretune.studies.definition.quality import F1
 from paretune.studies.search.early_stopping import Progress, is_hopeless, optimistic_end
 

@@ -8,10 +8,10 @@ import optuna
 import pytest
 
 from paretune.core.errors import BadInput, LostContact
+from paretune.ledger.ledger import Entry, TrialEnd, TrialNote
+from paretune.ledger.status import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Entry, TrialEnd, TrialNote
 from paretune.studies.search.optuna_study import OptunaStudy
 
 OPENED: list[OptunaStudy] = []

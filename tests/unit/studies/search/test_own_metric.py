@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.spec.container import Event, JobReport
-from paretune.spec.job import JobSpec
+from paretune.specification.container import Event, JobReport
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.answer import answer

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.budgets.accounts import Accounts, Claim
-from paretune.budgets.file import Budget, BudgetFile
 from paretune.core.errors import BudgetRefused
 from paretune.jobs.sync import Sync
-from paretune.spec.job import JobSpec
+from paretune.ledger.accounts import Accounts, Claim
+from paretune.ledger.file import Budget, BudgetFile
+from paretune.ledger.ledger import Ledger, Reservation, TrialNote
+from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
-from paretune.studies.search.ledger import Ledger, Reservation, TrialNote
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
 from tests.stand_ins import postgresql

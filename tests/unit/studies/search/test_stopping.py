@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from paretune.ledger.status import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.stopping import FEWEST_HALVES, PATIENCE, costs_too_much, has_stalled
 from tests.study_examples import COST_AND_F1, failed, trial_of
 

@@ -9,7 +9,7 @@ from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.core.clock import SystemClock
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.search.study_run import StudyRunWriter, scatter_of_earlier_runs

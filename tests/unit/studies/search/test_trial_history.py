@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from paretune.spec.job import JobSpec
+from paretune.ledger.ledger import Ledger, TrialEnd, TrialNote
+from paretune.ledger.status import TrialStatus
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range
 from paretune.studies.results.front import trials_on_front
-from paretune.studies.results.trials import TrialStatus
-from paretune.studies.search.ledger import Ledger, TrialEnd, TrialNote
 from paretune.studies.search.trial_history import TrialHistory
 from tests.study_examples import COST_AND_F1
 

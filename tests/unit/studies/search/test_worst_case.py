@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BudgetRefused
-from paretune.spec.container import JobInputs
+from paretune.ledger.ledger import TrialNote
+from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.trial_history import but_for_its_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
 from paretune.studies.search.worst_case import WorstCase

@@ -12,7 +12,7 @@ from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing_features import step_setting
 from paretune.estimating.traced.cache import TracedSteps
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.memory.step import trace
 
 pytestmark = [

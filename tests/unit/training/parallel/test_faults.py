@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from transformers import BertConfig, DistilBertConfig, FalconConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, Qwen3Config
 
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.parallel.faults import division_faults
 
 LLAMA = LlamaConfig(

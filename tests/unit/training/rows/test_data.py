@@ -21,9 +21,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
-from paretune.spec.container import PreparedDataset
-from paretune.spec.job import JobSpec
-from paretune.spec.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
+from paretune.specification.container import PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import BASELINE_MAJORITY, BASELINE_TFIDF, TRUNCATED_SHARE
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import data
 from paretune.training.rows.data import Rows, TokenRows, baselines, prepare, read_vocabulary

@@ -14,7 +14,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from paretune.spec.container import TELLS
+from paretune.specification.container import TELLS
 from paretune.training.rows import hub
 from tests.stand_ins.hub import Hub
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
 
 TEXTS = [f"story {number} was {('dull', 'great')[number % 2]}" for number in range(20)]

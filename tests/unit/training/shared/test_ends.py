@@ -3,7 +3,7 @@
 import shutil
 from pathlib import Path
 
-from paretune.spec.container import FailureKind, JobFolder, JobReport, MemberEnd
+from paretune.specification.container import FailureKind, JobFolder, JobReport, MemberEnd
 from paretune.training.shared.ends import keep_end, kept_end
 
 DONE = MemberEnd(seconds=3.5, report=JobReport(metrics={"f1": 0.5}))

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from paretune.spec.container import JobDocument
-from paretune.spec.job import JobSpec
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
 from paretune.training.on_processor.dropout import drop
 from paretune.training.shared.together import groups_of
 from paretune.training.shared.turns import Seat, conduct

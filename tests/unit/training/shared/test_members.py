@@ -9,8 +9,16 @@ import torch
 from safetensors.torch import load_file
 from transformers import Trainer
 
-from paretune.spec.container import Event, EventReader, FailureKind, JobDocument, JobFolder, JobReport, MemberEnd
-from paretune.spec.job import JobSpec
+from paretune.specification.container import (
+    Event,
+    EventReader,
+    FailureKind,
+    JobDocument,
+    JobFolder,
+    JobReport,
+    MemberEnd,
+)
+from paretune.specification.job import JobSpec
 from paretune.training.__main__ import _classify
 from paretune.training.loop import train, train_members
 from tests.unit.training.conftest import SPEC

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from paretune.spec.container import FailureKind, JobFolder, write_json
-from paretune.spec.job import JobSpec
+from paretune.specification.container import FailureKind, JobFolder, write_json
+from paretune.specification.job import JobSpec
 from tests.unit.training.conftest import SPEC
 from tests.unit.training.shared.test_members import LORA, document_of, ends_of, events_of
 

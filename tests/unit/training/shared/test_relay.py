@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paretune.spec.container import STOP_REQUESTS, JobFolder
+from paretune.specification.container import STOP_REQUESTS, JobFolder
 from paretune.training.shared import relay
 from tests.processes import wait_until
 

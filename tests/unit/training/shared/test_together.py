@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from paretune.spec.container import FailureKind, JobDocument, JobFolder, JobReport
+from paretune.specification.container import FailureKind, JobDocument, JobFolder, JobReport
 from paretune.training.loop import train
 from paretune.training.shared import together
 from paretune.training.trainer import Diverged, LengthGroupedTrainer

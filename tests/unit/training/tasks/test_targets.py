@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.training.rows.sources import read_rows
 from paretune.training.tasks.targets import strata
 

@@ -7,7 +7,7 @@ from typing import Any
 from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 
 QUEUE = "queue"
 _TYPE = "SAGEMAKER_TRAINING"

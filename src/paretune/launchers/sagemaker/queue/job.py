@@ -12,7 +12,7 @@ from paretune.launchers.sagemaker.aws_errors import classify
 from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, stop_requests
 from paretune.launchers.sagemaker.queue.service_jobs import STOP_REASON, ServiceJob, ServiceJobs
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.spec.container import Event, FailureKind, JobReport
+from paretune.specification.container import Event, FailureKind, JobReport
 
 _WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
 _PREEMPTED = "preempted: the queue has given its instances to a job with more right to them"

@@ -18,9 +18,9 @@ from paretune.launchers.sagemaker.queue.checks import queue_findings
 from paretune.launchers.sagemaker.queue.job import QueuedJob
 from paretune.launchers.sagemaker.queue.service_jobs import REFUSED, ServiceJob, ServiceJobs, submission
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import TRIALS, JobDocument, JobInputs
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import TRIALS, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 
 _SHOWN_WITHIN_S = 6.0  # a service job that another process has just submitted
 _FORGOTTEN_S = 5 * 86_400.0

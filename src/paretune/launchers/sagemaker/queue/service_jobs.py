@@ -17,7 +17,7 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE
-from paretune.spec.cluster import Cluster
+from paretune.specification.cluster import Cluster
 
 STOP_REASON = "stopped by paretune"
 """What AWS Batch is told on TerminateServiceJob, and tells whoever looks at the service job."""

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paretune.jobs.estimates.probing import PROBE_STEPS
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting
-from paretune.studies.definition.space import Value
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value, affecting
 from paretune.studies.search.split.knowledge import SECONDS_KNOWN, Knowledge
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import Value
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.space import Choices, Range, Value, is_whole
+from paretune.studies.definition.space import Choices, Range, is_whole
 
 LEVELS = 9
 """Values that a range is cut into."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
 from paretune.estimating.memory_limits import Footprint
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting, spell
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.quality import LAST, Quality
 from paretune.studies.results.f1_model import Key, quality_of
 from paretune.studies.search.default_job import default_job

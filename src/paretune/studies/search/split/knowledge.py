@@ -11,10 +11,11 @@ from scipy.special import ndtr, stdtrit
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.noise import F1_NOISE
+from paretune.ledger.status import TrialStatus
 from paretune.pricing.prices import Price, local_price
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
-from paretune.spec.parameters import affecting
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import TIMES
 from paretune.studies.definition.quality import F1
@@ -29,7 +30,7 @@ from paretune.studies.results.f1_model import (
 )
 from paretune.studies.results.front import hypervolume, reference_point
 from paretune.studies.results.noise import INTERVAL
-from paretune.studies.results.trials import PREDICTED, Trial, TrialStatus
+from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, sources_of
 from paretune.studies.search.split.candidates import candidates, step_of

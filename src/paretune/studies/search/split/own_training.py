@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from paretune.estimating.noise import SECONDS_DEGREES, SECONDS_NOISE
-from paretune.spec.batch_size import BatchPlan
-from paretune.spec.job import JobSpec
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import INSIDE, Choices, Range, Search, parameter_of
 from paretune.studies.results.f1_model import ALIKE, LENGTH, RATIO, GaussianProcess, Key, NormalPrediction, surprises
 

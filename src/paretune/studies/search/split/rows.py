@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 from paretune.estimating.workload import BUNDLED_ROWS
 from paretune.jobs.preparation import known_inputs
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
 
 OVERHEAD_S = 120.0

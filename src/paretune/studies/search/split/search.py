@@ -13,15 +13,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from paretune.spec import metrics
-from paretune.spec.job import JobSpec
+from paretune.ledger.ledger import TrialNote
+from paretune.ledger.status import TrialStatus
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.quantities import label
-from paretune.studies.results.trials import Trial, TrialStatus
+from paretune.studies.results.trials import Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.ledger import TrialNote
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.knowledge import FIRST_PREDICTED, Knowledge
 from paretune.studies.search.stopping import costs_too_much, lacks_objective

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import JobDocument
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import JobDocument
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.unit.launchers.sagemaker.queue.playing import Players
 

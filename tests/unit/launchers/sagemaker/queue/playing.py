@@ -5,7 +5,7 @@ import json
 import tarfile
 from typing import Any
 
-from paretune.spec.container import Event, JobReport
+from paretune.specification.container import Event, JobReport
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock
 
 FAILURE_REASON = "AlgorithmError: disk_full: the disk is full: of sand, exit code: 1"

@@ -10,8 +10,8 @@ from paretune.core.finding import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.queue.checks import queue_findings
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.spec.cluster import Cluster
-from paretune.spec.job import JobSpec
+from paretune.specification.cluster import Cluster
+from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
 
 CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue="team")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.spec.container import Event, JobDocument, JobInputs
+from paretune.specification.container import Event, JobDocument, JobInputs
 from tests.launcher_contract import LauncherContract, Place
 from tests.unit.launchers.sagemaker.queue.playing import Players
 

@@ -10,8 +10,8 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher, launcher_class
 from paretune.launchers.sagemaker.queue.service_jobs import ServiceJobs
-from paretune.spec.cluster import Cluster
-from paretune.spec.container import FailureKind, JobDocument, JobInputs
+from paretune.specification.cluster import Cluster
+from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.tracking import RecordedRun, schema
 from paretune.tracking.recorded_job import RecordedJob
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock, error

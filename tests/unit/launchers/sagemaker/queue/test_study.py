@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
+from paretune.ledger.status import TrialStatus
 from paretune.pricing.prices import PriceList
-from paretune.spec.cluster import Cluster
-from paretune.studies.results.trials import TrialStatus
+from paretune.specification.cluster import Cluster
 from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk

@@ -9,7 +9,7 @@ import pytest
 
 from paretune import run_study
 from paretune.core.clock import SystemClock
-from paretune.spec.job import JobSpec
+from paretune.specification.job import JobSpec
 from paretune.studies.results.f1_model import F1Model, Key
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.spec.container import JobReport
-from paretune.spec.job import JobSpec
+from paretune.ledger.status import TrialStatus
+from paretune.specification.container import JobReport
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import PROBE
 from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel, key_over

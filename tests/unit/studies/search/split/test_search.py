@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paretune.ledger.status import TrialStatus
 from paretune.studies.results.front import hypervolume
-from paretune.studies.results.trials import TrialStatus
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY

@@ -1,0 +1,98 @@
+"""What an hour of an instance costs in effect, as a bill tells it: with Savings Plans and private rates."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+from paretune.commands.bill.lines import EXACT, Line, LineKind
+from paretune.core.errors import BadInput
+
+FILE = "rates.csv"
+"""Artifact of a run of `reconcile`."""
+COLUMNS = ("instance_type", "region", "instance_hours", "effective_usd", "usd_per_hour", "as_of")
+_STEP = Decimal("1e-10")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EffectiveRate:
+    """Dollars of one instance's hour in effect.
+
+    `instance_hours` and `effective_usd` are what it was computed from, `as_of` the day up to which the bill goes.
+    """
+
+    instance_type: str
+    region: str
+    instance_hours: Decimal
+    effective_usd: Decimal
+    as_of: str
+
+    @property
+    def usd_per_hour(self) -> Decimal:
+        """Effective dollars by hours."""
+        return EXACT.quantize(EXACT.divide(self.effective_usd, self.instance_hours), _STEP)
+
+    def row(self) -> dict[str, object]:
+        """A row of `rates.csv`."""
+        return {name: getattr(self, name) for name in COLUMNS}
+
+
+@dataclass
+class RateSums:
+    """Adds up the hours and effective dollars of all training instances of a bill, whoever they were for.
+
+    Those of managed spot are left out, and those that cost nothing: a training plan has paid for them in advance.
+
+    Attributes:
+        unknown: types and regions without a rate: the bill does not tell what is paid for some of their hours.
+    """
+
+    unknown: set[tuple[str, str]] = field(default_factory=set)
+    _sums: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
+
+    def add(self, line: Line) -> None:
+        """Count a line; without effect unless it is of training instances in a region."""
+        hours = line.amount if line.kind in (LineKind.INSTANCE, LineKind.POOL) else Decimal(0)
+        if not (line.instance_type and line.region) or (not hours and line.kind is not LineKind.DISCOUNT):
+            return
+        key = line.instance_type, line.region
+        if line.effective_usd is None:
+            self.unknown.add(key)
+        if line.is_spot or not line.effective_usd:
+            return
+        known_hours, known_usd = self._sums.get(key, (Decimal(0), Decimal(0)))
+        self._sums[key] = known_hours + hours, known_usd + line.effective_usd
+
+    def rates(self, as_of: str) -> tuple[EffectiveRate, ...]:
+        """A rate for each type and region, by name."""
+        return tuple(
+            EffectiveRate(instance_type=kind, region=region, instance_hours=hours, effective_usd=usd, as_of=as_of)
+            for (kind, region), (hours, usd) in sorted(self._sums.items())
+            if hours > 0 and (kind, region) not in self.unknown
+        )
+
+
+def read_rates(text: str) -> Mapping[tuple[str, str], EffectiveRate]:
+    """The rates of a `rates.csv` by instance type and region.
+
+    Raises:
+        BadInput: it is none.
+    """
+    try:
+        rows = list(csv.DictReader(io.StringIO(text)))
+        found = [
+            EffectiveRate(
+                instance_type=row["instance_type"],
+                region=row["region"],
+                instance_hours=Decimal(row["instance_hours"]),
+                effective_usd=Decimal(row["effective_usd"]),
+                as_of=row["as_of"],
+            )
+            for row in rows
+        ]
+    except (KeyError, ArithmeticError) as error:
+        raise BadInput(
+            [f"{FILE} of a run of reconcile cannot be read ({error!r}): reconcile the bill again"]
+        ) from error
+    return {(one.instance_type, one.region): one for one in found}

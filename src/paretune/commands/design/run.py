@@ -1,0 +1,148 @@
+"""A design from its file to its last row: planned, priced, refused or run."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from paretune.commands.design.answer import DesignResult, plan_text
+from paretune.commands.design.bill import Bill, bill_of
+from paretune.commands.design.file import DesignFile
+from paretune.commands.design.plan import DesignPlan
+from paretune.commands.design.record import TABLE_FILE, DesignRunWriter, table_csv, write_plan
+from paretune.commands.design.table_study import TableStudy
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
+from paretune.ledger.ledger import Ledger
+from paretune.pricing.prices import VARIABLE
+from paretune.specification.job import JobSpec
+from paretune.specification.profile import charged
+from paretune.specification.regions import usual_region
+from paretune.studies.search import joint
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.tracking import RunStatus
+
+
+def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_stderr) -> DesignResult:
+    """The design when all its rows have ended; it is begun, or gone on with. With `dry_run` only its plan.
+
+    Raises:
+        BadInput: a row cannot run, or its model cannot be estimated; nothing was launched.
+        BudgetRefused: what its rows can cost at worst exceeds the budget; the plan is kept in its run.
+    """
+    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    plan = _charged(DesignPlan.of(file), workplaces.environment)
+    if file.prices is not None:
+        workplaces = workplaces.with_environment({VARIABLE: file.prices})
+    with workplaces.interruption.listening():
+        specs = [row.spec for row in plan.rows]
+        if file.dry_run:
+            workplace = _place_of_plan(specs[0], workplaces)
+            _check(specs, workplace.launcher.check_offline)
+            return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
+        workplace = workplaces.of(specs[0])
+        workplace.accounts(specs[0].budget)  # what is wrong with their file is told before anything is prepared
+        _check(specs, workplace.launcher.check)
+        bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
+        storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
+        ledger = Ledger(storage, file.name)
+        try:
+            if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
+                _keep_plan(plan, bill, workplace)
+            say(plan_text(plan, bill))
+            inputs_of(specs[0], workplace)
+            return _run(plan, bill, ledger, storage, workplace, say)
+        finally:
+            ledger.close()
+
+
+def _charged(plan: DesignPlan, environment: Mapping[str, str]) -> DesignPlan:
+    """The plan with what of the profile says whose its jobs are."""
+    specs = [JobSpec.from_text(charged(row.spec.changed(), environment)) for row in plan.rows]
+    rows = [replace(row, job=replace(row.job, spec=spec)) for row, spec in zip(plan.rows, specs, strict=True)]
+    return replace(plan, rows=rows)
+
+
+def _place_of_plan(spec: JobSpec, workplaces: Workplaces) -> Workplace:
+    """Where rows are priced that are not run: without an AWS account at the prices of the region that is usual."""
+    try:
+        return workplaces.of(spec)
+    except LaunchRefused:  # no region is set
+        usual = usual_region(spec.region, workplaces.environment)
+        return workplaces.with_environment({"AWS_REGION": usual}).of(spec)
+
+
+def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
+    """Refuse rows that the launcher cannot run, with all their faults."""
+    faults: list[str] = []
+    for spec in {spec.replace(seed=0).spec_hash(): spec for spec in specs}.values():
+        with collecting(faults):
+            check(spec)
+    if faults:
+        raise BadInput(list(dict.fromkeys(faults)))
+
+
+def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResult:
+    """The plan, kept in a run; BudgetRefused where the budget does not allow it."""
+    tracking = workplace.tracking.for_estimates()
+    run = tracking.begin(f"design {plan.file.name}")
+    write_plan(run, plan, bill)
+    run.log_text(table_csv(plan, bill, {}), TABLE_FILE)
+    refusal = bill.refusal(plan.file.budget_usd)
+    run.end(RunStatus.FAILED if refusal else RunStatus.FINISHED)
+    where = tracking.open_command(run.run_id)
+    if refusal:
+        raise BudgetRefused(f"{refusal}\n\n{plan_text(plan, bill)}\n\n  {where}")
+    ending = "planned; nothing was launched (dry_run)"
+    return DesignResult(plan=plan, bill=bill, run_id=run.run_id, open_command=where, ending=ending, is_dry=True)
+
+
+def _run(
+    plan: DesignPlan, bill: Bill, ledger: Ledger, storage: str, workplace: Workplace, say: Callable[[str], None]
+) -> DesignResult:
+    """Run the rows through the ledger of a study, one parent run for all."""
+    study_file = TableStudy.of(plan.file, [row.spec for row in plan.rows])
+    study = OptunaStudy(study_file, storage)
+    record = DesignRunWriter(plan, bill, ledger, workplace.tracking, say)
+    driver = Driver(
+        study_file,
+        study,
+        ledger,
+        run_id=record.run_id,
+        workplace=workplace,
+        now=time.time,
+        on_trial=record.trial_ended,
+        say=say,
+    )
+    record.watch(driver)
+    try:
+        with study.reachable():
+            driver.adopt()
+            reason = joint.search(driver)
+            if not driver.trials and (plan.file.budget_usd is not None or driver.shared_budgets.are_set):
+                raise BudgetRefused(f"nothing was launched: {reason}")
+    except BaseException as error:
+        driver.stop(error)
+        record.interrupted(error)
+        raise
+    finally:
+        study.close()
+    driver.finish()
+    others = len(driver.others())
+    record.finish(is_last=not others)
+    still = f"; {others} other driver{'s' if others > 1 else ''} of this design still at work" if others else ""
+    return DesignResult(
+        plan=plan,
+        bill=bill,
+        run_id=record.run_id,
+        open_command=record.open_command,
+        ending=f"{_ended(reason)}{still}",
+        spent_usd=ledger.balance().spent_usd,
+        trials=record.trials(),
+    )
+
+
+def _ended(reason: str) -> str:
+    return "every row was run" if reason == "every point was tried" else reason

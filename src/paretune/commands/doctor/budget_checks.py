@@ -1,0 +1,41 @@
+"""What is left of the budgets that the jobs of a command, or of the profile, count against."""
+
+from collections.abc import Iterator, Mapping
+
+from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.commands import command_line
+from paretune.core.errors import BadInput
+from paretune.core.finding import Finding, fine, wrong
+from paretune.jobs.workplace import accounts_of, home_of
+from paretune.specification.profile import read_profile
+
+BUDGETS = "budgets"
+
+
+def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
+    """What is left of each budget this month, of real dollars; nothing where no file of budgets is named.
+
+    Raises:
+        BadInput: the file has faults, or its storage does not answer.
+    """
+    try:
+        path = request.spec.budget or read_profile(environment).get("budget")
+    except BadInput:
+        return  # a finding on the profile says what is wrong with it
+    if path is None:
+        return
+    accounts = accounts_of(path, home_of(environment), environment)
+    never, known = accounts.unmatched()
+    for standing in accounts.standings(now, "measured"):
+        balance, name = standing.balance, standing.budget.name
+        tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
+        told = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
+        if standing.left_usd > 0:
+            spelling = f"; no job has had these tags yet, jobs have had {', '.join(known)}: check the spelling"
+            yield fine(BUDGETS, told + (spelling if standing.budget in never else ""))
+        else:
+            more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
+            yield wrong(
+                BUDGETS,
+                f"{told}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
+            )

@@ -1,0 +1,54 @@
+"""All checks, each made whatever the others find."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+
+from paretune.commands.doctor import local_checks
+from paretune.commands.doctor.budget_checks import BUDGETS, budget_findings
+from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.clock import Clock
+from paretune.core.errors import LaunchRefused, ParetuneError
+from paretune.core.finding import Finding, guarded
+from paretune.pricing.budget import admit
+from paretune.pricing.prices import PriceList, usual_price
+
+
+def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> list[Finding]:
+    """What every check found, those of this machine first; nothing is raised, and nothing is paid."""
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {
+        local_checks.ENVIRONMENT: local_checks.environment_findings,
+        local_checks.TORCH: lambda: [local_checks.torch_finding(environment)],
+        local_checks.PROFILE: lambda: local_checks.profile_findings(environment, request.profile_faults),
+        local_checks.HOME: lambda: [local_checks.home_finding(environment)],
+        BUDGETS: lambda: budget_findings(request, environment, clock.now()),
+        "mlflow": _store_findings,
+        "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC)),
+    }
+    return [finding for subject, check in checks.items() for finding in guarded(subject, check)]
+
+
+def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> float | None:
+    """The most dollars that the paid job can be billed; None where its price is not known, or it would be refused."""
+    try:
+        from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+
+        spec = request.paid_spec()
+        try:
+            return SageMakerLauncher(spec, clock, environment).admit(spec)
+        except LaunchRefused:  # no region is set yet
+            price = usual_price(spec, PriceList.read(environment), environment)
+            return admit(spec, price, SageMakerLauncher.overrun_s)
+    except (ParetuneError, ImportError):  # which are among the findings
+        return None
+
+
+def _store_findings() -> list[Finding]:
+    from paretune.tracking.store_check import store_findings  # where MLflow cannot be imported, that is a finding
+
+    return store_findings()
+
+
+def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterable[Finding]:
+    from paretune.commands.doctor.cloud_checks import cloud_findings  # likewise boto3
+
+    return cloud_findings(request, environment, now)

@@ -1,0 +1,21 @@
+"""The command `mcp`: a server for agents on standard input and output."""
+
+from paretune.commands.mcp.request import McpRequest
+from paretune.core.answer import Answer
+from paretune.core.errors import BadInput
+
+
+def run(asked: McpRequest) -> Answer:
+    """Serve until the agent hangs up.
+
+    Raises:
+        BadInput: the package `mcp` is not installed.
+    """
+    try:
+        from paretune.commands.mcp.server import serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mcp":
+            raise
+        raise BadInput(["this command needs the package mcp: python -m pip install 'paretune[mcp]'"]) from error
+    serve(asked.session_budget_usd, own_code=asked.own_code)
+    return Answer()

@@ -1,0 +1,138 @@
+"""From what an agent asks for to a quote: everything is checked as a dry run checks it, and nothing is launched."""
+
+import hashlib
+import math
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paretune.commands.mcp.quotes import VALID_S, Quote
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, refuse
+from paretune.jobs.launch import launch
+from paretune.jobs.workplace import Workplaces
+from paretune.specification.job import JobSpec, missing_files
+from paretune.specification.profile import CHARGED, completed
+from paretune.studies.definition.file import StudyFile
+
+_OWN_CODE = ("entry_script", "project", "image_uri", "package_index")
+"""Parameters that bring code which paretune has not written."""
+_WHO_PAYS = dict.fromkeys(CHARGED, "the profile of this server says whose its jobs are and who pays")
+_NOT_QUOTED = {
+    "dry_run": "a quote launches nothing by itself",
+    "max_cost_usd": "the quote's worst case is the limit of the job",
+    "on_interrupt": "a job that an agent stops is stopped",
+    **_WHO_PAYS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quoter:
+    """Makes quotes of jobs and studies.
+
+    Args:
+        folder: for studies as they were quoted, so that what is launched is what was quoted.
+        own_code: whether jobs may bring code of their own.
+    """
+
+    folder: Path
+    clock: Clock
+    own_code: bool = False
+
+    def job(self, parameters: Mapping[str, str]) -> Quote:
+        """A quote of one job: the bill of its instances at its maximum runtime.
+
+        Raises:
+            BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it could not be launched; all that is wrong.
+        """
+        refuse(_refused(_NOT_QUOTED, parameters))
+        self._check_code(parameters)
+        refuse(missing_files(parameters))
+        spec = completed(JobSpec.from_text(parameters), os.environ)
+        self._check_code(spec.changed())
+        preview = launch(spec, dry_run=True, quiet=True)
+        worst, price = preview.worst_case_usd, Workplaces.of_process().of(spec).launcher.price(spec)
+        if worst is None or price is None:
+            raise BadInput(
+                [f"the price of {spec.instance_type} is not known, so nothing bounds its bill: choose another"]
+            )
+        usd = _rounded_up(worst)
+        return Quote(
+            command="main",
+            parameters=spec.changed() | {"max_cost_usd": f"{usd:.4f}"},
+            identity=spec.spec_hash(),
+            worst_case_usd=usd,
+            priced_as_of=price.as_of,
+            expires=self.clock.now() + VALID_S,
+        )
+
+    def study(self, path: str, overrides: Mapping[str, str]) -> Quote:
+        """A quote of a study: its budget, which its jobs never exceed together.
+
+        Raises:
+            BadInput: the study has faults, or no budget.
+        """
+        refuse(_refused(_WHO_PAYS, overrides))
+        file = StudyFile.read(path, overrides)
+        refuse(_refused(_WHO_PAYS, [*file.job, *file.search]))
+        if file.budget_usd is None:
+            raise BadInput(["a study is quoted by its budget: set budget_usd"])
+        searched = dict.fromkeys(file.search, "searched")
+        self._check_code({**{name: str(value or "") for name, value in file.job.items()}, **searched})
+        text = file.as_yaml()
+        identity = hashlib.sha256(text.encode()).hexdigest()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        copy = self.folder / f"{identity[:24]}.yaml"
+        copy.write_text(text)
+        return Quote(
+            command="study",
+            parameters={"study": str(copy), "budget_usd": f"{file.budget_usd:g}"},
+            identity=identity,
+            worst_case_usd=file.budget_usd,
+            priced_as_of="",
+            expires=self.clock.now() + VALID_S,
+        )
+
+    def confirm(self, quote: Quote) -> None:
+        """Check once more, just before it is launched, what a quote was made of.
+
+        Raises:
+            BadInput: prices, the study or the specification are no longer those of the quote.
+        """
+        if quote.command == "study":
+            copy = Path(quote.parameters["study"])
+            if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != quote.identity:
+                raise BadInput(["the study that was quoted has been changed: ask for another quote"])
+            return
+        asked = {name: text for name, text in quote.parameters.items() if name not in _NOT_QUOTED}
+        now = self.job(asked)
+        seen = (quote.identity, quote.priced_as_of)
+        if (now.identity, now.priced_as_of) != seen or now.worst_case_usd > quote.worst_case_usd:
+            raise BadInput(
+                [
+                    f"the quote no longer holds: {quote.worst_case_usd:.4f} USD at prices of {quote.priced_as_of} are "
+                    f"{now.worst_case_usd:.4f} USD at prices of {now.priced_as_of} now: ask for another quote"
+                ]
+            )
+
+    def _check_code(self, parameters: Mapping[str, str]) -> None:
+        if not self.own_code:
+            refuse(
+                [
+                    f"{name} brings code of its own, which this server does not launch: leave it out, or have the "
+                    "server started with --own_code"
+                    for name in _OWN_CODE
+                    if parameters.get(name, "").strip()
+                ]
+            )
+
+
+def _refused(reasons: Mapping[str, str], asked: Collection[str]) -> list[str]:
+    """A sentence for each parameter that is asked for and may not be."""
+    return [f"{name} cannot be set here: {why}" for name, why in reasons.items() if name in asked]
+
+
+def _rounded_up(usd: float) -> float:
+    """To a hundredth of a cent, so that the limit does not refuse what it was made of."""
+    return math.ceil(usd * 10_000) / 10_000

@@ -1,0 +1,152 @@
+"""The tools that an agent sees, on standard input and output (Model Context Protocol, package `mcp`)."""
+
+import os
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paretune.commands.mcp.commands import Command, Running
+from paretune.commands.mcp.quotes import Quote, Quotes
+from paretune.commands.mcp.quoting import Quoter
+from paretune.commands.mcp.session import Launched, Session
+from paretune.core.clock import Clock, SystemClock
+from paretune.core.errors import BadInput, ParetuneError
+from paretune.jobs.estimates.estimate import run_estimate
+from paretune.jobs.estimates.request import EstimateRequest
+from paretune.specification.profile import with_profile
+from paretune.studies.front import front
+
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
+_INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
+Parameters are those of `paretune main --help`, as text. estimate first; quote checks everything and bounds the dollars;
+launch takes a quote and nothing else; status says how launched jobs do and what is left of the session's dollars."""
+
+
+def serve(budget_usd: float, *, own_code: bool = False) -> None:
+    """Answer an agent on standard input and output until it hangs up; jobs that run then go on.
+
+    `budget_usd` is what all that is launched in this session may cost together; `own_code` allows jobs that bring
+    scripts, projects or images.
+    """
+    home = Path(os.environ.get("PARETUNE_HOME") or ".paretune").resolve() / "agents" / f"{os.getpid()}"
+
+    def begin(quote: Quote, name: str) -> Running:
+        return Command(quote.command, quote.parameters, home / name)
+
+    clock = SystemClock()
+    quoter = Quoter(folder=home / "studies", clock=clock, own_code=own_code)
+    make_server(Tools(Session(budget_usd, begin), quoter, Quotes(), clock)).run("stdio")
+
+
+def make_server(tools: "Tools") -> "MCPServer":
+    """The server with its tools.
+
+    Raises:
+        ModuleNotFoundError: the package `mcp` is not installed.
+    """
+    from mcp.server import MCPServer  # an extra: without it there are no agents, and everything else
+
+    server = MCPServer("paretune", instructions=_INSTRUCTIONS)
+    for act in (tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front):
+        server.tool()(act)
+    return server
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What an agent may call; errors of paretune become errors of the tool, with their text."""
+
+    session: Session
+    quoter: Quoter
+    quotes: Quotes
+    clock: Clock
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)  # checks set MLflow's globals
+
+    def estimate(self, parameters: dict[str, str]) -> dict[str, Any]:
+        """Predicted seconds, dollars and memory with 80 % intervals; comma-separated values make a table."""
+        with _told(), self._one_at_a_time:
+            if parameters.get("probe", "").strip():
+                raise BadInput(["probe launches jobs, and an estimate here launches nothing: leave it out"])
+            request = EstimateRequest.from_text(with_profile(parameters, os.environ))
+            return run_estimate(request, say=lambda _: None, quiet=True).to_dict()
+
+    def quote(
+        self,
+        parameters: dict[str, str] | None = None,
+        study: str | None = None,
+        overrides: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Check a job (`parameters`), or a study (the path of its file), and bound its dollars; launches nothing.
+
+        The `quote` in the answer is good for one launch within fifteen minutes.
+        """
+        with _told(), self._one_at_a_time:
+            made = self.quoter.job(parameters or {}) if study is None else self.quoter.study(study, overrides or {})
+            return {
+                "quote": self.quotes.signed(made),
+                "worst_case_usd": made.worst_case_usd,
+                "specification_hash": made.identity[:12],
+                "priced_as_of": made.priced_as_of,
+                "left_usd": self.session.budget_usd - self.session.booked_usd(),
+            }
+
+    def launch(self, quote: str) -> dict[str, Any]:
+        """Launch what was quoted, if its worst case fits the session's dollars; a quote launches nothing twice."""
+        with _told():
+            asked = self.quotes.read(quote, self.clock.now())
+            with self._one_at_a_time:
+                self.quoter.confirm(asked)
+            return shown(self.session.launch(asked))
+
+    def status(self, name: str | None = None) -> dict[str, Any]:
+        """How what was launched does, one or all, and the session's dollars."""
+        with _told():
+            asked = self.session.all() if name is None else [self.session.find(name)]
+            booked = self.session.booked_usd()
+            return {
+                "launched": [shown(launched) for launched in asked],
+                "budget_usd": self.session.budget_usd,
+                "booked_usd": booked,
+                "left_usd": self.session.budget_usd - booked,
+            }
+
+    def stop(self, name: str) -> dict[str, Any]:
+        """Stop what was launched under a name, as Ctrl-C does; what it has cost is booked."""
+        with _told():
+            launched = self.session.find(name)
+            launched.running.stop()
+            return shown(launched)
+
+    def front(self, study: str) -> dict[str, Any]:
+        """The Pareto front of a recorded study, by its name."""
+        with _told(), self._one_at_a_time:
+            return front(study).to_dict()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turn what paretune refuses into an error of the tool."""
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    try:
+        yield
+    except ParetuneError as error:
+        raise ToolError(str(error)) from error
+
+
+def shown(launched: Launched) -> dict[str, Any]:
+    """What an agent is told of it."""
+    outcome: Mapping[str, Any] | None = launched.running.outcome()
+    state = "running" if outcome is None else "failed" if "error" in outcome else "completed"
+    about = {"name": launched.name, "command": launched.quote.command, "state": state}
+    return about | {
+        "worst_case_usd": launched.quote.worst_case_usd,
+        "cost_usd": launched.cost_usd(),
+        "result": outcome,
+        "last_lines": launched.running.last_lines() if outcome is None else [],
+    }

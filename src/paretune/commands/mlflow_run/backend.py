@@ -1,0 +1,75 @@
+"""The plugin that MLflow calls for `mlflow run URI --backend sagemaker`."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from mlflow import MlflowClient
+from mlflow.exceptions import ExecutionException
+from mlflow.projects.backend.abstract_backend import AbstractBackend
+from mlflow.projects.submitted_run import SubmittedRun
+
+from paretune.core.errors import Interrupted, ParetuneError
+
+NAME = "sagemaker"
+
+
+class SageMakerBackend(AbstractBackend):
+    """Runs any MLflow project as a SageMaker training job.
+
+    MLflow waits for a plugin's run only when it is asked to from Python (`synchronous`); its command line does not. So
+    that `mlflow run` ends as it does on a laptop, a run that the command line has started is waited for when MLflow
+    has finished with it, unless the configuration says `"wait": false`.
+    """
+
+    def run(
+        self,
+        project_uri: str,
+        entry_point: str,
+        params: Mapping[str, str] | None,
+        version: str | None,
+        backend_config: Mapping[str, Any],
+        tracking_uri: str,
+        experiment_id: str,
+    ) -> SubmittedRun:
+        """Start a project's entry point and return at once; the arguments are those of `AbstractBackend`.
+
+        Raises:
+            ExecutionException: nothing was started; the message says all that is in the way.
+            KeyboardInterrupt: what was started has been stopped.
+        """
+        # MLflow loads the plugin for every backend: what brings the launcher is imported when it is called.
+        from paretune.commands.mlflow_run.project_job import ProjectRequest, start
+        from paretune.commands.mlflow_run.submitted_run import follow
+
+        request = ProjectRequest(
+            uri=project_uri,
+            entry_point=entry_point,
+            parameters=params or {},
+            version=version,
+            configuration=backend_config,
+            tracking_uri=tracking_uri,
+            experiment_id=experiment_id,
+        )
+        with tempfile.TemporaryDirectory(prefix="paretune-", dir=backend_config.get("STORAGE_DIR")) as downloads:
+            try:
+                submitted, configuration = start(request, MlflowClient(), dict(os.environ), Path(downloads))
+            except Interrupted as error:
+                raise KeyboardInterrupt(str(error)) from error
+            except ParetuneError as error:
+                raise ExecutionException(str(error)) from error
+        context = _command_line()
+        if context is not None and configuration.wait:
+            context.call_on_close(lambda: follow(submitted))
+        return submitted
+
+
+def _command_line() -> click.Context | None:
+    """The command `mlflow run` when it is what runs here."""
+    context = click.get_current_context(silent=True)
+    if context is not None and context.params.get("backend") == NAME and "backend_config" in context.params:
+        return context
+    return None

@@ -1,0 +1,176 @@
+"""Find the model, have the training wing predict in a process of its own, and price its seconds."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from paretune.commands.predict.request import PredictRequest
+from paretune.core.clock import Clock
+from paretune.core.errors import BadInput, JobFailed
+from paretune.core.interruption import Interruption
+from paretune.pricing.prices import Price, PriceList, local_price, price_remarks
+from paretune.specification.container import Event, EventReader, write_json
+from paretune.specification.job import JobSpec
+from paretune.specification.profile import read_profile
+from paretune.specification.regions import usual_region
+
+_POLL_S = 0.1
+_LOG_LINES = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """What was predicted, how well, and what it took.
+
+    Attributes:
+        model: what predicted: a folder, or a version such as `sentiment/3`.
+        seconds: of tokenising and predicting; starting, loading and reading the file are not in it.
+        metrics: of the rows with labels; empty without any.
+        price: of an hour of the machine; None where it is not known.
+        price_remarks: what is to be known of the price, in sentences.
+        found: all that the predicting process has told.
+    """
+
+    model: str
+    run_id: str
+    output: Path
+    rows: int
+    seconds: float
+    metrics: Mapping[str, float]
+    price: Price | None
+    price_remarks: tuple[str, ...]
+    found: Mapping[str, Any]
+
+    @property
+    def seconds_per_1000_rows(self) -> float:
+        """Of this machine."""
+        return 1000 * self.seconds / self.rows
+
+    @property
+    def usd_per_1000_rows(self) -> float | None:
+        """Those seconds at the price of an hour, on one instance; None without a price."""
+        return None if self.price is None else self.price.cost_usd(self.seconds_per_1000_rows, 1)
+
+
+def predict(
+    request: PredictRequest,
+    environment: Mapping[str, str],
+    clock: Clock,
+    interruption: Interruption,
+    on_events: Callable[[list[Event]], None],
+) -> Predictions:
+    """Write the rows of the request with their predictions; figures and price.
+
+    Raises:
+        BadInput: model, rows or price cannot be used; nothing is written.
+        Interrupted: Ctrl-C or SIGTERM; nothing is written.
+        JobFailed: the predicting process broke, which is a bug, a full disk or too little memory.
+        TrackingUnavailable: MLflow, which has the model, does not answer.
+    """
+    price, remarks = _price(request, environment, clock)
+    with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
+        name, run_id, folder, told = _model(request, environment, clock, Path(scratch))
+        length = told.get("max_seq_length", "")
+        document = {
+            "model": str(folder),
+            "data": str(request.data_path),
+            "text_column": request.text_column or told.get("text_column") or "text",
+            "label_column": request.label_column or told.get("label_column") or "label",
+            "output": str(request.output_path),
+            "batch_size": request.batch_size,
+            "max_seq_length": request.max_seq_length or (int(length) if length.isdigit() else None),
+        }
+        found = _run(document, Path(scratch), environment, clock, interruption, on_events)
+    return Predictions(
+        model=name,
+        run_id=run_id,
+        output=request.output_path,
+        rows=found["rows"],
+        seconds=found["seconds"],
+        metrics=found["metrics"],
+        price=price,
+        price_remarks=tuple(remarks),
+        found=found,
+    )
+
+
+def _model(
+    request: PredictRequest, environment: Mapping[str, str], clock: Clock, scratch: Path
+) -> tuple[str, str, Path, Mapping[str, str]]:
+    """Name, run id and folder of the model, and the parameters of its training, where MLflow knows them."""
+    if not request.is_address:
+        return str(request.model_folder), "", request.model_folder, {}
+    from paretune.tracking import Tracking  # MLflow takes a second to import
+
+    files = Tracking(environment, clock).model_files(request.model or "", scratch / "model")
+    return files.name, files.run_id, files.folder, files.params
+
+
+def _price(request: PredictRequest, environment: Mapping[str, str], clock: Clock) -> tuple[Price | None, list[str]]:
+    """What an hour costs, and what is to be known of it.
+
+    Raises:
+        BadInput: the profile or the table of prices cannot be read.
+    """
+    profile = read_profile(environment)
+    if request.instance_type is None:
+        told = request.local_price_usd_per_hour or profile.get("local_price_usd_per_hour")
+        return local_price(float(told or JobSpec().local_price_usd_per_hour)), []
+    region = usual_region(request.region or profile.get("region"), environment)
+    price = PriceList.read(environment).price(request.instance_type, region)
+    return price, price_remarks(price, request.instance_type, region, date.fromtimestamp(clock.now()))
+
+
+def _run(
+    document: Mapping[str, Any],
+    scratch: Path,
+    environment: Mapping[str, str],
+    clock: Clock,
+    interruption: Interruption,
+    on_events: Callable[[list[Event]], None],
+) -> dict[str, Any]:
+    """Have the rows predicted; what the process has answered."""
+    request, answer, events, log = (scratch / name for name in ("request.json", "answer.json", "events", "log"))
+    write_json(request, document)
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "paretune.training.predicting", *map(str, (request, answer, events))],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
+        )
+    reader = EventReader(events)
+    try:
+        while child.poll() is None:
+            interruption.check()
+            on_events(list(reader.new()))
+            clock.sleep(_POLL_S)
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    if not answer.exists():
+        raise _failure(log.read_text(errors="replace").splitlines(), child.returncode)
+    found: dict[str, Any] = json.loads(answer.read_text())
+    if "faults" in found:
+        raise BadInput(found["faults"])
+    return found
+
+
+def _failure(lines: list[str], code: int | None) -> Exception:
+    """Why a process that has left no answer broke."""
+    if any("No space left on device" in line for line in lines):
+        return BadInput(["the disk that holds the output is full: make room, or set output to another one"])
+    if any("No module named" in line for line in lines):
+        return BadInput([f"predict needs a package that is missing here: {lines[-1]}: pip install 'paretune[train]'"])
+    if code == -9:
+        return JobFailed("predict", "it was killed, probably for lack of memory: lower batch_size", lines[-_LOG_LINES:])
+    return JobFailed("predict", lines[-1] if lines else f"it ended with exit code {code}", lines[-_LOG_LINES:])

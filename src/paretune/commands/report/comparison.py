@@ -1,0 +1,198 @@
+"""One setting of jobs against another: native against compiled, full against LoRA, one strategy against the next."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+from paretune.commands.report.factors import DEFAULTS, OF_THE_CLUSTER, SHAPE, VERSIONS
+from paretune.commands.report.observations import Kind, Observation, grouped, sorted_levels, varying
+from paretune.commands.report.scaling import Level, apart_by, dollars_cell, number_cell, seconds_cell
+from paretune.commands.report.spread import CONFIDENCE, Compared, difference, ratio
+from paretune.core.errors import BadInput
+from paretune.presentation.page import Cell, Table
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import COMPUTES, affecting
+
+_NOT_TOLD = {"seed", "dataset", "model", "instance_type", "instance_count"}
+_RATIOS = (metrics.THROUGHPUT_SAMPLES, metrics.BILLABLE_SECONDS, metrics.COST_USD)
+_COMPARED = {
+    metrics.THROUGHPUT_SAMPLES: "samples/s",
+    metrics.TRAIN_SECONDS: "training time",
+    metrics.BILLABLE_SECONDS: "billed time",
+    metrics.COST_USD: "cost (USD)",
+    metrics.PEAK_MEMORY_GIB: "memory per device (GiB)",
+    metrics.F1: "F1",
+    metrics.PERPLEXITY: "perplexity",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """The runs of one kind, and of one shape where the setting is none of the cluster, by the values of a setting.
+
+    The first level is the setting's default where that ran, else the first by size or name.
+    """
+
+    kind: Kind
+    by: str
+    levels: tuple[Level, ...]
+
+    @property
+    def found(self) -> list[Observation]:
+        """All its runs."""
+        return [one for level in self.levels for one in level.found]
+
+    @cached_property
+    def other_differences(self) -> dict[str, list[str]]:
+        """Further settings that the runs differ in, by name: what is compared is not all that may matter."""
+        computing = affecting(JobSpec, *COMPUTES, "evaluation")
+        names = {name: name for name in (*computing, VERSIONS) if name not in _NOT_TOLD | {self.by}}
+        return varying(self.found, names)
+
+    def ratio(self, level: Level, quantity: str) -> Compared | None:
+        """The level's mean of a metric over that of the first level; None where either has none, and of the first."""
+        own, base = level.spread(quantity), self.levels[0].spread(quantity)
+        if level is self.levels[0]:
+            return None
+        return None if own is None or base is None else ratio(own, base)
+
+    def f1_difference(self, level: Level) -> Compared | None:
+        """The level's mean F1 less that of the first level; None likewise."""
+        own, base = level.spread(metrics.F1), self.levels[0].spread(metrics.F1)
+        return None if level is self.levels[0] or own is None or base is None else difference(own, base)
+
+    def table(self) -> Table:
+        """A row per level: means with sample standard deviations, and ratios to the first level."""
+        head = [self.by, "n", *_COMPARED.values()]
+        head += [f"{_COMPARED[name].removesuffix(' (USD)')} / first" for name in _RATIOS]
+        rows: list[list[str | Cell]] = []
+        for level in self.levels:
+            row: list[str | Cell] = [level.name or "(none)", Cell(str(len(level.found)), len(level.found))]
+            row += [_cell(level, quantity) for quantity in _COMPARED]
+            row += [_ratio_cell(self.ratio(level, quantity)) for quantity in _RATIOS]
+            rows.append(row)
+        return Table(head=head, rows=rows, right=range(1, len(head))).filled()
+
+    def rows(self) -> list[dict[str, object]]:
+        """Everything of the table as numbers."""
+        found = []
+        for level in self.levels:
+            row: dict[str, object] = {item.name: getattr(self.kind, item.name) for item in fields(self.kind)}
+            row |= {"by": self.by, "level": level.name, "n": len(level.found)}
+            for quantity in _COMPARED:
+                spread = level.spread(quantity)
+                row[f"{quantity}_mean"] = None if spread is None else spread.mean
+                row[f"{quantity}_deviation"] = None if spread is None else spread.deviation
+            for quantity in _RATIOS:
+                one = self.ratio(level, quantity)
+                row |= {f"{quantity}_ratio{end}": getattr(one, name, None) for end, name in _ENDS.items()}
+            less = self.f1_difference(level)
+            found.append(
+                row | {f"{metrics.F1}_difference{end}": getattr(less, name, None) for end, name in _ENDS.items()}
+            )
+        return found
+
+    def findings(self) -> list[str]:
+        """Ratios and differences of F1 in words, whether they are more than noise, and what else differs."""
+        said = []
+        first = self.levels[0].name or "(none)"
+        for level in self.levels[1:]:
+            against = f"{level.name or '(none)'} against {first}"
+            for quantity in _RATIOS:
+                one = self.ratio(level, quantity)
+                if one is not None:
+                    word = _COMPARED[quantity].removesuffix(" (USD)")
+                    said.append(f"{against}: {word} x {_words(one, '.3f', 1)}.")
+            if (less := self.f1_difference(level)) is not None:
+                said.append(f"{against}: {_COMPARED[metrics.F1]} {_words(less, '+.4f', 0)}.")
+        for name, values in self.other_differences.items():
+            listed = ", ".join(values[:6]) + (" and more" if len(values) > 6 else "")
+            said.append(f"{self.by} is not all that differs between these runs: so does {name} ({listed}).")
+        return said
+
+
+_ENDS = {"": "value", "_low": "low", "_high": "high"}
+
+
+def comparisons(found: Iterable[Observation], by: str) -> tuple[list[Comparison], list[str]]:
+    """The runs that may be compared, by the values of a setting, and a sentence for those that have one value only.
+
+    Raises:
+        BadInput: no group of runs has two values.
+    """
+    apart = () if by in OF_THE_CLUSTER else (SHAPE,)
+    made, left_out = [], []
+    for kind, group in sorted(apart_by(found, apart).items()):
+        by_value = grouped(group, lambda one: one.setting(by))
+        if len(by_value) < 2:
+            value = str(next(iter(by_value))) or "unknown"
+            left_out.append(f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {by} {value}")
+            continue
+        levels = [Level(name=name, found=tuple(by_value[name])) for name in _ordered(map(str, by_value), by)]
+        made.append(Comparison(kind=kind, by=by, levels=tuple(levels)))
+    if not made:
+        there = "; ".join(left_out) or "no completed run matches"
+        raise BadInput([f"view=compare needs runs with at least two values of {by}, got {there}: choose more runs"])
+    return made, left_out
+
+
+def _ordered(names: Iterable[str], by: str) -> list[str]:
+    """By size or name; the default first."""
+    return sorted(sorted_levels(names), key=lambda name: name != DEFAULTS.get(by))
+
+
+def _cell(level: Level, quantity: str) -> str | Cell:
+    spread = level.spread(quantity)
+    if quantity in (metrics.TRAIN_SECONDS, metrics.BILLABLE_SECONDS):
+        return seconds_cell(spread)
+    if quantity == metrics.COST_USD:
+        return dollars_cell(spread)
+    return number_cell(spread, 4 if quantity == metrics.F1 else 2)
+
+
+def _ratio_cell(one: Compared | None) -> str | Cell:
+    if one is None:
+        return ""
+    ends = "" if one.low is None or one.high is None else f" ({one.low:.3f} to {one.high:.3f})"
+    return Cell(f"{one.value:.3f}{ends}", one.value)
+
+
+def _words(one: Compared, form: str, alike: int) -> str:
+    """`alike` is what it is where both means are equal."""
+    value = format(one.value, form)
+    if one.low is None or one.high is None:
+        return f"{value}; too few repeats to tell it from {alike}"
+    is_alike = one.low <= alike <= one.high
+    told = f"cannot be told from {alike}" if is_alike else f"differs from {alike} by more than noise"
+    return f"{value} ({CONFIDENCE:.0%} interval {one.low:{form}} to {one.high:{form}}), {told}"
+
+
+def loss_curves(
+    comparison: Comparison, curve_of: dict[str, Sequence[tuple[int, float, float]]]
+) -> dict[str, list[list[tuple[int, float | None, float]]]]:
+    """Level to the loss curves of its runs; a point is step, dollars until then, loss.
+
+    `curve_of` has step, seconds since the epoch and loss by run id. Dollars are those of the time since the run began
+    at its hourly price, at most its cost; where its points were not recorded as they came (a virtual clock, an imported
+    curve), its cost in proportion to its steps; None without a cost.
+    """
+    found: dict[str, list[list[tuple[int, float | None, float]]]] = {}
+    for level in comparison.levels:
+        for one in level.found:
+            curve = curve_of.get(one.job.run_id, ())
+            if curve:
+                found.setdefault(level.name, []).append(
+                    [(step, _dollars_at(one, step, time, curve[-1][0]), loss) for step, time, loss in curve]
+                )
+    return found
+
+
+def _dollars_at(one: Observation, step: int, time: float, last: int) -> float | None:
+    cost, seconds, began = one.job.cost_usd, one.seconds, one.job.run.started
+    if cost is None or not seconds:
+        return None
+    passed = time - began
+    if one.job.origin == "measured" and passed >= 0:
+        return min(cost * passed / seconds, cost)
+    return cost * step / last if last else None

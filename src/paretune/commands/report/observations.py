@@ -1,0 +1,184 @@
+"""Completed jobs as a report compares them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from paretune.commands.report.factors import DEFAULTS, DEVICES, SHAPE, VERSIONS
+from paretune.core.errors import BadInput
+from paretune.specification import catalog, metrics
+from paretune.specification.job import JobSpec
+from paretune.tracking import RecordedJob
+from paretune.tracking.recorded_job import DATASET_SIZE
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, kw_only=True, order=True)
+class Kind:
+    """What may be compared with each other: jobs of one origin that do the same.
+
+    Attributes:
+        is_notional: jobs on this machine, whose dollars nobody is billed.
+        apart: what else must be equal, in words; empty for nothing.
+    """
+
+    origin: str
+    is_notional: bool
+    model: str
+    dataset: str
+    task: str
+    apart: str = ""
+
+    def __str__(self) -> str:
+        """For a heading: published: distilbert-base-uncased on amazon_polarity."""
+        dollars = ", notional dollars" if self.is_notional else ""
+        return f"{self.origin}{dollars}: {self.model} on {self.dataset}" + (f", {self.apart}" if self.apart else "")
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A completed job; what it does not tell is None, or an empty text."""
+
+    job: RecordedJob
+
+    @cached_property
+    def kind(self) -> Kind:
+        """What it may be compared with."""
+        config = self.setting("dataset_config_name")
+        return Kind(
+            origin=self.job.origin,
+            is_notional=not self.job.instance_type.startswith("ml."),
+            model=self.setting("model"),
+            dataset=self.setting("dataset") + (f"/{config}" if config else ""),
+            task=self.setting("task"),
+        )
+
+    @cached_property
+    def spec(self) -> JobSpec | None:
+        """The job as it ran; None where its parameters cannot be read."""
+        try:
+            return self.job.spec_as_run()
+        except BadInput:
+            return None
+
+    @cached_property
+    def devices(self) -> int | None:
+        """Accelerators of the whole cluster, or processes on CPUs."""
+        if self.spec is not None:
+            return self.spec.processes * self.spec.instance_count
+        known = catalog.instances().get(self.job.instance_type)
+        return None if known is None else max(1, known.accelerator_count) * self.job.instance_count
+
+    @property
+    def shape(self) -> str:
+        """Instances and their type: 2 x ml.p3.16xlarge."""
+        return f"{self.job.instance_count} x {self.job.instance_type or LOCAL}"
+
+    def setting(self, name: str) -> str:
+        """What it ran with, as text: one of FACTORS; the default of a parameter that is not recorded."""
+        if name == SHAPE:
+            return self.shape
+        if name == DEVICES:
+            return "" if self.devices is None else str(self.devices)
+        if name == "precision" and self.job.used_precision:
+            return self.job.used_precision
+        if name in ("per_device_train_batch_size", "gradient_accumulation_steps") and self.spec is not None:
+            return str(getattr(self.job.used_plan(self.spec), name))
+        if name in ("instance_type", "instance_count") and self.job.param(name):
+            return str(getattr(self.job, name))  # what it got
+        return self.job.param(name) or ("" if self.job.is_foreign else DEFAULTS[name])
+
+    def number(self, name: str) -> float | None:
+        """The same as a number; None where it is none."""
+        try:
+            return float(self.setting(name))
+        except ValueError:
+            return None
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The peak rate that was used, after scaling."""
+        text = self.job.param("scaled_learning_rate") or self.job.param("learning_rate")
+        return float(text) if text else None
+
+    @cached_property
+    def data_size(self) -> float | None:
+        """Rows of the data set where a table tells them, else rows that were trained on."""
+        told = self.job.param(DATASET_SIZE) or self.job.metric("train_rows") or self.job.param("max_train_samples")
+        return float(told) if told else None
+
+    @property
+    def samples(self) -> float | None:
+        """Rows times epochs: how much work the job was."""
+        epochs = self.number("num_train_epochs")
+        return None if self.data_size is None or epochs is None else self.data_size * epochs
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds billed per instance."""
+        return self.job.billable_seconds
+
+    def value(self, quantity: str) -> float | None:
+        """What it measured of a metric."""
+        plain = {metrics.BILLABLE_SECONDS: self.job.billable_seconds, metrics.COST_USD: self.job.cost_usd}
+        return plain[quantity] if quantity in plain else self.job.metric(quantity)
+
+    def describe(self) -> str:
+        """A line for a tooltip."""
+        facts = [f"run {self.job.run_id[:8]}", self.shape]
+        for name, form in ((metrics.BILLABLE_SECONDS, ",.0f"), (metrics.COST_USD, ",.4g"), (metrics.F1, ".4f")):
+            value = self.value(name)
+            if value is not None:
+                facts.append(f"{_SHORT[name]} {value:{form}}{_UNITS[name]}")
+        if self.data_size is not None:
+            facts.append(f"{self.data_size:,.0f} rows")
+        return ", ".join(facts)
+
+
+_SHORT = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
+_UNITS = {metrics.BILLABLE_SECONDS: " s", metrics.COST_USD: " USD", metrics.F1: ""}
+
+
+def observations(jobs: Iterable[RecordedJob]) -> list[Observation]:
+    """The jobs that can be compared: completed, of paretune's own kind, and no probes."""
+    completed = [Observation(job) for job in jobs if job.is_completed and not job.is_foreign]
+    return [one for one in completed if not one.setting("probe_steps")]
+
+
+def grouped(found: Iterable[Observation], key: Callable[[Observation], object]) -> dict[object, list[Observation]]:
+    """The observations by `key`, in the order of their first appearance."""
+    groups: dict[object, list[Observation]] = {}
+    for one in found:
+        groups.setdefault(key(one), []).append(one)
+    return groups
+
+
+def day(job: RecordedJob) -> str:
+    """Day on which its run began, in UTC; of an imported run, on which it was imported."""
+    return began(job, "%Y-%m-%d")
+
+
+def began(job: RecordedJob, form: str) -> str:
+    """When its run began, in UTC, in this form of `strftime`; empty where that is not known."""
+    return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if job.run.started else ""
+
+
+def sorted_levels(names: Iterable[str]) -> list[str]:
+    """Levels of a factor: numbers by size, else texts."""
+    found = list(names)
+    try:
+        return sorted(found, key=float)
+    except ValueError:
+        return sorted(found)
+
+
+def varying(found: Sequence[Observation], names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Name to its values, of those `names` that have several; values that are not known are left out."""
+    differing = {}
+    for name in names:
+        values = {one.job.versions if name == VERSIONS else one.setting(name) for one in found} - {""}
+        if len(values) > 1:
+            differing[name] = sorted_levels(values)
+    return differing

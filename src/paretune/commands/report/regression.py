@@ -1,0 +1,222 @@
+"""Straight lines through runs, whether they hold, and which levels can be told apart; statsmodels computes them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from paretune.commands.report.observations import Observation
+from paretune.commands.report.scaling import Level
+from paretune.commands.report.spread import CONFIDENCE
+
+SIGNIFICANT = 0.05
+"""Probability below which a test is taken to tell something."""
+INFLUENTIAL = 1.0
+"""Cook's distance from which one run decides a line (Cook and Weisberg, Residuals and Influence, 1982)."""
+DEVICES, ROWS, BOTH = "devices", "data size", "devices x data size"
+"""Names of the terms of a line; the last one is the interaction of the first two."""
+_EXACT = 1e-12  # share of a sum of squares below which runs do not scatter at all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One coefficient with its interval of CONFIDENCE and the probability of one as large without an effect."""
+
+    name: str
+    estimate: float
+    low: float
+    high: float
+    p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class LackOfFit:
+    """The F test of what a line misses against the scatter of repeats (Draper and Smith, 1998, section 2.1)."""
+
+    f: float
+    missed: int
+    repeated: int
+    p: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A least-squares line of a quantity over logarithms (base 2) of devices and data size.
+
+    Attributes:
+        formula: what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973).
+        terms: the coefficients, the constant first: per doubling, or exponents where the quantity is a logarithm, too.
+        centre: predictor to the geometric mean of its values, where the effects of the others hold with an interaction.
+        lack_of_fit: None without repeats, or where there are not more settings than coefficients.
+        has_repeats: whether any setting ran twice.
+        breusch_pagan: probability of residuals whose variance follows the predictors as much, if it does not at all
+            (Breusch and Pagan, Econometrica 47, 1979).
+        influential: runs whose Cook's distance is at least INFLUENTIAL.
+        predict: rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of
+            CONFIDENCE.
+    """
+
+    quantity: str
+    formula: str
+    terms: tuple[Term, ...]
+    centre: Mapping[str, float]
+    n: int
+    r_squared: float
+    lack_of_fit: LackOfFit | None
+    has_repeats: bool
+    breusch_pagan: float | None
+    influential: tuple[tuple[str, float], ...]
+    predict: Callable[[Any], tuple[Any, Any, Any]]
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the line misses no more than repeats scatter; None where that cannot be told."""
+        return None if self.lack_of_fit is None else self.lack_of_fit.p >= SIGNIFICANT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pair:
+    """Two levels compared by Tukey's test: difference of the means, its interval, probability."""
+
+    first: str
+    second: str
+    difference: float
+    low: float
+    high: float
+    p: float
+
+
+def line(found: Sequence[Observation], quantity: str, *, power_law: bool = False) -> Line | None:
+    """The line through the runs that tell the quantity, over logarithms of devices and, where it varies, data size.
+
+    A power law is one of the quantity's own logarithm. Any other line has the interaction of the two, where there are
+    runs enough to tell it. None where the predictors do not vary, or there are not more runs than coefficients, or the
+    runs lie on the line exactly.
+    """
+    known = [one for one in found if one.value(quantity) and one.devices]
+    values = np.array([one.value(quantity) or 0.0 for one in known])
+    predictors = {DEVICES: [float(one.devices or 0) for one in known], ROWS: [one.data_size or 0.0 for one in known]}
+    varying = {name: np.log2(column) for name, column in predictors.items() if len(set(column)) > 1 and min(column) > 0}
+    if not varying:
+        return None
+    centre = {name: float(column.mean()) for name, column in varying.items()}
+
+    def design(logarithms: Any, has_both: bool) -> Any:
+        columns = [logarithms[:, place] - middle for place, middle in enumerate(centre.values())]
+        both = [columns[0] * columns[1]] if has_both else []
+        return np.column_stack([np.ones(len(logarithms)), *columns, *both])
+
+    at = np.column_stack(list(varying.values()))
+    has_both = len(varying) == len(predictors) and not power_law and _can_tell(design(at, True))
+    if not _can_tell(design(at, has_both)):
+        return None
+    import statsmodels.api as sm
+
+    fit = sm.OLS(np.log2(values) if power_law else values, design(at, has_both)).fit()
+    if _is_exact(float(fit.ssr), fit.model.endog):
+        return None
+
+    def predict(rows: Any) -> tuple[Any, Any, Any]:
+        matrix = design(np.log2(np.asarray(rows, dtype=float)), has_both)
+        frame = fit.get_prediction(matrix).summary_frame(alpha=1 - CONFIDENCE)
+        ends = [frame[name].to_numpy() for name in ("mean", "mean_ci_lower", "mean_ci_upper")]
+        return tuple(2**end if power_law else end for end in ends)
+
+    names = [*varying, *([BOTH] if has_both else [])]
+    centres = {name: 2**middle for name, middle in centre.items()}
+    sides = (f"log2({quantity})" if power_law else quantity, (" * " if has_both else " + ").join(map(_log2, varying)))
+    return _line(quantity, " ~ ".join(sides), names, centres, fit, known, predict)
+
+
+def _log2(name: str) -> str:
+    return f"log2({name.replace(' ', '_')})"
+
+
+def _can_tell(matrix: Any) -> bool:
+    """Whether there are more runs than coefficients, and every coefficient has one value."""
+    runs, coefficients = matrix.shape
+    return bool(runs > coefficients and np.linalg.matrix_rank(matrix) == coefficients)
+
+
+def _line(
+    quantity: str,
+    formula: str,
+    names: Sequence[str],
+    centre: Mapping[str, float],
+    fit: Any,
+    known: Sequence[Observation],
+    predict: Callable[[Any], tuple[Any, Any, Any]],
+) -> Line:
+    from statsmodels.stats.diagnostic import het_breuschpagan
+
+    matrix, values = fit.model.exog, fit.model.endog
+    ends = fit.conf_int(1 - CONFIDENCE)
+    distances = fit.get_influence().cooks_distance[0]
+    groups = [values[(matrix == row).all(axis=1)] for row in np.unique(matrix, axis=0)]
+    return Line(
+        quantity=quantity,
+        formula=formula,
+        terms=tuple(
+            Term(name=name, estimate=float(value), low=float(low), high=float(high), p=float(p))
+            for name, value, (low, high), p in zip(["constant", *names], fit.params, ends, fit.pvalues, strict=True)
+        ),
+        centre=centre,
+        n=len(known),
+        r_squared=float(fit.rsquared),
+        lack_of_fit=_lack_of_fit(float(fit.ssr), groups, matrix.shape[1]),
+        has_repeats=any(len(group) > 1 for group in groups),
+        breusch_pagan=float(het_breuschpagan(fit.resid, matrix)[1]) if fit.df_resid > 1 else None,
+        influential=tuple(
+            (one.job.run_id, float(distance))
+            for one, distance in zip(known, distances, strict=True)
+            if distance >= INFLUENTIAL
+        ),
+        predict=predict,
+    )
+
+
+def _is_exact(squares: float, values: Any) -> bool:
+    """Whether a sum of squares is none beside the scatter of all values, or beside their rounding."""
+    total = float(((values - values.mean()) ** 2).sum())
+    return squares <= _EXACT * max(total, _EXACT * float((values**2).sum()))
+
+
+def _lack_of_fit(missed: float, groups: Sequence[Any], coefficients: int) -> LackOfFit | None:
+    """The test of a line that misses this sum of squares; `groups` has the values of each setting."""
+    from scipy.stats import f
+
+    pure = float(sum(((group - group.mean()) ** 2).sum() for group in groups))
+    repeated = sum(len(group) for group in groups) - len(groups)
+    left = len(groups) - coefficients
+    if repeated < 1 or left < 1 or _is_exact(pure, np.concatenate(groups)):
+        return None
+    statistic = max(missed - pure, 0.0) / left / (pure / repeated)
+    return LackOfFit(f=statistic, missed=left, repeated=repeated, p=float(f.sf(statistic, left, repeated)))
+
+
+def tukey(levels: Sequence[Level], quantity: str) -> list[Pair]:
+    """Every pair of levels compared, errors over all pairs held at 1 - CONFIDENCE; empty without repeats that scatter.
+
+    Tukey's honestly significant difference, for unequal numbers of runs after Kramer.
+    """
+    groups = [
+        (level.name, [value for one in level.found if (value := one.value(quantity)) is not None]) for level in levels
+    ]
+    groups = [(name, values) for name, values in groups if values]
+    values = np.array([value for _, group in groups for value in group])
+    names = [name for name, group in groups for _ in group]
+    pure = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for _, group in groups)
+    if len(groups) < 2 or len(values) <= len(groups) or _is_exact(pure, values):
+        return []
+    from statsmodels.stats.multicomp import pairwise_tukeyhsd
+
+    found = pairwise_tukeyhsd(values, names, alpha=1 - CONFIDENCE)
+    order = [
+        (first, second) for place, first in enumerate(found.groupsunique) for second in found.groupsunique[place + 1 :]
+    ]
+    rows = zip(order, found.meandiffs, found.confint, found.pvalues, strict=True)
+    return [
+        Pair(first=str(one), second=str(two), difference=float(gap), low=float(low), high=float(high), p=float(p))
+        for (one, two), gap, (low, high), p in rows
+    ]

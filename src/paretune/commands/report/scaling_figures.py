@@ -1,0 +1,283 @@
+"""Pictures of what larger clusters do; every run is in them."""
+
+from collections.abc import Sequence
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from paretune.commands.report.observations import Observation, grouped, sorted_levels
+from paretune.commands.report.regression import ROWS, line
+from paretune.commands.report.scaling import Scaling
+from paretune.commands.report.spread import CONFIDENCE
+from paretune.core.pareto import front
+from paretune.presentation.picture import DOMINATED, HATCHES, Picture, few_log_ticks, style, tip
+from paretune.specification import metrics
+
+_UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
+_MOST_TIPS = 300  # runs of a series
+_LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
+
+
+def pictures(scaling: Scaling, number: int) -> list[Picture]:
+    """The figures of one kind of runs; `number` tells them from those of others in a report."""
+    made = [
+        _time(scaling, number),
+        _bars(scaling, number),
+        _f1_over_devices(scaling, number),
+        _rates(scaling, number),
+        _trade_offs(scaling, number),
+    ]
+    return [picture for picture in made if picture is not None]
+
+
+def _name(what: str, number: int) -> str:
+    return what if number == 0 else f"{what}-{number + 1}"
+
+
+def _title(scaling: Scaling, what: str) -> str:
+    return f"{what} ({scaling.kind.origin})"
+
+
+def _time(scaling: Scaling, number: int) -> Picture | None:
+    """Time over devices, a series per global batch size, both axes logarithmic."""
+    known = [one for one in scaling.found if one.seconds and one.devices]
+    if len({one.devices for one in known}) < 2:
+        return None
+    size, unit = unit_of([one.seconds or 0.0 for one in known])
+    batches = grouped(known, lambda one: one.setting("global_batch_size"))
+    has_lines = any(len({one.devices for one in group}) > 1 for group in batches.values())
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for place, batch in enumerate(sorted_levels(map(str, batches))):
+            look = style(place)
+            _points(axes, batches[batch], [(one.devices, (one.seconds or 0) / size) for one in batches[batch]], look)
+            means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in batches[batch]])
+            axes.plot(*zip(*means, strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
+            own = look if has_lines else look | {"linestyle": ""}
+            axes.plot([], [], **own, label=f"global batch {batch or 'unknown'}")
+        counts = sorted({one.devices or 0 for one in known})
+        means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in known])
+        if not has_lines:
+            axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
+        first = means[0][1]
+        ideal = [first * counts[0] / count for count in counts]
+        axes.plot(counts, ideal, color=DOMINATED, linestyle=(0, (1, 2)), linewidth=1.4, label="perfect scaling")
+        axes.set(xscale="log", yscale="log", xlabel="devices", ylabel=f"billed time ({unit})")
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
+        axes.set_xticks([], minor=True)
+        few_log_ticks(axes.yaxis, [*[(one.seconds or 0) / size for one in known], *ideal])
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9)
+
+    joined = "of one global batch size" if has_lines else "over all global batch sizes"
+    caption = f"A point per run; lines join the means {joined}. Both axes are logarithmic."
+    return Picture(name=_name("time", number), title=_title(scaling, "Time over devices"), caption=caption, draw=draw)
+
+
+def _bars(scaling: Scaling, number: int) -> Picture | None:
+    """Mean time and cost of each level, with every repeat."""
+    quantities = [name for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD) if any(map(_has(name), scaling.found))]
+    if not quantities:
+        return None
+
+    def draw(figure: Any) -> None:
+        figure.get_layout_engine().set(wspace=0.06)
+        for place, quantity in enumerate(quantities):
+            axes = figure.add_subplot(1, len(quantities), place + 1)
+            values = [[one.value(quantity) for one in level.found] for level in scaling.levels]
+            size, unit = (1.0, "USD")
+            if quantity == metrics.BILLABLE_SECONDS:
+                size, unit = unit_of([value for group in values for value in group if value is not None])
+            for row, (level, group) in enumerate(zip(scaling.levels, values, strict=True)):
+                found = [
+                    (one, value / size) for one, value in zip(level.found, group, strict=True) if value is not None
+                ]
+                if not found:
+                    continue
+                mean, spread = fmean(value for _, value in found), level.spread(quantity)
+                colour, hatch = style(row)["color"], HATCHES[row % len(HATCHES)]
+                (bar,) = axes.barh(row, mean, height=0.62, color="white", edgecolor=colour, hatch=hatch, linewidth=1.4)
+                tip(bar, f"{level.name}: mean {mean:,.4g} {unit} of {len(found)} runs")
+                if spread is not None and spread.deviation is not None:
+                    axes.errorbar(mean, row, xerr=spread.deviation / size, color="black", capsize=4, elinewidth=1.2)
+                _circles(axes, row, found)
+            axes.set_yticks(range(len(scaling.levels)), [level.name for level in scaling.levels] if place == 0 else [])
+            axes.set(
+                ylim=(len(scaling.levels) - 0.5, -0.5),
+                xlabel=f"{'billed time' if quantity == metrics.BILLABLE_SECONDS else 'cost'} ({unit})",
+                xlim=(0, None),
+            )
+            axes.grid(axis="x", alpha=0.25)
+
+    height = min(1.6 + 0.55 * len(scaling.levels), 9.0)
+    return Picture(
+        name=_name("time-and-cost", number),
+        title=_title(scaling, "Time and cost"),
+        caption="Bars are means, black lines one sample standard deviation to each side, circles the runs.",
+        draw=draw,
+        size=(8.6, height),
+    )
+
+
+def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
+    """F1 over devices, a series and a line per data size."""
+    known = [one for one in scaling.found if one.value(metrics.F1) is not None and one.devices]
+    if len({one.devices for one in known}) < 2:
+        return None
+    sizes = grouped(known, lambda one: one.data_size)
+    ordered = sorted(sizes, key=lambda size: (size is None, size or 0))
+    fit = line(known, metrics.F1)
+    has_sizes = fit is not None and ROWS in fit.centre
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        counts = sorted({one.devices or 0 for one in known})
+        along = np.geomspace(counts[0], counts[-1], 24)
+        for place, size in enumerate(ordered):
+            look = style(place)
+            label = f"{size:,.0f} rows" if isinstance(size, float) else "rows unknown"
+            _points(axes, sizes[size], [(one.devices, one.value(metrics.F1)) for one in sizes[size]], look)
+            axes.plot([], [], **look, label=label if has_sizes or len(ordered) > 1 else "runs")
+            if fit is not None and (has_sizes or place == 0):
+                at = [along, np.full_like(along, size)] if has_sizes else [along]
+                mean, low, high = fit.predict(np.column_stack(at))
+                axes.plot(along, mean, color=look["color"], linestyle=look["linestyle"], linewidth=1.2)
+                axes.fill_between(along, low, high, color=look["color"], alpha=0.13, linewidth=0)
+        axes.set(xscale="log", xlabel="devices", ylabel="F1 (macro, validation)")
+        axes.set_xticks(counts, [f"{count:,}" for count in counts])
+        axes.set_xticks([], minor=True)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9)
+
+    caption = (
+        "A point per run. Rows are those of the data set where they are told, else those trained on. "
+        "The axis of devices is logarithmic."
+    )
+    if fit is not None:
+        held = {True: "holds", False: "does not hold", None: "cannot be tested with so few repeats"}[fit.holds]
+        caption += (
+            f" Lines: {fit.formula}, least squares, with {CONFIDENCE:.0%} bands of the mean; a straight line {held}."
+        )
+    return Picture(name=_name("f1", number), title=_title(scaling, "F1 over devices"), caption=caption, draw=draw)
+
+
+def _rates(scaling: Scaling, number: int) -> Picture | None:
+    """F1 over the global batch size, a series per rule for the learning rate."""
+    known = [one for one in scaling.found if one.value(metrics.F1) is not None and one.number("global_batch_size")]
+    rules = grouped(known, lambda one: one.setting("learning_rate_scaling"))
+    if len(rules) < 2:
+        return None
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        for place, rule in enumerate(sorted(map(str, rules))):
+            look, group = style(place), rules[rule]
+            where = [(one.number("global_batch_size") or 0.0, one.value(metrics.F1) or 0.0) for one in group]
+            _points(axes, group, where, look)
+            axes.plot(
+                *zip(*_means(where), strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1
+            )
+            axes.plot([], [], **look, label="fixed rate" if rule == "none" else f"rate scaled: {rule}")
+        batches = sorted({int(one.number("global_batch_size") or 0) for one in known})
+        axes.set(xscale="log", xlabel="global batch size (rows)", ylabel="F1 (macro, validation)")
+        axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
+        axes.set_xticks([], minor=True)
+        axes.grid(alpha=0.25)
+        axes.legend(fontsize=9)
+
+    caption = "A point per run; lines join the means. The axis of batch sizes is logarithmic."
+    title = _title(scaling, "Scaled against fixed learning rate")
+    return Picture(name=_name("rates", number), title=title, caption=caption, draw=draw)
+
+
+def _trade_offs(scaling: Scaling, number: int) -> Picture | None:
+    """Seconds and F1 over dollars, each with the front of the two."""
+    name, title = _name("trade-offs", number), _title(scaling, "Dollars, time and F1")
+    return trade_offs({level.name: level.found for level in scaling.levels}, name, title)
+
+
+def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) -> Picture | None:
+    """Seconds and F1 over dollars, a series per name; None where no run tells both of a pair."""
+    found = [one for group in series.values() for one in group]
+    wanted = [(metrics.BILLABLE_SECONDS, False), (metrics.F1, True)]
+    pairs = [(it, more) for it, more in wanted if any(one.job.cost_usd and one.value(it) is not None for one in found)]
+    if not pairs:
+        return None
+
+    def draw(figure: Any) -> None:
+        labelled: set[str] = set()
+        for place, (quantity, more) in enumerate(pairs):
+            axes = figure.add_subplot(1, len(pairs), place + 1)
+            size, unit = (1.0, "")
+            if quantity == metrics.BILLABLE_SECONDS:
+                size, unit = unit_of([one.seconds for one in found if one.seconds])
+            where: list[tuple[float, float]] = []
+            for row, (label, group) in enumerate(series.items()):
+                known = [one for one in group if one.job.cost_usd and one.value(quantity) is not None]
+                at = [(one.job.cost_usd or 0.0, (one.value(quantity) or 0.0) / size) for one in known]
+                _points(axes, known, at, style(row))
+                if known and label not in labelled:
+                    labelled.add(label)
+                    axes.plot([], [], **(style(row) | {"linestyle": ""}), label=label)
+                where += at
+            best = sorted(point for point, is_best in zip(where, front(where, (False, more)), strict=True) if is_best)
+            look = {"drawstyle": "steps-post", "color": "black", "linewidth": 1, "marker": ".", "markersize": 3}
+            axes.plot(*zip(*best, strict=True), **look, label="front" if not place else None)
+            axes.set(xlabel="cost (USD)", ylabel=f"billed time ({unit})" if unit else "F1 (macro, validation)")
+            for values, set_scale, axis in (
+                ([x for x, _ in where], axes.set_xscale, axes.xaxis),
+                ([y for _, y in where], axes.set_yscale, axes.yaxis),
+            ):
+                if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
+                    set_scale("log")
+                    few_log_ticks(axis, values)
+                else:
+                    axes.locator_params(axis=axis.axis_name, nbins=5)  # more of 0.00125 would touch each other
+            axes.grid(alpha=0.25)
+        figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+
+    caption = "A point per run; the black line is the front of the two: no run on it is beaten in both."
+    return Picture(name=name, title=title, caption=caption, draw=draw, size=(8.6, 4.6))
+
+
+def _points(axes: Any, found: Sequence[Observation], where: Sequence[tuple[Any, Any]], look: dict[str, Any]) -> None:
+    """A point per run, with its facts as a tooltip where there are not too many."""
+    if len(found) > _MOST_TIPS:
+        axes.plot(*zip(*where, strict=True), linestyle="", marker=look["marker"], color=look["color"], ms=4, alpha=0.5)
+        return
+    for one, (x, y) in zip(found, where, strict=True):
+        (point,) = axes.plot(x, y, linestyle="", marker=look["marker"], color=look["color"], ms=6, alpha=0.75)
+        tip(point, one.describe())
+
+
+def _circles(axes: Any, row: int, found: Sequence[tuple[Observation, float]]) -> None:
+    """A circle per run around the middle of a bar, with its facts as a tooltip where there are not too many."""
+    shifts = _shifts(len(found))
+    if len(found) > _MOST_TIPS:
+        heights = [row + shift for shift in shifts]
+        axes.plot([value for _, value in found], heights, linestyle="", marker=".", color="black", ms=2, alpha=0.5)
+        return
+    for shift, (one, value) in zip(shifts, found, strict=True):
+        (point,) = axes.plot(value, row + shift, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
+        tip(point, one.describe())
+
+
+def _means(where: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Mean height at each place, from left to right."""
+    return [(x, fmean(y for other, y in where if other == x)) for x in sorted({x for x, _ in where})]
+
+
+def unit_of(seconds: Sequence[float]) -> tuple[float, str]:
+    """Seconds of the unit that suits the largest of them, and its name."""
+    return next((size, unit) for least, size, unit in _UNITS if max(seconds) >= least)
+
+
+def _shifts(count: int) -> list[float]:
+    """Heights of so many circles around the middle of a bar."""
+    return list(np.linspace(-0.2, 0.2, count)) if count > 1 else [0.0]
+
+
+def _has(quantity: str) -> Any:
+    return lambda one: one.value(quantity) is not None

@@ -1,0 +1,109 @@
+"""The picture of dollars against F1: a point per run that completed, and the front of each kind of runs."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paretune.commands.report.observations import Kind, Observation, grouped, observations
+from paretune.commands.report.totals.sums import keys_of, origin_of
+from paretune.core.pareto import front
+from paretune.presentation.picture import DOMINATED, Picture, few_log_ticks, style, tip
+from paretune.tracking import RecordedJob
+
+_MOST_COLOURS = 7
+_MOST_FRONTS = 4
+_MOST_TIPS = 300  # runs: every tooltip is an element of the page
+_MOST_SHAPES = 1500  # runs: more of them are drawn as one image, also in an SVG
+_LOG_FROM = 8  # largest over smallest dollars from which their axis is logarithmic
+_REST = "others"
+
+
+def dollars_against_f1(
+    jobs: Sequence[RecordedJob], studies: Mapping[str, str], by: str = "instance_type"
+) -> Picture | None:
+    """Dollars and F1 of all runs that tell both; None where none does.
+
+    A colour per key of `by`, one of WAYS, the rarer ones together; a marker per origin. The front is drawn of each kind
+    of runs that may be compared, of the kinds with the most runs.
+    """
+    told = [one for one in observations(jobs) if one.job.cost_usd and one.job.f1 is not None]
+    if not told:
+        return None
+    colours = _colours(told, studies, by)
+    origins = sorted({origin_of(one.job) for one in told})
+    kinds = Counter(one.kind for one in told).most_common()
+    fronts = [(kind, _front(told, kind)) for kind, _ in kinds[:_MOST_FRONTS]]
+
+    def draw(figure: Any) -> None:
+        axes = figure.add_subplot()
+        _draw_points(axes, colours, origins)
+        for place, (kind, best) in enumerate(fronts):
+            line = style(place)["linestyle"]
+            label = "front" if len(kinds) == 1 else f"front of {kind}"
+            axes.plot(*zip(*best, strict=True), color="black", lw=1.2, ls=line, drawstyle="steps-post", label=label)
+            axes.plot(*zip(*best, strict=True), ls="", marker="o", ms=9, mfc="none", mec="black", mew=1.1)
+        axes.set(xlabel="cost of a run (USD)", ylabel="F1 (macro, validation)")
+        costs = [one.job.cost_usd or 0.0 for one in told]
+        if max(costs) / min(costs) > _LOG_FROM:
+            axes.set_xscale("log")
+            few_log_ticks(axes.xaxis, costs)
+        axes.grid(alpha=0.25)
+        figure.legend(loc="outside lower center", ncols=2 if len(kinds) > 1 else 3, fontsize=9)
+
+    return Picture(
+        name="dollars-and-f1",
+        title=f"Dollars against F1 ({' and '.join(origins)})",
+        caption=_caption(len(told), origins, kinds, by),
+        draw=draw,
+        size=(8.6, 5.0 + 0.12 * (len(colours) + len(fronts) + len(origins))),
+    )
+
+
+def _caption(count: int, origins: Sequence[str], kinds: Sequence[tuple[Kind, int]], by: str) -> str:
+    said = [f"A point per completed run ({count:,}), coloured by {by.replace('_', ' ')}."]
+    if len(origins) > 1:
+        said.append("The marker tells the origin: compare within one only.")
+    said.append("Circled and joined in black is the front: no run of its kind is as cheap and as good.")
+    if len(kinds) > 1:
+        shown = f"the {_MOST_FRONTS} with the most runs have theirs drawn" if len(kinds) > _MOST_FRONTS else ""
+        said.append(f"Origin, model and data set make {len(kinds)} kinds{': ' if shown else ''}{shown}.")
+    return " ".join(said)
+
+
+def _colours(told: Sequence[Observation], studies: Mapping[str, str], by: str) -> dict[str, list[Observation]]:
+    """The runs by their key, most runs first; those of rarer keys together."""
+    keys = grouped(told, lambda one: ", ".join(keys_of(one.job, by, studies)))
+    ordered = sorted(((str(key), found) for key, found in keys.items()), key=lambda item: (-len(item[1]), item[0]))
+    series = dict(ordered[:_MOST_COLOURS])
+    if rest := [one for _, found in ordered[_MOST_COLOURS:] for one in found]:
+        series[f"{len(ordered) - _MOST_COLOURS} {_REST}"] = rest
+    return series
+
+
+def _front(told: Sequence[Observation], kind: Kind) -> list[tuple[float, float]]:
+    """Dollars and F1 of the runs of a kind that no other one of it beats, the cheapest first."""
+    points = [(one.job.cost_usd or 0.0, one.job.f1 or 0.0) for one in told if one.kind == kind]
+    marks = front(points, (False, True))
+    return sorted({point for point, is_best in zip(points, marks, strict=True) if is_best})
+
+
+def _draw_points(axes: Any, colours: Mapping[str, Sequence[Observation]], origins: Sequence[str]) -> None:
+    """The runs, and what their colours and markers mean; the rarer a colour, the later it is drawn."""
+    count = sum(map(len, colours.values()))
+    size, alpha = (6.5, 0.8) if count <= _MOST_TIPS else (3.5, 0.45)
+    markers = {origin: style(place)["marker"] for place, origin in enumerate(origins)}
+    for row, (key, found) in enumerate(colours.items()):
+        colour = DOMINATED if key.endswith(_REST) else style(row)["color"]
+        look = {"linestyle": "", "color": colour, "ms": size, "alpha": alpha, "mew": 0}
+        for origin, group in grouped(found, lambda one: origin_of(one.job)).items():
+            where = [(one.job.cost_usd, one.job.f1) for one in group]
+            marker = markers[str(origin)]
+            if count > _MOST_TIPS:
+                axes.plot(*zip(*where, strict=True), marker=marker, rasterized=count > _MOST_SHAPES, **look)
+                continue
+            for one, (x, y) in zip(group, where, strict=True):
+                (point,) = axes.plot(x, y, marker=marker, **look)
+                tip(point, f"{one.describe()}, {one.job.origin}")
+        axes.plot([], [], ls="", marker="o", color=colour, ms=6.5, mew=0, label=f"{key} ({len(found):,})")
+    for origin, marker in markers.items() if len(markers) > 1 else ():
+        axes.plot([], [], ls="", marker=marker, mfc="none", mec="black", ms=6.5, label=origin)

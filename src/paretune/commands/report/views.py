@@ -1,0 +1,98 @@
+"""The views of `report`: which sections they have."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from paretune.commands.report import comparison_figures, scaling_figures
+from paretune.commands.report.comparison import comparisons
+from paretune.commands.report.factors import SHAPE
+from paretune.commands.report.findings import findings
+from paretune.commands.report.observations import Observation, day, observations
+from paretune.commands.report.report import Report, Section
+from paretune.commands.report.scaling import scalings
+from paretune.commands.report.spread import CONFIDENCE
+from paretune.tracking import RecordedJob
+
+Curve = Sequence[tuple[int, float, float]]
+"""Points of a curve: step, seconds since the epoch, value."""
+LOSS = "train/loss"
+_MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
+_APART = "Origins, data sets and models stand in tables of their own: compare within one only."
+
+
+def scaling_report(jobs: Sequence[RecordedJob], factor: str | None) -> Report:
+    """What larger clusters, or another factor, do.
+
+    Raises:
+        BadInput: nothing varies.
+    """
+    factor = factor or SHAPE
+    found = observations(jobs)
+    made, left_out = scalings(found, factor)
+    sections = [
+        Section(
+            heading=f"{_heading(str(one.kind))}, by {factor}",
+            tables=[(_MEANS, one.table())],
+            sentences=findings(one),
+            pictures=scaling_figures.pictures(one, number),
+        )
+        for number, one in enumerate(made)
+    ]
+    return Report(
+        title=f"Report by {factor}",
+        about=_about(jobs, found),
+        sections=[*sections, *_left_out(left_out)],
+        rows=[row for one in made for row in one.rows()],
+    )
+
+
+def comparison_report(jobs: Sequence[RecordedJob], by: str, curve: Callable[[str, str], Curve]) -> Report:
+    """One value of a setting against the others; `curve` gives a curve by run id and name.
+
+    Raises:
+        BadInput: the setting does not vary.
+    """
+    found = observations(jobs)
+    made, left_out = comparisons(found, by)
+    sections = []
+    for number, one in enumerate(made):
+        losses = {item.job.run_id: curve(item.job.run_id, LOSS) for item in one.found}
+        sections.append(
+            Section(
+                heading=f"{_heading(str(one.kind))}, by {by}",
+                tables=[(f"{_MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals", one.table())],
+                sentences=one.findings(),
+                pictures=comparison_figures.pictures(one, number, losses),
+            )
+        )
+    return Report(
+        title=f"Report by {by}",
+        about=_about(jobs, found),
+        sections=[*sections, *_left_out(left_out)],
+        rows=[row for one in made for row in one.rows()],
+    )
+
+
+def dates(jobs: Sequence[RecordedJob]) -> str:
+    """How many jobs, of which origins, and from when: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
+    days = sorted(filter(None, map(day, jobs)))
+    counts = Counter(job.origin for job in jobs)
+    origins = ", ".join(f"{count} {origin}" for origin, count in sorted(counts.items()))
+    when = "" if not days else f" of {days[0]}" if days[0] == days[-1] else f" from {days[0]} to {days[-1]}"
+    return f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}{when} ({origins})."
+
+
+def _about(jobs: Sequence[RecordedJob], found: Sequence[Observation]) -> list[str]:
+    left = len(jobs) - len(found)
+    are = "is" if left == 1 else "are"
+    out = f"{left} of them {are} left out: not completed, a probe, or of another project." if left else ""
+    origins = {one.kind for one in found}
+    return [*filter(None, [dates(jobs), out, _APART if len(origins) > 1 else ""])]
+
+
+def _left_out(sentences: Sequence[str]) -> list[Section]:
+    return [Section(heading="Nothing to compare with", sentences=[f"{one}." for one in sentences])] if sentences else []
+
+
+def _heading(words: str) -> str:
+    return words[:1].upper() + words[1:]

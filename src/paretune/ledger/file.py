@@ -1,0 +1,156 @@
+"""A file of budgets: dollars of a calendar month (UTC), each for all jobs or for those with its tags.
+
+    storage: postgresql://HOST/DATABASE       # default: PARETUNE_STORAGE, else .paretune/studies.db beside
+    budgets:
+      - {name: everything, usd_per_month: 2000}
+      - {name: nlp, usd_per_month: 500, tags: {team: nlp}}
+      - {name: ana, usd_per_month: 100, tags: {user: ana}}
+
+Every budget counts whose tags the job has: `study`, `user` and `team`, as paretune records them, and the names that its
+parameter `tags` holds.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.untrusted import at_home
+from paretune.specification.parameters import parse
+from paretune.storage.address import address_fault
+from paretune.storage.yaml import FileKind, Node, read_yaml
+
+BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
+_KEYS = ("storage", "budgets")
+_OF_A_BUDGET = ("name", "usd_per_month", "tags")
+_LONGEST_NAME = 80  # characters
+_SQLITE = "sqlite:///"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """Dollars a calendar month for the jobs that have all of `tags`; for every job where there are none."""
+
+    name: str
+    usd_per_month: float
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def covers(self, tags: Mapping[str, str]) -> bool:
+        """Whether a job with these tags counts against it."""
+        return self.tags.items() <= tags.items()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class BudgetFile:
+    """The budgets of a file; `storage` is the address of the database that holds their accounts, None for the default.
+
+    The address may hold a password: it is shown by `database.address.shown` only.
+    """
+
+    path: str
+    budgets: tuple[Budget, ...]
+    storage: str | None = None
+
+    @classmethod
+    def read(cls, path: str) -> "BudgetFile":
+        """The budgets of a file. A relative SQLite file counts from the folder of the budgets.
+
+        Raises:
+            BadInput: all faults at once, each with its line.
+        """
+        document, doubles = read_yaml(path, BUDGETS)
+        reading = _Reading(path, list(doubles))
+        return reading.file(document)
+
+
+class _Reading:
+    """Collects the parts and the faults of one file."""
+
+    def __init__(self, path: str, faults: list[tuple[int, str]]) -> None:
+        self._path = path
+        self._faults = faults
+
+    def file(self, document: Mapping[str, Node]) -> BudgetFile:
+        for key, node in document.items():
+            if key not in _KEYS:
+                self._refuse(node, f"unknown key {key}: {_nearest(key, _KEYS)}")
+        storage = self._storage(document["storage"]) if "storage" in document else None
+        budgets = self._budgets(document.get("budgets"))
+        if self._faults:
+            faults = sorted(self._faults, key=lambda fault: fault[0])
+            raise BadInput([f"{self._path}:{line}: {text}" for line, text in faults])
+        return BudgetFile(path=self._path, budgets=budgets, storage=storage)
+
+    def _refuse(self, node: Node, text: str) -> None:
+        self._faults.append((node.line, text))
+
+    def _text(self, what: str, node: Node) -> str:
+        """The one value of a node; empty, with a fault, where it is none."""
+        if not isinstance(node.value, str) or node.is_nothing:
+            got = "nothing" if node.is_nothing else node.described()
+            self._refuse(node, f"{what} must be one value, got {got}: give one")
+            return ""
+        return node.value.strip()
+
+    def _storage(self, node: Node) -> str | None:
+        address = self._text("storage", node)
+        if address and (fault := address_fault(address)):
+            self._refuse(node, fault)
+        if address.startswith(_SQLITE):
+            folder = at_home(self._path).resolve().parent
+            return f"{_SQLITE}{folder / address.removeprefix(_SQLITE)}"
+        return address or None
+
+    def _budgets(self, node: Node | None) -> tuple[Budget, ...]:
+        if node is None or not isinstance(node.value, list) or not node.value:
+            got = "none" if node is None else "an empty one" if node.value == [] else node.described()
+            self._refuse(node or Node(1, ""), f"budgets must be a list, got {got}: such as {BUDGETS.example}")
+            return ()
+        found: dict[str, Budget] = {}
+        for item in node.value:
+            budget = self._budget(item)
+            if budget.name and budget.name in found:
+                self._refuse(item, f"there are two budgets {budget.name}: give one of them another name")
+            found[budget.name] = budget
+        return tuple(found.values())
+
+    def _budget(self, node: Node) -> Budget:
+        keys = node.value
+        if not isinstance(keys, dict):
+            self._refuse(node, f"a budget must be a mapping, got {node.described()}: {{name: nlp, usd_per_month: 500}}")
+            return Budget(name="", usd_per_month=0.0)
+        for key, entry in keys.items():
+            if key not in _OF_A_BUDGET:
+                self._refuse(entry, f"unknown key {key} of a budget: {_nearest(key, _OF_A_BUDGET)}")
+        for key in _OF_A_BUDGET[:2]:
+            if key not in keys:
+                self._refuse(node, f"{key} is missing: a budget is like {{name: nlp, usd_per_month: 500}}")
+        name = self._text("name", keys["name"]) if "name" in keys else ""
+        if len(name) > _LONGEST_NAME:
+            self._refuse(
+                keys["name"], f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it"
+            )
+        usd = self._dollars(keys["usd_per_month"]) if "usd_per_month" in keys else 0.0
+        return Budget(name=name, usd_per_month=usd, tags=self._tags(keys["tags"]) if "tags" in keys else {})
+
+    def _dollars(self, node: Node) -> float:
+        text = self._text("usd_per_month", node)
+        try:
+            usd = float(parse("usd_per_month", text, float)) if text else 0.0
+            if not math.isfinite(usd) or usd < 0:
+                raise ValueError(f"usd_per_month must be a number of at least 0, got {text}: such as 500")
+        except ValueError as error:
+            self._refuse(node, str(error))
+            return 0.0
+        return usd
+
+    def _tags(self, node: Node) -> dict[str, str]:
+        if not isinstance(node.value, dict) or not node.value:
+            got = "an empty one" if node.value == {} else "nothing" if node.is_nothing else node.described()
+            self._refuse(node, f"tags must be a mapping, got {got}: such as {{team: nlp}}; leave it out for every job")
+            return {}
+        return {name: self._text(f"tag {name}", entry) for name, entry in node.value.items()}
+
+
+def _nearest(key: str, known: tuple[str, ...]) -> str:
+    return did_you_mean(key, known) or f"there are {', '.join(known)}"

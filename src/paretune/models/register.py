@@ -1,0 +1,125 @@
+"""The model of a finished job becomes a version of a registered model, and its aliases move as the rule says.
+
+Several jobs may register versions of one model at the same time. In a SQLite store they take turns (a lock file beside
+it). On a server, which knows no compare-and-set of aliases, a version says that it wins before the alias moves, the
+alias is read again right before it moves, and whoever has moved it looks afterwards for others that say so: the one
+that the rule prefers has the alias when all have ended, and of equals the earlier one. A process that is killed between
+the move and that look can leave the other; both stay versions of the model.
+"""
+
+from paretune.core.errors import ParetuneError, first_line
+from paretune.models.champion import Decision, Figures, decide
+from paretune.models.figures import MOST_ALIKE, condition_of_repeats, figures_in, figures_of, tags_of
+from paretune.tracking import TROUBLE, RecordedRun, Tracking, schema, without_password
+from paretune.tracking.registry import RegisteredVersion, Registry
+
+CANDIDATE, CHAMPION = "candidate", "champion"
+"""Aliases: the version that was registered last, and the one that is in use."""
+_MOST_ROUNDS = 5  # of reading the champion again because it has changed meanwhile
+
+
+def register(name: str, run_id: str, tracking: Tracking) -> str:
+    """Register the model of the finished job of a run as a version of `name`; what came of it, in a sentence.
+
+    A run whose model is registered already keeps its version. Where MLflow does not answer, the sentence says so and
+    `sync` registers the model later: no job fails because of it.
+    """
+    try:
+        (run,) = tracking.runs(f"attributes.run_id = '{run_id}'")
+        if run.tags.get(schema.REGISTERED):
+            return f"registered before: {run.tags[schema.REGISTERED]}"
+        registry = tracking.registry()
+        with registry.alone():
+            return _register(name, run, tracking, registry)
+    except (*TROUBLE, ParetuneError) as error:
+        reason = without_password(first_line(error))
+        return f"the model is not registered as {name} yet ({reason}): `paretune sync` does it"
+
+
+def overdue(tracking: Tracking) -> list[RecordedRun]:
+    """Runs of finished jobs with `register` whose model has no version yet, because their command ended too early.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer.
+    """
+    found = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
+    return [run for run in found if not run.tags.get(schema.REGISTERED)]
+
+
+def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registry) -> str:
+    version = next((one for one in registry.versions(name) if one.run_id == run.run_id), None)
+    if version is None:
+        model_id = registry.model_id(run.run_id)
+        is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
+        if model_id is None or is_simulated:
+            known = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+            why = "a simulated job has no model" if is_simulated else known
+            tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {why}"})
+            return f"nothing is registered as {name}: {why}"
+        condition = condition_of_repeats(run)
+        alike = tracking.runs(condition, newest=MOST_ALIKE) if condition else []
+        figures, basis = figures_of(run, alike)
+        version = registry.add(name, model_id, run.run_id, tags_of(figures, basis, run))
+    registry.point(CANDIDATE, version)
+    decision = _settle(registry, version)
+    tracking.run(run.run_id).set_tags({schema.REGISTERED: str(version)})
+    if decision.moves:
+        return f"registered as {version}, {CANDIDATE} and {CHAMPION}: {decision.reason}"
+    champion = registry.at(name, CHAMPION)
+    other = "there is no champion" if champion is None else f"{CHAMPION} is {champion}"
+    return f"registered as {version}, {CANDIDATE}; {other}: {decision.reason}"
+
+
+def _settle(registry: Registry, version: RegisteredVersion) -> Decision:
+    """Decide about the champion, move its alias, and record why."""
+    own = figures_in(version.tags)
+    former = registry.at(version.name, CHAMPION)
+    for _ in range(_MOST_ROUNDS):
+        if former is not None and former.version == version.version:
+            return Decision(moves=True, reason=former.tags.get(schema.DECISION, "it has been moved there"))
+        decision = decide(own, None if former is None else figures_in(former.tags))
+        _record(registry, version, decision)
+        if not decision.moves:
+            return decision
+        now = registry.at(version.name, CHAMPION)
+        if now == former or (now and former and now.version == former.version):
+            break
+        former = now
+    registry.point(CHAMPION, version)
+    rival = _better_rival(registry, version, own, 0 if former is None else former.version)
+    if rival is None:
+        return decision
+    registry.point(CHAMPION, rival)
+    given = Decision(moves=False, reason=f"{rival} was registered at the same time, and {_against(rival, own)}")
+    _record(registry, version, given)
+    return given
+
+
+def _better_rival(
+    registry: Registry, version: RegisteredVersion, own: Figures, former: int
+) -> RegisteredVersion | None:
+    """The version that another process has made champion meanwhile and that the rule prefers; None without one."""
+    best: RegisteredVersion | None = None
+    for other in registry.versions(version.name):
+        if other.version <= former or other.version == version.version or other.tags.get(schema.CHAMPION) != "true":
+            continue
+        mine, theirs = (own, version) if best is None else (figures_in(best.tags), best)
+        if _gives_way(mine, theirs.version, figures_in(other.tags), other.version):
+            best = other
+    return best
+
+
+def _gives_way(one: Figures, version: int, other: Figures, other_version: int) -> bool:
+    """Whether a champion gives way to another one that was decided at the same time; of equals the earlier stays."""
+    if decide(one, other).moves:
+        return False
+    return decide(other, one).moves or other_version < version
+
+
+def _against(rival: RegisteredVersion, own: Figures) -> str:
+    return decide(own, figures_in(rival.tags)).reason
+
+
+def _record(registry: Registry, version: RegisteredVersion, decision: Decision) -> None:
+    """What was decided, on the version itself."""
+    registry.tag(version, {schema.CHAMPION: str(decision.moves).lower(), schema.DECISION: decision.reason})

@@ -1,0 +1,155 @@
+"""Bills of made-up jobs, matched to the last digit: the oracle counts integers when it makes a line."""
+
+import hashlib
+from dataclasses import replace
+from datetime import datetime, timedelta
+from decimal import Decimal, localcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from paretune.commands.bill.accounts import RecordedCost
+from paretune.commands.bill.reading import EXACT, BillFiles
+from paretune.commands.bill.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
+from paretune.launchers.base import run_of
+from paretune.launchers.shared import group_of
+from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, Truth, write, write_file
+
+CENT = Decimal("0.01")
+
+
+def usd(units: int) -> Decimal:
+    return Decimal(units) / UNIT
+
+
+def reconciled(bill: Bill, folder: Path, seed: int = 0) -> tuple[Reconciliation, int]:
+    repeated = write(bill, folder, seed)
+    return reconcile(BillFiles(folder), bill.recorded), repeated
+
+
+def require_truth(bill: Bill, found: Reconciliation, repeated: int) -> None:
+    """Every run to the last digit, every difference explained, every line in one place."""
+    by_run = {one.run_id: one for one in found.bills}
+    with localcontext(EXACT):
+        for run_id, truth in bill.truths.items():
+            if run_id in bill.silent:
+                assert run_id not in by_run
+                continue
+            one = by_run[run_id]
+            require_one(truth, [one.billed_usd], [one.effective_usd], sum(one.apart_usd.values(), Decimal(0)))
+            assert sum((item.usd for item in one.residue), Decimal(0)) == usd(truth.unexplained)
+            assert one.parts["storage"] == usd(truth.parts["storage"])
+            assert one.parts["discount"] == usd(truth.parts["discount"])
+            assert abs(one.parts["pool"] - usd(truth.parts["pool"])) < Decimal("1e-9")
+            assert abs(one.parts["rounding"]) < Decimal("1e-4")
+            assert one.is_complete == (run_id not in bill.unfinished)
+        for ids, truth in bill.group_truths.items():
+            members = [by_run[run_id] for run_id in ids]
+            apart = sum((usd for one in members for usd in one.apart_usd.values()), Decimal(0))
+            require_one(truth, [one.billed_usd for one in members], [one.effective_usd for one in members], apart)
+            weights = [one.recorded.seconds for one in members]
+            for one, weight in zip(members, weights, strict=True):
+                assert abs(one.billed_usd - usd(truth.billed) * weight / sum(weights)) < Decimal("1e-9")
+        for one in found.bills:
+            assert one.difference_usd is not None
+            residue = sum((item.usd for item in one.residue), Decimal(0))
+            assert sum(one.parts.values(), residue) == one.difference_usd
+        assert sum((one.usd for one in found.totals.values()), Decimal(0)) == usd(bill.total)
+        assert found.totals[OTHERS].usd == usd(bill.others)
+        assert {one.name: one.lines.usd for one in found.unknown} == {n: usd(u) for n, u in bill.unknown.items()}
+        assert found.totals[UNKNOWN].usd == usd(sum(bill.unknown.values()))
+        assert found.totals[RECORDED].usd == sum((one.billed_usd for one in found.bills), Decimal(0))
+    assert sum(one.lines for one in found.totals.values()) == len(bill.rows)
+    assert found.repeated == repeated
+    assert {one.run_id for one in found.without_lines} == bill.silent - bill.unfinished
+
+
+def require_one(truth: Truth, billed: list[Decimal], effective: list[Decimal], apart: Decimal) -> None:
+    assert sum(billed, Decimal(0)) == usd(truth.billed)
+    assert sum(effective, Decimal(0)) == usd(truth.effective)
+    assert apart == usd(truth.apart)
+
+
+@pytest.mark.parametrize(("seed", "net"), [(1, True), (2, False), (3, True)])
+def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
+    seed: int, net: bool, tmp_path: Path
+) -> None:
+    bill = BillMaker(seed, net=net).add_jobs(150).add_unknown(3).add_others(400).bill
+    found, repeated = reconciled(bill, tmp_path, seed)
+
+    require_truth(bill, found, repeated)
+    assert found.totals[APART].lines
+    assert repeated
+    assert bill.silent | bill.unfinished
+
+
+def named_by_a_queue(bill: Bill) -> None:
+    """Give every job the name that AWS Batch gives its training job; runs record it, and no tag is on the bill."""
+    training_jobs: dict[str, list[str]] = {}
+    renamed = {}
+    for row in bill.rows:
+        name = str(row.get("line_item_resource_id", "")).removeprefix(ARN)
+        if (made_from := run_of(name)) is None:
+            continue
+        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
+        renamed[name] = f"AWSBatch{name}"[:31] + digest
+        row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
+        for one in bill.recorded:
+            group, key = group_of(one.job_name)
+            if (group == name) if key else (one.run_id == made_from[0]):
+                training_jobs.setdefault(one.run_id, []).append(renamed[name].lower())
+    known = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
+    bill.recorded = [replace(one, training_jobs=known.get(one.run_id, ())) for one in bill.recorded]
+    bill.unknown = {renamed[name].lower(): cost for name, cost in bill.unknown.items()}
+
+
+def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(tmp_path: Path) -> None:
+    bill = BillMaker(4).add_jobs(60).add_unknown(3).add_others(40).bill
+    named_by_a_queue(bill)
+    found, repeated = reconciled(bill, tmp_path)
+
+    require_truth(bill, found, repeated)
+    assert any(len(one.training_jobs) > 1 for one in bill.recorded)  # attempts
+    assert bill.group_truths
+    assert len(found.unknown) == 3
+
+
+def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Reconciliation:
+    """A job of so many hours, so many of which are on a bill that goes on with other services until `tail`."""
+    bill = Bill(net=False)
+    for hour in range(billed):
+        told = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH + timedelta(hours=hour), **told)
+    bill.row("Usage", "BoxUsage", UNIT, tail, line_item_product_code="AmazonEC2")
+    ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2 * hours), "seconds": Decimal(3600 * hours)}
+    price = {"price_usd_per_hour": Decimal(2), "pool_seconds": Decimal(0), "instance_count": 1}
+    times = {"started": started, "ended": MONTH + timedelta(hours=hours, minutes=1)}
+    with TemporaryDirectory() as folder:
+        write_file(bill.rows, Path(folder) / "a.csv", net=False)
+        return reconcile(BillFiles(Path(folder)), [RecordedCost(**{**ran, **price, **times})])
+
+
+def test_a_bill_that_lacks_recorded_hours_of_a_job_is_not_complete_however_late_it_is() -> None:
+    early = one_job(MONTH, 3, 1, MONTH + timedelta(hours=4))
+    late = one_job(MONTH, 3, 1, MONTH + timedelta(days=20))
+
+    assert early.bills[0].lacks.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
+    assert late.bills[0].lacks == "the bill has 1.00 of 3.00 recorded instance hours"
+    assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].lacks == ""
+    assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].lacks
+
+
+def test_a_run_created_before_the_month_of_all_of_its_hours_does_not_wait_for_the_month_before() -> None:
+    before = MONTH - timedelta(seconds=10)
+
+    assert one_job(before, 1, 1, MONTH + timedelta(days=20)).bills[0].is_complete
+    assert "reconcile a folder with all months" in one_job(before, 2, 1, MONTH + timedelta(days=20)).bills[0].lacks
+
+
+@pytest.mark.slow
+def test_the_bill_of_five_thousand_jobs_is_matched_to_the_cent(tmp_path: Path) -> None:
+    bill = BillMaker(7).add_jobs(5000).add_unknown(20).add_others(20_000).bill
+    found, repeated = reconciled(bill, tmp_path)
+
+    require_truth(bill, found, repeated)

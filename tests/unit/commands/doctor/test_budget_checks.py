@@ -1,0 +1,65 @@
+"""What doctor tells of budgets."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from paretune.commands.doctor.budget_checks import budget_findings
+from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.errors import BadInput
+from paretune.core.finding import Verdict
+from paretune.jobs.workplace import accounts_of
+from paretune.ledger.accounts import Accounts, Claim
+from paretune.ledger.file import BudgetFile
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
+TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
+LOCAL = {"launcher": "local"}
+
+
+def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wrong(workplace: Path) -> None:
+    environment = {"PARETUNE_HOME": str(workplace / "home")}
+    request = DoctorRequest.from_text(LOCAL, environment)
+    assert list(budget_findings(request, environment, NOW)) == []
+
+    Path("team.yaml").write_text(TEAM)
+    Path("paretune.toml").write_text('budget = "team.yaml"')
+    accounts = Accounts(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / 'home' / 'studies.db'}")
+    asked = {"worst_usd": 5.0, "tags": {"team": "nlp"}, "origin": "measured", "now": NOW, "what": "ml.g5.xlarge"}
+    accounts.reserve(Claim(job="a", run_id="a", **asked))  # type: ignore[arg-type]
+    every, nlp = budget_findings(request, environment, NOW)
+    shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
+    assert all("0.00 promised" in found.text for found in budget_findings(request, environment | shared, NOW))
+
+    told = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
+    assert (every.verdict, every.text) == (Verdict.OK, told)
+    assert nlp.verdict is Verdict.WRONG
+    assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
+    assert nlp.commands == ["paretune sync"]
+
+
+def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that_jobs_have(workplace: Path) -> None:
+    Path("team.yaml").write_text(
+        "budgets: [{name: a, usd_per_month: 9, tags: {Team: nlp}}, {name: b, usd_per_month: 9}]"
+    )
+    Path("paretune.toml").write_text('budget = "team.yaml"')
+    request = DoctorRequest.from_text(LOCAL, {})
+    assert not any("no job" in found.text for found in budget_findings(request, {}, NOW))  # there was none at all
+
+    accounts = accounts_of("team.yaml", workplace, {})
+    accounts.reserve(
+        Claim(job="j", run_id="j", worst_usd=1.0, tags={"team": "nlp"}, origin="measured", now=NOW, what="ml.g5.xlarge")
+    )
+    one, other = budget_findings(request, {}, NOW)
+    assert one.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
+    assert other.text.endswith("every job")
+
+
+def test_a_profile_s_budget_alone_asks_nothing_of_aws(workplace: Path) -> None:
+    Path("paretune.toml").write_text('budget = "team.yaml"\nuser = "ana"')
+    request = DoctorRequest.from_text({}, {})
+
+    assert not request.wants_sagemaker
+    with pytest.raises(BadInput, match=r"team\.yaml does not exist"):
+        list(budget_findings(request, {}, NOW))

@@ -1,0 +1,102 @@
+"""What is told of this machine."""
+
+import importlib.metadata
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from paretune.commands.doctor import local_checks
+from paretune.commands.doctor.request import DoctorRequest
+from paretune.core import extras
+from paretune.core.finding import Verdict
+
+
+def test_the_installed_packages_are_those_that_are_asked_for() -> None:
+    assert {finding.verdict for finding in local_checks.environment_findings()} == {Verdict.OK}
+
+
+def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ["mlflow==1.0", "torch==2.13.0", "gone==1", 'demo-data==1; extra == "demo"', 'tool==3; extra == "test"']
+    own = importlib.metadata.version
+    there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": own("paretune")}
+
+    def version(name: str) -> str:
+        if name not in there:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return there[name]
+
+    for module in (local_checks, extras):
+        monkeypatch.setattr(module, "requires", lambda _: asked)
+        monkeypatch.setattr(module, "version", version)
+
+    wrong, demo = local_checks.environment_findings()
+
+    assert wrong.verdict is Verdict.WRONG
+    assert "mlflow is 3.17.2, gone is absent" in wrong.text
+    assert wrong.commands == ["pip install mlflow==1.0 gone==1"]
+    assert demo.verdict is Verdict.OK  # who names a model and a data set does not need them
+    assert "`pip install demo-data==1`" in demo.text
+
+
+def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcuda is missing')\n")
+
+    found = local_checks.torch_finding({**os.environ, "PYTHONPATH": str(tmp_path)})
+
+    assert found.verdict is Verdict.WRONG
+    assert "libcuda is missing" in found.text
+    assert found.commands[0].startswith("pip install --force-reinstall torch==")
+
+
+def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setitem(sys.modules, "peft", None)
+
+    found = local_checks.torch_finding(dict(os.environ))
+
+    assert found.verdict is Verdict.OK
+    assert "torch, peft must be installed: `python -m pip install peft==" in found.text
+    assert " torch==" in found.text
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("region = ", "is no TOML"),
+        ('regoin = "us-east-1"\nseed = 1\n', "may not set seed: it may set"),
+        ('region = "us-esat-1"\n', "region must be an AWS region that has SageMaker, got 'us-esat-1'"),
+    ],
+)
+def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "paretune.toml"
+    path.write_text(text)
+    environment = {"PARETUNE_PROFILE": str(path)}
+
+    request = DoctorRequest.from_text({}, environment)
+    found = local_checks.profile_findings(environment, request.profile_faults)
+
+    assert {finding.verdict for finding in found} == {Verdict.WRONG}
+    assert told in found[-1].text
+    assert str(path) in found[-1].text
+
+
+def test_what_a_profile_sets_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "paretune.toml"
+    path.write_text('region = "eu-west-1"\nbucket = "my-models"\n')
+
+    (found,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
+
+    assert (found.verdict, found.text) == (Verdict.OK, f"{path} sets region=eu-west-1, bucket=my-models")
+
+
+def test_a_home_that_cannot_be_a_folder_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+
+    assert local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "new" / "home")}).verdict is Verdict.OK
+    found = local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "file")})
+    assert (found.verdict, found.commands) == (Verdict.WRONG, ["export PARETUNE_HOME=$HOME/.paretune"])
+    assert not (tmp_path / "new").exists()

@@ -1,0 +1,50 @@
+"""What `doctor` is asked, and the job that it would pay for."""
+
+import pytest
+
+from paretune.commands.doctor.request import MOST_USD, DoctorRequest
+from paretune.core.errors import BadInput
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.pricing.budget import admit
+from paretune.pricing.prices import PriceList
+
+
+def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
+    typed = {
+        "role": "Trainer",
+        "bucket": "models",
+        "region": "us-east-1",
+        "tags": '{"team": "search"}',
+        "instance_type": "ml.p4d.24xlarge",
+        "instance_count": "4",
+        "spot": "true",
+        "max_cost_usd": "500",
+        "paid": "true",
+        "model": "some/model",
+        "num_train_epochs": "9",
+    }
+    spec = DoctorRequest.from_text(typed, {}).paid_spec()
+
+    assert (spec.role, spec.bucket, spec.region, spec.tags) == ("Trainer", "models", "us-east-1", {"team": "search"})
+    assert (spec.instance_type, spec.instance_count, spec.spot, spec.num_train_epochs) == ("ml.m5.large", 1, False, 1)
+    assert (spec.max_cost_usd, spec.model) == (MOST_USD, "some/model")
+    price = PriceList.read({}).price("ml.m5.large", "us-east-1")
+    # 23 minutes of 0.115 USD an hour
+    assert admit(spec, price, SageMakerLauncher.overrun_s) == pytest.approx(0.0440833, abs=1e-6)
+
+
+def test_all_faults_of_what_was_typed_come_at_once() -> None:
+    with pytest.raises(BadInput) as refused:
+        DoctorRequest.from_text({"paid": "perhaps", "instance_typ": "x", "region": "mars"}, {})
+
+    assert len(refused.value.faults) >= 2
+    with pytest.raises(BadInput, match="paid=true launches a job on SageMaker"):
+        DoctorRequest.from_text({"paid": "true", "launcher": "simulated"}, {})
+
+
+@pytest.mark.parametrize(
+    ("typed", "wants"),
+    [({}, False), ({"launcher": "sagemaker"}, True), ({"role": "Trainer"}, True), ({"seed": "3"}, False)],
+)
+def test_an_account_is_needed_only_where_it_is_asked_for(typed: dict[str, str], wants: bool) -> None:
+    assert DoctorRequest.from_text(typed, {}).wants_sagemaker is wants

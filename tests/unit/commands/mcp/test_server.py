@@ -1,0 +1,170 @@
+"""The tools of the server, called as an agent calls them."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp import Client
+from paretune.commands.mcp.quotes import Quote, Quotes
+from paretune.commands.mcp.quoting import Quoter
+from paretune.commands.mcp.server import Tools, make_server
+from paretune.commands.mcp.session import Session
+from paretune.core.clock import SystemClock
+
+JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
+STUDY = """name: two rates
+job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 4000}
+search: {learning_rate: {choices: [1e-5, 1e-4]}}
+objectives: {cost_usd: minimize, job_seconds: minimize}
+"""
+
+
+class Job:
+    """A job that never ends, unless it is stopped."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def outcome(self) -> Mapping[str, Any] | None:
+        return {"error": {"message": "interrupted"}} if self.stopped else None
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def last_lines(self) -> list[str]:
+        return ["step 10"]
+
+
+class Agent:
+    """Calls tools; remembers what was really begun."""
+
+    def __init__(self, folder: Path, budget_usd: float, *, own_code: bool = False) -> None:
+        self.begun: list[Quote] = []
+        session = Session(budget_usd, lambda quote, _: self.begun.append(quote) or Job())
+        quoter = Quoter(folder=folder, clock=SystemClock(), own_code=own_code)
+        self._server = make_server(Tools(session, quoter, Quotes(), SystemClock()))
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        async def act() -> Any:
+            async with Client(self._server) as client:
+                return await client.call_tool(tool, arguments)
+
+        found = asyncio.run(act())
+        text = "".join(part.text for part in found.content)
+        return text if found.is_error else json.loads(text)
+
+
+@pytest.fixture
+def agent(workplace: Path) -> Agent:
+    return Agent(workplace / "agents", budget_usd=2.0)
+
+
+def test_a_quoted_job_is_launched_with_its_worst_case_as_its_limit(agent: Agent) -> None:
+    quoted = agent.call("quote", parameters=JOB)
+    launched = agent.call("launch", quote=quoted["quote"])
+
+    assert quoted["worst_case_usd"] == 1.41  # 1.408 USD an hour, an hour and the seconds to stop, rounded up
+    assert (launched["name"], launched["state"]) == ("main-1", "running")
+    assert agent.begun[0].parameters == JOB | {"max_cost_usd": f"{quoted['worst_case_usd']:.4f}"}
+    assert agent.call("status")["left_usd"] == pytest.approx(2.0 - quoted["worst_case_usd"])
+
+
+def test_the_second_job_that_does_not_fit_the_session_is_refused(agent: Agent) -> None:
+    first, second = (agent.call("quote", parameters=JOB | {"seed": seed})["quote"] for seed in ("1", "2"))
+    agent.call("launch", quote=first)
+
+    assert "of the session's 2 USD are left" in agent.call("launch", quote=second)
+    assert len(agent.begun) == 1
+
+
+def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
+    quoted = agent.call("quote", parameters=JOB)["quote"]
+
+    assert "was not signed by this server" in agent.call("launch", quote="A" + quoted)
+    assert not agent.begun
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"entry_script": "evil.py"}, "entry_script brings code of its own"),
+        ({"image_uri": "evil/image"}, "image_uri brings code of its own"),
+        ({"max_cost_usd": "1000"}, "max_cost_usd cannot be set here"),
+        ({"budget": "mine.yaml"}, "budget cannot be set here"),
+        ({"user": "boss"}, "user cannot be set here"),
+        ({"tags": '{"team": "rich"}'}, "tags cannot be set here: the profile of this server says whose its jobs are"),
+        ({"learning_rate": "-1"}, "learning_rate must be greater than 0"),
+        ({"sed": "1"}, "unknown parameter sed"),
+        ({"dataset": "missing.csv"}, "missing.csv does not exist"),
+    ],
+)
+def test_what_is_not_quoted_says_why(agent: Agent, parameters: dict[str, str], why: str) -> None:
+    assert why in agent.call("quote", parameters=JOB | parameters)
+
+
+def test_an_estimate_launches_nothing_not_even_probes(agent: Agent) -> None:
+    rows = agent.call("estimate", parameters=JOB | {"instance_type": "ml.g5.xlarge,ml.g5.12xlarge"})["rows"]
+
+    assert [row["instance_type"] for row in rows] == ["ml.g5.xlarge", "ml.g5.12xlarge"]
+    assert "probe launches jobs" in agent.call("estimate", parameters=JOB | {"probe": "true"})
+
+
+def test_a_study_is_quoted_by_its_budget_and_launched_as_it_was_quoted(agent: Agent, workplace: Path) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(STUDY + "budget_usd: 1.5\n")
+    quoted = agent.call("quote", study=str(path))
+    path.write_text(STUDY + "budget_usd: 900\n")
+    agent.call("launch", quote=quoted["quote"])
+
+    copy = Path(agent.begun[0].parameters["study"])
+    assert quoted["worst_case_usd"] == 1.5
+    assert agent.begun[0].parameters["budget_usd"] == "1.5"
+    assert "900" not in copy.read_text()
+
+
+@pytest.mark.parametrize("name", ["budget", "user", "tags"])
+def test_a_study_does_not_say_who_pays_for_it_either(agent: Agent, workplace: Path, name: str) -> None:
+    path = workplace / "rates.yaml"
+    value = "{team: rich}" if name == "tags" else "rich"
+    study = STUDY + "budget_usd: 1.5\n"
+    assert "job: {" in study
+    path.write_text(study.replace("job: {", f"job: {{{name}: {value}, "))
+
+    assert f"{name} cannot be set here" in agent.call("quote", study=str(path))
+
+
+def test_a_quoted_job_is_charged_as_the_profile_says(agent: Agent, workplace: Path) -> None:
+    (workplace / "paretune.toml").write_text('tags = {team = "search"}\nuser = "agent"')
+    agent.call("launch", quote=agent.call("quote", parameters=JOB)["quote"])
+
+    launched = agent.begun[0].parameters
+    assert (json.loads(launched["tags"]), launched["user"]) == ({"team": "search"}, "agent")
+
+
+def test_a_study_whose_copy_was_changed_after_the_quote_is_not_launched(agent: Agent, workplace: Path) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(STUDY + "budget_usd: 1.5\n")
+    quoted = agent.call("quote", study=str(path))
+    for copy in (workplace / "agents").glob("*.yaml"):
+        copy.write_text(copy.read_text() + "n_parallel: 9\n")
+
+    assert "has been changed" in agent.call("launch", quote=quoted["quote"])
+    assert not agent.begun
+
+
+def test_a_study_without_a_budget_is_not_quoted(agent: Agent, workplace: Path) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(STUDY + "n_trials: 2\n")
+
+    assert "set budget_usd" in agent.call("quote", study=str(path))
+
+
+def test_a_job_is_stopped_by_its_name(agent: Agent) -> None:
+    agent.call("launch", quote=agent.call("quote", parameters=JOB)["quote"])
+
+    assert agent.call("stop", name="main-1")["state"] == "failed"
+    assert "nothing was launched as main-9: main-1" in agent.call("stop", name="main-9")

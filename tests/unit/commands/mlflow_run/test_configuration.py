@@ -1,0 +1,127 @@
+"""What --backend-config may say."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.commands.mlflow_run.configuration import CLUSTER_KEYS, read_configuration
+from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
+
+OF_MLFLOW: dict[str, Any] = {
+    "ENV_MANAGER": None,
+    "SYNCHRONOUS": False,
+    "DOCKER_ARGS": {},
+    "STORAGE_DIR": None,
+    "build_image": False,
+    "docker_auth": None,
+}
+
+
+def faults(**keys: Any) -> list[str]:
+    with pytest.raises(BadInput) as caught:
+        read_configuration(OF_MLFLOW | keys, {})
+    return list(caught.value.faults)
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_json_values_become_a_cluster() -> None:
+    found = read_configuration(
+        OF_MLFLOW
+        | {
+            "instance_type": "ml.m5.xlarge",
+            "instance_count": 2,
+            "spot": True,
+            "max_runtime_minutes": 30,
+            "subnets": ["subnet-1", "subnet-2"],
+            "security_group_ids": "sg-1",
+            "tags": {"team": "search"},
+            "kms_key": None,
+            "wait": False,
+        },
+        {},
+    )
+
+    spec = found.spec
+    assert (spec.instance_type, spec.instance_count, spec.spot, spec.max_runtime_minutes) == (
+        "ml.m5.xlarge",
+        2,
+        True,
+        30,
+    )
+    assert (spec.subnets, spec.security_group_ids, spec.tags) == ("subnet-1,subnet-2", "sg-1", {"team": "search"})
+    assert (found.wait, found.logging, found.run_id, found.installs) == (False, "auto", None, True)
+    assert spec.on_sagemaker
+
+
+def test_every_fault_is_told_at_once() -> None:
+    said = "\n".join(
+        faults(
+            instance_typ="x",
+            colour="red",
+            instance_count="many",
+            role=5,
+            spot="perhaps",
+            wait="yes",
+            mlflow_logging="never",
+            run_id=1,
+            build_image=True,
+        )
+    )
+
+    for part in (
+        "knows no instance_typ: did you mean instance_type",
+        "knows no colour: it may hold instance_type, ",
+        "instance_type must be given",
+        "instance_count must be a whole number, got 'many'",
+        "role must be a text, got 5",
+        "spot must be true or false, got 'perhaps'",
+        "wait must be true or false, got 'yes'",
+        "mlflow_logging must be one of auto, direct, collect, got 'never'",
+        "run_id must be a text, got 1",
+        "--build-image means nothing on SageMaker",
+    ):
+        assert part in said
+
+
+def test_a_type_that_does_not_exist_is_answered_with_its_neighbours() -> None:
+    assert any("did you mean ml.m5.xlarge" in fault for fault in faults(instance_type="ml.m5.xlage"))
+    assert any("such as ml." in fault for fault in faults(instance_type="local"))
+
+
+def test_what_contradicts_itself_is_refused() -> None:
+    assert faults(instance_type="ml.m5.xlarge", subnets="subnet-1") == [
+        "subnets and security_group_ids go together: give both, or neither"
+    ]
+
+
+def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
+    (nowhere / "paretune.toml").write_text(
+        'region = "eu-west-1"\nspot = true\nvolume_gib = 77\non_interrupt = "detach"\n'
+    )
+    found = read_configuration({"instance_type": "ml.m5.xlarge", "volume_gib": 50}, {})
+
+    assert (found.spec.region, found.spec.spot, found.spec.volume_gib) == ("eu-west-1", True, 50)
+    assert found.spec.on_interrupt == "stop"  # says nothing of projects
+
+
+def test_a_project_can_wait_in_a_queue() -> None:
+    keys = {"instance_type": "ml.m5.xlarge", "queue": "team", "scheduling_priority": 5}
+
+    spec = read_configuration(OF_MLFLOW | keys, {}).spec
+
+    assert (spec.queue, spec.scheduling_priority) == ("team", 5)
+
+
+def test_with_the_environment_manager_local_nothing_is_installed() -> None:
+    assert not read_configuration(OF_MLFLOW | {"instance_type": "ml.m5.xlarge", "ENV_MANAGER": "local"}, {}).installs
+
+
+def test_every_key_is_a_parameter_of_a_cluster() -> None:
+    assert set(CLUSTER_KEYS) <= set(JobSpec().as_text())

@@ -1,0 +1,504 @@
+"""The run of somebody's project: whatever happens to its launcher, its job is found, booked and closed as it ended."""
+
+import json
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from botocore.exceptions import ReadTimeoutError
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.exceptions import ExecutionException
+
+from paretune.commands.mlflow_run import project_job
+from paretune.commands.mlflow_run.backend import SageMakerBackend
+from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
+from paretune.commands.report.repricing import Terms, reprice
+from paretune.core.interruption import Interruption
+from paretune.estimating import evidence
+from paretune.jobs.sync import Collected, Sync
+from paretune.launchers.base import CREATED_WITHIN_S, job_name
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.ledger.accounts import Accounts
+from paretune.ledger.file import BudgetFile
+from paretune.pricing.prices import PriceList
+from paretune.projects.collection import Collector
+from paretune.projects.container_entrypoint import make_store
+from paretune.specification.job import JobSpec
+from paretune.tracking import RecordedJob, RecordedRun, Tracking
+from paretune.tracking import Run as TrackedRun
+from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
+from tests.workplaces import make_workplace
+
+BILLED_S = 360  # of every job
+USD_PER_HOUR = 0.115  # ml.m5.large in us-east-1, in the price list that comes with paretune
+USD = BILLED_S / 3600 * USD_PER_HOUR
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: after it, no call to AWS is carried out."""
+
+
+@dataclass
+class User:
+    """Somebody with a project, an AWS account and an MLflow store."""
+
+    aws: Aws
+    clock: FakeClock
+    folder: Path
+    client: MlflowClient
+    told: list[str] = field(default_factory=list)
+
+    def start(self, **configuration: Any) -> SageMakerSubmittedRun:
+        """What `mlflow run PROJECT --backend sagemaker` does."""
+        chosen = {"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET} | configuration
+        project = str(self.folder / "project")
+        uri = mlflow.get_tracking_uri()
+        run = SageMakerBackend().run(project, "main", {"word": "two words"}, None, chosen, uri, "0")
+        assert isinstance(run, SageMakerSubmittedRun)
+        return run
+
+    def sync(self) -> dict[str, Collected]:
+        """The command `sync`; run to what became of it."""
+        tracking = Tracking({}, self.clock)
+
+        def workplace_of(spec: JobSpec) -> Any:
+            launcher = SageMakerLauncher(spec, self.clock, {}, runs_projects=spec.runs_project)
+            return make_workplace(launcher=launcher, tracking=tracking, home=self.folder, clock=self.clock)
+
+        sync = Sync(
+            workplace_of=workplace_of,
+            tracking=tracking,
+            interruption=Interruption(),
+            on_events=lambda events: self.told.extend(event.message for event in events),
+            collect=Collector(self.clock, self.client),
+        )
+        return {one.run_id: one for one in sync.run()}
+
+    def end(self, run_id: str, primary: str = "Completed", **more: Any) -> None:
+        """The job ends."""
+        self.aws.sagemaker.end(job_name(run_id, 1), primary, BillableTimeInSeconds=BILLED_S, **more)
+
+    def the_run(self) -> Run:
+        """The newest run."""
+        return self.client.search_runs(["0"], max_results=1)[0]
+
+    def closed(self, run_id: str) -> tuple[str, str, float | None]:
+        """Status, state and dollars of a run."""
+        run = self.client.get_run(run_id)
+        return run.info.status, run.data.tags["paretune.state"], run.data.metrics.get("cost_usd")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for all tests of this file: making one takes seconds."""
+    return tmp_path_factory.mktemp("store") / "mlflow.db"
+
+
+@pytest.fixture
+def user(
+    aws: Aws, clock: FakeClock, workplace: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[User]:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{database}")
+    monkeypatch.setattr(project_job, "_CLOCK", clock)
+    monkeypatch.setattr(project_job, "_pollers", {})
+    project = workplace / "project"
+    project.mkdir()
+    (project / "MLproject").write_text(
+        "name: shell\nentry_points:\n  main:\n    parameters:\n      word: {type: string, default: hello}\n"
+        '    command: "echo {word}"\n'
+    )
+    user = User(aws, clock, workplace, MlflowClient())
+    yield user
+    for run in user.client.search_runs(["0"]):
+        user.client.delete_run(run.info.run_id)
+
+
+def recorded_in_the_job(user: User, run_id: str) -> None:
+    """The archive of a job's results, with what its command has recorded."""
+    place = user.folder / "results" / "paretune"
+    (place / "mlruns").mkdir(parents=True)
+    make_store(place, run_id, "Default")
+    MlflowClient(f"sqlite:///{place / 'mlflow.db'}").log_metric(run_id, "loss", 0.25, timestamp=1000)
+    archive = user.folder / "output.tar.gz"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(place, "paretune")
+    user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=archive.read_bytes())
+
+
+def test_what_a_job_prints_reaches_the_terminal_without_commands_to_it(
+    user: User, capsys: pytest.CaptureFixture[str]
+) -> None:
+    submitted = user.start()
+    lines = ("paretune: begins", "\x1b]0;title\x07done \u202e", "  1%|\r 50%|\r100%|\r")
+    user.aws.logs.say(f"{submitted.job_name}/algo-1-1", *lines)
+    user.end(submitted.run_id, "Failed", FailureReason="AlgorithmError: \x1b[2Jexit code 1")
+    capsys.readouterr()
+
+    submitted.wait()
+
+    out, err = capsys.readouterr()
+    assert out == "paretune: begins\n\\x1b]0;title\\x07done \\u202e\n100%|\n"
+    assert "\\x1b[2Jexit code 1" in err
+    assert "\x1b" not in err
+
+
+def test_a_lost_answer_of_create_training_job_loses_neither_the_job_nor_its_dollars(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = user.aws.sagemaker.create_training_job
+
+    def lose_the_answer(**request: Any) -> None:
+        create(**request)
+        raise ReadTimeoutError(endpoint_url="https://aws")
+
+    monkeypatch.setattr(user.aws.sagemaker, "create_training_job", lose_the_answer)
+
+    submitted = user.start()
+
+    assert submitted.get_status() == "RUNNING"
+    assert user.closed(submitted.run_id) == ("RUNNING", "Running", None)
+    user.end(submitted.run_id)
+    assert submitted.wait() is True
+    assert user.closed(submitted.run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+
+
+def test_a_job_that_nobody_can_see_after_its_creation_keeps_its_run_open_for_sync(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = user.aws.sagemaker.create_training_job
+
+    def lose_contact(**request: Any) -> None:
+        create(**request)
+        user.aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
+        raise ReadTimeoutError(endpoint_url="https://aws")
+
+    monkeypatch.setattr(user.aws.sagemaker, "create_training_job", lose_contact)
+    with pytest.raises(ExecutionException, match="may have been created"):
+        user.start()
+    run_id = user.the_run().info.run_id
+    user.end(run_id)
+
+    user.sync()
+
+    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+
+
+@dataclass
+class Killer:
+    """Ends the launcher at its call to AWS of some number: after it, nothing reaches AWS or MLflow any more."""
+
+    monkeypatch: pytest.MonkeyPatch
+    left: int = 0
+
+    def kill_at(self, aws: Aws, call: int) -> None:
+        """Begin to count."""
+        self.left = call
+        write = TrackedRun._try
+
+        def meet(_: str) -> None:
+            if self.left == 0:
+                raise Killed
+            self.left -= 1
+
+        def write_if_alive(run: TrackedRun, action: Any) -> bool:
+            if self.left == 0:
+                raise Killed
+            return write(run, action)
+
+        self.monkeypatch.setattr(aws, "meet", meet)
+        self.monkeypatch.setattr(TrackedRun, "_try", write_if_alive)
+
+
+def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: User) -> None:
+    whole = user.start(again=True)
+    before = len(user.aws.calls)
+    user.end(user.start(again=True).run_id)  # its code is in S3 already, as that of those to come
+    calls = len(user.aws.calls) - before
+    user.end(whole.run_id)
+    user.sync()
+    finished = {run.info.run_id for run in user.client.search_runs(["0"])}
+    for call in {*range(0, calls, 4), calls - 2, calls - 1}:
+        with pytest.MonkeyPatch.context() as patch:
+            Killer(patch).kill_at(user.aws, call)
+            with pytest.raises(Killed):
+                user.start(again=True)
+    runs = [run for run in user.client.search_runs(["0"]) if run.info.run_id not in finished]
+    named = [run.info.run_id for run in runs if "paretune.job_name" in run.data.tags]
+
+    user.sync()
+    uploading = [user.closed(run_id)[:2] for run_id in named]  # as somebody might be
+    user.clock.sleep(CREATED_WITHIN_S)
+    remarks = [one.remark for one in user.sync().values()]
+
+    assert len(user.aws.sagemaker.jobs) == 2
+    assert len(runs) - len(named) <= 1  # killed between MLflow's opening of the run and the naming of its job
+    assert len(named) >= 2
+    assert uploading == [("RUNNING", "Running")] * len(named)
+    assert [user.closed(run_id) for run_id in named] == [("KILLED", "Stopped", 0)] * len(named)
+    assert all("was never created" in remark and "mlflow run " in remark for remark in remarks)
+    assert user.closed(whole.run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+
+
+def test_killed_after_create_training_job_and_before_its_answer_sync_books_the_job(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, meet = user.aws.sagemaker.create_training_job, user.aws.meet
+
+    def dead(_: str) -> None:
+        raise Killed
+
+    def die(**request: Any) -> None:
+        create(**request)
+        monkeypatch.setattr(user.aws, "meet", dead)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(user.aws.sagemaker, "create_training_job", die)
+        with pytest.raises(Killed):
+            user.start()
+    monkeypatch.setattr(user.aws, "meet", meet)
+    run_id = user.the_run().info.run_id
+    user.end(run_id, "Failed", FailureReason="AlgorithmError: error: no luck, exit code: 1")
+
+    remark = user.sync()[run_id].remark
+
+    assert "no luck" in remark
+    assert user.closed(run_id) == ("FAILED", "Failed", pytest.approx(USD))
+
+
+def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User) -> None:
+    run_id = user.start().run_id
+    recorded_in_the_job(user, run_id)
+    user.end(run_id)  # and nobody has looked since
+
+    outcome = user.sync()[run_id].outcome
+
+    assert outcome is not None
+    run = user.client.get_run(run_id)
+    assert run.info.status == "FINISHED"
+    assert run.data.metrics["loss"] == 0.25
+    assert run.data.metrics["cost_usd"] == pytest.approx(USD)
+    assert run.data.params == {"word": "'two words'"}
+    assert user.sync() == {}
+    recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
+    (cost,) = reprice([RecordedJob(run) for run in recorded], PriceList.read({}), Terms(region="us-east-1"))
+    assert (cost.job.origin, cost.job.instance_type, cost.job.instance_count) == ("measured", "ml.m5.large", 1)
+    assert cost.cost_usd == pytest.approx(USD)
+
+
+def test_records_that_cannot_be_read_leave_the_run_closed_and_say_so(user: User) -> None:
+    run_id = user.start().run_id
+    user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=b"no archive")
+    user.end(run_id)
+
+    remark = user.sync()[run_id].remark
+
+    assert "could not be copied" in remark
+    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(USD))
+    assert "could not be copied" in user.client.get_run(run_id).data.tags["paretune.remarks"]
+
+
+@pytest.mark.parametrize("is_created", [True, False])
+def test_ctrl_c_during_create_training_job_stops_the_job_and_the_run_is_killed(
+    user: User, monkeypatch: pytest.MonkeyPatch, is_created: bool
+) -> None:
+    create, stop = user.aws.sagemaker.create_training_job, user.aws.sagemaker.stop_training_job
+
+    def interrupt(**request: Any) -> None:
+        if is_created:
+            create(**request)
+        raise KeyboardInterrupt
+
+    def stop_at_once(**request: Any) -> dict[str, Any]:
+        answer = stop(**request)
+        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
+        return answer
+
+    monkeypatch.setattr(user.aws.sagemaker, "create_training_job", interrupt)
+    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
+
+    with pytest.raises(KeyboardInterrupt):
+        user.start()
+
+    usd = USD if is_created else 0
+    assert user.closed(user.the_run().info.run_id) == ("KILLED", "Stopped", pytest.approx(usd))
+    assert user.sync() == {}
+
+
+@pytest.mark.parametrize("operation", ["PutObject", "CreateTrainingJob"])
+def test_a_signal_while_files_are_sent_or_the_job_is_created_stops_everything(
+    user: User, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    import signal
+
+    stop, meet = user.aws.sagemaker.stop_training_job, user.aws.meet
+
+    def stop_at_once(**request: Any) -> dict[str, Any]:
+        answer = stop(**request)
+        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
+        return answer
+
+    def signalled(called: str) -> None:
+        if called == operation and user.aws.count(operation) == 1:
+            signal.raise_signal(signal.SIGINT)
+        meet(called)
+
+    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
+    monkeypatch.setattr(user.aws, "meet", signalled)
+
+    with pytest.raises(KeyboardInterrupt):
+        user.start()
+
+    is_created = operation == "CreateTrainingJob"
+    assert len(user.aws.sagemaker.jobs) == is_created
+    usd = USD if is_created else 0
+    assert user.closed(user.the_run().info.run_id) == ("KILLED", "Stopped", pytest.approx(usd))
+
+
+def test_an_interrupted_command_line_stops_its_job_and_the_run_is_killed(
+    user: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import signal
+
+    submitted = user.start()
+    stop = user.aws.sagemaker.stop_training_job
+
+    def stop_at_once(**request: Any) -> dict[str, Any]:
+        answer = stop(**request)
+        user.aws.sagemaker.end(request["TrainingJobName"], "Stopped", BillableTimeInSeconds=BILLED_S)
+        return answer
+
+    monkeypatch.setattr(user.aws.sagemaker, "stop_training_job", stop_at_once)
+    sleep = user.clock.sleep
+
+    def signalled(seconds: float) -> None:
+        if user.clock.monotonic() < 30 <= user.clock.monotonic() + seconds:
+            signal.raise_signal(signal.SIGTERM)
+        sleep(seconds)
+
+    monkeypatch.setattr(user.clock, "sleep", signalled)
+
+    with pytest.raises(KeyboardInterrupt):
+        follow(submitted)
+
+    assert user.closed(submitted.run_id) == ("KILLED", "Stopped", pytest.approx(USD))
+
+
+def test_a_project_that_aws_refuses_fails_its_run_with_the_reason(user: User) -> None:
+    user.aws.refuse("CreateTrainingJob", "ResourceLimitExceeded", "the limit is 0")
+
+    with pytest.raises(ExecutionException, match="the limit is 0"):
+        user.start()
+
+    run = user.the_run()
+    assert run.info.status == "FAILED"
+    assert "the limit is 0" in run.data.tags["paretune.failure_reason"]
+    assert user.sync() == {}
+
+
+def test_a_run_that_an_earlier_version_left_is_found_and_closed(user: User) -> None:
+    run_id = user.client.create_run("0", start_time=1_700_000_000_000).info.run_id
+    tags = {
+        "mlflow.project.backend": "sagemaker",
+        "paretune.launcher": "sagemaker",
+        "paretune.job_name": job_name(run_id, 1),
+        "paretune.state": "InProgress",
+        "paretune.logging": "collect",
+        "paretune.instance_type": "ml.m5.large",
+        "paretune.instance_count": "2",
+        "paretune.region": "us-east-1",
+        "paretune.bucket": BUCKET,
+    }
+    for name, text in tags.items():
+        user.client.set_tag(run_id, name, text)
+    never = user.client.create_run("0", start_time=1_700_000_000_000).info.run_id
+    for name, text in (tags | {"paretune.job_name": job_name(never, 1)}).items():
+        user.client.set_tag(never, name, text)
+    user.aws.sagemaker.begin(job_name(run_id, 1))
+    user.end(run_id)
+
+    user.sync()
+
+    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(2 * USD))
+    assert user.closed(never) == ("KILLED", "Stopped", 0)
+    assert user.client.get_run(run_id).data.tags["paretune.origin"] == "measured"
+
+
+def test_the_run_holds_the_command_that_repeats_it(user: User) -> None:
+    import shlex
+
+    run_id = user.start(tags={"team": "a b"}, run_id=None).run_id
+
+    words = shlex.split(user.client.get_run(run_id).data.tags["paretune.command"])
+    assert words[:3] == ["mlflow", "run", str(user.folder / "project")]
+    assert words[words.index("--backend") + 1] == "sagemaker"
+    chosen = json.loads(words[words.index("--backend-config") + 1])
+    assert chosen == {"instance_type": "ml.m5.large", "role": ROLE, "bucket": BUCKET, "tags": {"team": "a b"}}
+    assert words[words.index("-P") + 1] == "word=two words"
+
+
+def test_a_job_of_another_account_is_left_to_that_account(user: User) -> None:
+    run_id = user.start().run_id
+    user.client.set_tag(run_id, "paretune.account", "999999999999")
+
+    assert "account 999999999999" in user.sync()[run_id].remark
+    assert user.closed(run_id)[0] == "RUNNING"
+
+
+def test_a_job_of_another_region_is_not_started_again_in_this_one(user: User) -> None:
+    run_id = user.start().run_id
+    user.client.set_tag(run_id, "paretune.region", "eu-west-1")
+
+    with pytest.raises(ExecutionException, match=r"in the region eu-west-1, .* starts another"):
+        user.start()
+    assert user.client.get_run(run_id).info.status == "RUNNING"
+
+
+def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
+    metrics = {"billable_seconds": 36.0, "throughput_samples_per_second": 5.0}
+    tags = {"paretune.origin": "measured", "paretune.state": "Completed"}
+    params = {"instance_type": "ml.m5.large", "model": "bert-base-uncased"}
+    ours = RecordedRun("ours", params, tags, metrics)
+    theirs = RecordedRun("theirs", params, tags | {"paretune.logging": "collect"}, metrics)
+
+    assert evidence.read([ours]).times
+    assert not evidence.read([theirs]).times
+
+
+def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_set(user: User) -> None:
+    first = user.start()
+
+    second = user.start()
+    assert second.run_id == first.run_id
+    assert user.aws.count("CreateTrainingJob") == 1
+
+    third = user.start(again=True)
+    assert third.run_id != first.run_id
+    assert user.start(max_runtime_minutes=7).run_id not in {first.run_id, third.run_id}
+    for run in (first, third):
+        user.end(run.run_id)
+        assert run.wait()
+
+
+def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: User) -> None:
+    worst = (60 * 60 + 180) / 3600 * USD_PER_HOUR
+    nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
+    (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
+    chosen, file = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}, str(user.folder / "team.yaml")
+    run_id = user.start(**chosen).run_id
+    tags = user.client.get_run(run_id).data.tags
+    (request,) = [call.parameters for call in user.aws.of("CreateTrainingJob")]
+    assert (tags["paretune.user"], tags["paretune.team"], tags["paretune.budget"]) == ("ana", "nlp", file)
+    assert {"Key": "paretune:user", "Value": "ana"} in request["Tags"]
+
+    with pytest.raises(ExecutionException, match=f"{worst:.4g} promised to running jobs"):
+        user.start(**chosen, again=True)
+    user.end(run_id)
+    user.sync()
+    (standing,) = Accounts(BudgetFile.read("team.yaml"), "").standings(user.clock.now(), "measured")
+    assert (standing.balance.spent_usd, standing.balance.committed_usd) == (pytest.approx(USD), 0.0)

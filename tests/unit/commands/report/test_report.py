@@ -1,0 +1,36 @@
+"""A report as files: names of runs and values of parameters are other people's texts."""
+
+from paretune.commands.report.report import Report, Section
+from paretune.presentation.page import Cell, Link, Table
+
+NAME = "gnp\u202efdp\x1b[2J <b>"
+SHOWN = r"gnp\u202efdp\x1b[2J"
+
+
+def report() -> Report:
+    """A report with the name in every place."""
+    cells = [NAME, Cell(NAME, 1.0), Link(NAME, "https://example.com")]
+    table = Table(head=[NAME, "a_b", "c"], rows=[cells])
+    section = Section(heading=NAME, sentences=[NAME], tables=[(NAME, table)])
+    row: dict[str, object] = {"run": NAME, "usd": 0.5, "none": None}
+    return Report(title=NAME, about=[NAME], sections=[section], rows=[row], totals=[row])
+
+
+def test_no_file_of_a_report_holds_what_turns_or_hides_a_text() -> None:
+    files = [report().html(), report().markdown(), *report().tables().values()]
+
+    for text in files:
+        assert SHOWN in text
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+
+
+def test_a_page_shows_html_in_a_name_as_text() -> None:
+    page = report().html()
+
+    assert f"<h1>{SHOWN} &lt;b&gt;</h1>" in page
+    assert "a_<wbr>b" in page
+
+
+def test_a_report_without_rows_is_a_table_without_lines() -> None:
+    assert Report(title="a", about=[], sections=[], rows=[]).csv() == "run_id\n"

@@ -1,0 +1,309 @@
+"""Reservations and bookings against budgets that many jobs share."""
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.ledger.accounts import METADATA, Accounts, Claim
+from paretune.ledger.file import Budget, BudgetFile
+from paretune.storage.engine import open_engine
+from tests.stand_ins import postgresql
+
+NOVEMBER = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()
+DECEMBER = datetime(2026, 12, 1, 0, 0, 1, tzinfo=UTC).timestamp()
+BUDGETS = (
+    Budget(name="everything", usd_per_month=20.0),
+    Budget(name="nlp", usd_per_month=5.0, tags={"team": "nlp"}),
+)
+
+
+def accounts_in(folder: Path, *budgets: Budget, storage: str = "") -> Accounts:
+    file = BudgetFile(path="team.yaml", budgets=budgets or BUDGETS)
+    return Accounts(file, storage or f"sqlite:///{folder / 'studies.db'}")
+
+
+def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> Claim:
+    asked: dict[str, Any] = {"tags": {"team": "nlp"}, "origin": "measured", "now": NOVEMBER, "what": "ml.g5.xlarge"}
+    return Claim(**{**asked, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
+
+
+def left(accounts: Accounts, origin: str = "measured", now: float = NOVEMBER) -> dict[str, float]:
+    return {found.budget.name: found.left_usd for found in accounts.standings(now, origin)}
+
+
+def test_a_job_counts_against_every_budget_whose_tags_it_has(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 2.0))
+    accounts.reserve(claim("b", 4.0, tags={"team": "vision"}))
+
+    assert left(accounts) == {"everything": 14.0, "nlp": 3.0}
+    (only,) = accounts.standings(NOVEMBER, "measured", {"team": "vision"})
+    assert only.budget.name == "everything"
+
+
+def test_a_refusal_names_budget_limit_spent_promised_worst_case_and_the_way_out_and_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 1.5))
+    accounts.book("a", 1.25)
+    accounts.reserve(claim("b", 3.0))
+
+    with pytest.raises(BudgetRefused) as caught:
+        accounts.reserve(claim("c", 1.0))
+
+    assert caught.value.exit_code == 4
+    assert str(caught.value).startswith(
+        "budget nlp (5 USD a month, team.yaml): worst case 1 USD does not fit, for in 2026-11 1.25 are spent and 3 "
+        "promised to running jobs and kept instances, so 0.75 are left: lower max_runtime_minutes"
+    )
+    assert "everything" not in str(caught.value)
+    assert left(accounts) == {"everything": 15.75, "nlp": 0.75}
+    accounts.reserve(claim("d", 0.75))  # to the cent
+
+
+def test_a_job_that_two_budgets_refuse_is_told_of_both(tmp_path: Path) -> None:
+    with pytest.raises(BudgetRefused) as caught:
+        accounts_in(tmp_path).reserve(claim("a", 30.0))
+
+    assert [line.split()[1] for line in str(caught.value).splitlines()] == ["everything", "nlp"]
+
+
+def test_an_unknown_price_fits_no_budget_and_passes_where_none_counts(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path, BUDGETS[1])
+    with pytest.raises(BudgetRefused, match=r"the price of ml.g5.xlarge is not known, so it fits no budget.*nlp"):
+        accounts.reserve(claim("a", None))
+    accounts.reserve(claim("b", None, tags={}))
+
+    assert left(accounts) == {"nlp": 5.0}
+
+
+def test_a_booking_replaces_the_worst_case_and_kept_instances_stay_promised_until_they_are_booked(
+    tmp_path: Path,
+) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 4.0))
+    assert left(accounts)["nlp"] == 1.0
+    for _ in range(2):
+        accounts.book("a", 1.0, 0.5)
+        assert left(accounts)["nlp"] == 3.5
+    for _ in range(2):
+        accounts.book_kept("a", 0.25)
+        assert left(accounts)["nlp"] == 3.75
+
+
+def test_a_cost_that_is_not_known_is_booked_as_the_worst_case(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 4.0))
+    accounts.book("a", None)
+
+    assert left(accounts)["nlp"] == 1.0
+
+
+def test_a_job_that_is_adopted_is_not_reserved_a_second_time_and_one_that_begins_anew_is(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("study/1", 2.0, run_id=""))
+    accounts.name_run("study/1", "run")
+    accounts.reserve(claim("run", 2.0))  # whoever takes up the run of the trial
+    assert left(accounts)["nlp"] == 3.0
+
+    accounts.book("run", 0.5)
+    accounts.reserve(claim("run", 2.0))
+    assert left(accounts)["nlp"] == 2.5
+    accounts.book("run", 1.0)  # both together
+    assert left(accounts)["nlp"] == 4.0
+
+
+@pytest.mark.parametrize("of_a_study", [False, True])
+def test_a_job_that_begins_anew_in_another_month_leaves_what_it_has_cost_in_the_first(
+    tmp_path: Path, of_a_study: bool
+) -> None:
+    accounts = accounts_in(tmp_path)
+    asked: dict[str, Any] = {"job": "study/1", "run_id": ""} if of_a_study else {"job": "a"}
+    accounts.reserve(claim(**asked, worst_usd=3.0))
+    accounts.name_run("study/1", "a")
+    accounts.book("a", 3.0)
+    with pytest.raises(BudgetRefused, match="worst case 6 USD does not fit"):
+        accounts.reserve(claim(**asked, worst_usd=6.0, now=DECEMBER))
+    for _ in range(2):
+        accounts.reserve(claim(**asked, worst_usd=4.0, now=DECEMBER))
+        assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 1.0)
+    for _ in range(2):
+        accounts.book("a", 3.5)  # both together
+        assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 4.5)
+    accounts.reserve(claim(**asked, worst_usd=1.0, now=DECEMBER))
+    accounts.book("a", None)
+    assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 3.5)
+
+
+def test_only_what_was_never_begun_is_released(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("study/1", 2.0, run_id=""))
+    accounts.reserve(claim("study/2", 2.0, run_id=""))
+    accounts.name_run("study/2", "run")
+    for job in ("study/1", "study/2"):
+        accounts.release(job)
+
+    assert left(accounts)["nlp"] == 3.0
+    assert accounts.unbooked() == ["run"]
+
+
+def test_a_month_ends_with_its_last_second_in_utc_and_the_next_one_has_all_its_dollars(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 5.0, now=DECEMBER - 2))
+    with pytest.raises(BudgetRefused):
+        accounts.reserve(claim("b", 5.0, now=DECEMBER - 2))
+    accounts.reserve(claim("b", 5.0, now=DECEMBER))
+    accounts.book("a", 4.0)  # it ends in December, and counts in November
+
+    assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (1.0, 0.0)
+
+
+def test_simulated_dollars_use_up_no_real_ones(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 5.0, origin="simulated"))
+    with pytest.raises(BudgetRefused):
+        accounts.reserve(claim("b", 0.5, origin="simulated"))
+    accounts.reserve(claim("c", 5.0))
+
+    assert left(accounts, "simulated")["nlp"] == left(accounts)["nlp"] == 0.0
+
+
+def test_a_reservation_within_the_transaction_of_a_study_is_undone_with_it(tmp_path: Path) -> None:
+    accounts, here = accounts_in(tmp_path), open_engine(f"sqlite:///{tmp_path}/../{tmp_path.name}/studies.db")
+    with here.connect() as connection:  # another spelling of the same file
+        undone = connection.begin()
+        accounts.reserve(claim("a", 2.0), connection)
+        undone.rollback()
+    assert left(accounts)["nlp"] == 5.0
+
+    with here.begin() as connection:
+        accounts.reserve(claim("a", 2.0), connection)
+    here.dispose()
+    assert left(accounts)["nlp"] == 3.0
+
+
+def test_with_the_study_in_another_database_a_reservation_is_made_before_and_undone_by_release(
+    tmp_path: Path,
+) -> None:
+    accounts, elsewhere = accounts_in(tmp_path), open_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    with elsewhere.connect() as connection:
+        undone = connection.begin()
+        accounts.reserve(claim("study/1", 2.0, run_id=""), connection)
+        undone.rollback()
+    elsewhere.dispose()
+    assert left(accounts)["nlp"] == 3.0  # never too little
+    accounts.release("study/1")
+
+    assert left(accounts)["nlp"] == 5.0
+
+
+def test_the_tables_of_the_revisions_are_those_of_the_code_and_a_newer_version_is_refused(tmp_path: Path) -> None:
+    accounts_in(tmp_path)
+    engine = open_engine(f"sqlite:///{tmp_path / 'studies.db'}")
+    with engine.begin() as connection:
+        inspector = sa.inspect(connection)
+        for name, table in METADATA.tables.items():
+            assert {column["name"] for column in inspector.get_columns(name)} == set(table.columns.keys())
+            assert {index["name"] for index in inspector.get_indexes(name)} == {one.name for one in table.indexes}
+        connection.execute(sa.text("update paretune_budget_schema set version_num = '999'"))
+    engine.dispose()
+
+    with pytest.raises(BadInput, match="was written by a newer paretune"):
+        accounts_in(tmp_path)
+
+
+def test_accounts_of_version_1_go_on_and_nothing_of_unknown_age_is_taken_back(tmp_path: Path) -> None:
+    accounts_in(tmp_path).reserve(claim("study/1", 2.0, run_id=""))
+    engine = open_engine(f"sqlite:///{tmp_path / 'studies.db'}")
+    with engine.begin() as connection:
+        connection.execute(sa.text("alter table paretune_budget_entries drop column reserved_at"))
+        connection.execute(sa.text("update paretune_budget_schema set version_num = '1'"))
+    engine.dispose()
+
+    accounts = accounts_in(tmp_path)
+    assert accounts.release_unbegun("measured", NOVEMBER + 1e6) == []
+    assert left(accounts)["nlp"] == 3.0
+
+
+def test_a_storage_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"storage postgresql://127.0.0.1:1/x of team.yaml cannot be used") as caught:
+        accounts_in(tmp_path, storage="postgresql://ana:secret@127.0.0.1:1/x")
+
+    assert "secret" not in str(caught.value)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0.01, 3.0), st.floats(0.0, 1.0)), min_size=1, max_size=12))
+def test_spent_and_promised_never_exceed_any_budget_whatever_comes(
+    tmp_path_factory: pytest.TempPathFactory, jobs: list[tuple[str, float, float]]
+) -> None:
+    accounts = accounts_in(
+        tmp_path_factory.mktemp("accounts"),
+        Budget(name="all", usd_per_month=6.0),
+        Budget(name="a", usd_per_month=4.0, tags={"team": "a"}),
+    )
+    for number, (team, worst_usd, share) in enumerate(jobs):
+        before = left(accounts)
+        fits = worst_usd <= before["all"] + 1e-9 and (team == "b" or worst_usd <= before["a"] + 1e-9)
+        try:
+            accounts.reserve(claim(str(number), worst_usd, tags={"team": team}))
+        except BudgetRefused:
+            assert not fits
+            assert left(accounts) == before
+        else:
+            assert fits
+            if number % 3:
+                accounts.book(str(number), share * worst_usd)
+        assert min(left(accounts).values()) >= -1e-9
+
+
+def admit_at_once(storage: str, folder: Path, threads: int, each: int) -> tuple[int, dict[str, float]]:
+    """Jobs admitted by several processes' worth of accounts at once, of 0.1 USD each, and what is left then."""
+    admitted: list[str] = []
+    begin = threading.Barrier(threads)
+
+    def work(number: int) -> None:
+        accounts = accounts_in(folder, storage=storage)
+        begin.wait()
+        for job in range(each):
+            name = f"{number}/{job}"
+            try:
+                accounts.reserve(claim(name, 0.1, tags={"team": "nlp"} if number % 2 else {"team": "vision"}))
+            except BudgetRefused:
+                continue
+            admitted.append(name)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    return len(admitted), left(accounts_in(folder, storage=storage))
+
+
+def test_eight_that_admit_at_once_never_promise_more_than_there_is(tmp_path: Path) -> None:
+    count, rest = admit_at_once(f"sqlite:///{tmp_path / 'studies.db'}", tmp_path, threads=8, each=16)
+
+    assert count == 50 + 4 * 16  # four threads of team nlp fill their 5 USD, the others fit into the 20
+    assert rest["nlp"] == pytest.approx(0.0, abs=1e-9)
+    assert rest["everything"] == pytest.approx(20 - 0.1 * count)
+
+
+@pytest.mark.slow
+def test_so_it_is_on_postgresql(tmp_path: Path) -> None:
+    if missing := postgresql.what_is_missing():
+        pytest.skip(missing)
+    with postgresql.server() as address:
+        count, rest = admit_at_once(address, tmp_path, threads=8, each=16)
+
+    assert count == 50 + 4 * 16
+    assert rest["nlp"] == pytest.approx(0.0, abs=1e-9)
+    assert rest["everything"] == pytest.approx(20 - 0.1 * count)

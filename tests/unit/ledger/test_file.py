@@ -1,0 +1,109 @@
+"""What a file of budgets may say."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.ledger.file import Budget, BudgetFile
+
+TEAM = """
+budgets:
+  - {name: everything, usd_per_month: 2000}
+  - {name: nlp, usd_per_month: 500, tags: {team: nlp}}
+  - name: ana
+    usd_per_month: 1e2
+    tags: {user: ana, project: "007"}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "team.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_budget_covers_the_jobs_that_have_all_of_its_tags(tmp_path: Path) -> None:
+    file = BudgetFile.read(write(tmp_path, TEAM))
+
+    assert file.storage is None
+    everything, nlp, ana = file.budgets
+    assert ana == Budget(name="ana", usd_per_month=100.0, tags={"user": "ana", "project": "007"})
+    assert everything.covers({})
+    assert nlp.covers({"team": "nlp", "user": "bob"})
+    assert not nlp.covers({"team": "vision"})
+    assert not ana.covers({"user": "ana"})
+    assert ana.covers({"user": "ana", "project": "007", "team": "nlp"})
+
+
+def test_a_relative_sqlite_file_counts_from_the_folder_of_the_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    path = write(tmp_path, f"storage: sqlite:///accounts.db{TEAM}")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    assert BudgetFile.read(path).storage == f"sqlite:///{tmp_path / 'accounts.db'}"
+    assert BudgetFile.read("../team.yaml").storage == f"sqlite:///{tmp_path / 'accounts.db'}"
+
+
+def test_all_faults_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "storage: mysql://user:secret@host/db\n"
+        "budget: 3\n"
+        "budgets:\n"
+        "  - {name: nlp, usd_per_month: plenty}\n"
+        "  - {name: nlp, usd_per_month: -1, tag: {team: nlp}}\n"
+        "  - {usd_per_month: .inf, tags: team}\n"
+        "  - {name: [a], usd_per_month: 1, tags: {team: [a, b]}}\n"
+        "  - 500\n",
+    )
+
+    with pytest.raises(BadInput) as caught:
+        BudgetFile.read(path)
+
+    faults = [fault.removeprefix(f"{path}:") for fault in caught.value.faults]
+    expected = [
+        (1, "storage must be sqlite:///FILE or postgresql://"),
+        (2, "unknown key budget: did you mean budgets?"),
+        (4, "usd_per_month must be a number, got 'plenty'"),
+        (5, "unknown key tag of a budget: did you mean tags?"),
+        (5, "usd_per_month must be a number of at least 0, got -1"),
+        (5, "there are two budgets nlp"),
+        (6, "name is missing"),
+        (6, "usd_per_month must be a number"),
+        (6, "tags must be a mapping, got 'team'"),
+        (7, "name must be one value, got a list"),
+        (7, "tag team must be one value, got a list"),
+        (8, "a budget must be a mapping, got '500'"),
+    ]
+    assert len(faults) == len(expected), faults
+    for fault, (line, text) in zip(faults, expected, strict=True):
+        assert fault.startswith(f"{line}: {text}"), fault
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("storage: sqlite:///x.db\n", "budgets must be a list, got none"),
+        ("budgets: []\n", "budgets must be a list, got an empty one"),
+        ("budgets: 5\n", "budgets must be a list, got '5'"),
+        ("[1, 2]\n", "a budget file is a mapping with keys such as budgets"),
+        ("budgets: !!python/name:os.system [1]\n", "is a tag"),
+        ("budgets:\n  - {name: a, usd_per_month: 1, tags: {}}\n", "tags must be a mapping, got an empty one"),
+        ("name: x\nsearch: {}\nobjectives: {}\n", "so it is a study, not a budget"),
+        ("", "is empty: it needs budgets"),
+    ],
+)
+def test_what_is_no_file_of_budgets_is_refused(text: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        BudgetFile.read(write(tmp_path, text))
+
+    assert fault in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"budget must name a YAML file, and .*nowhere.yaml does not exist"):
+        BudgetFile.read(str(tmp_path / "nowhere.yaml"))

@@ -1,0 +1,190 @@
+"""The rule that ties batches, devices and the learning rate together."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paretune.core.errors import BadInput
+from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch, scale_learning_rate
+
+NOTHING_ASKED = {
+    "per_device_train_batch_size": None,
+    "gradient_accumulation_steps": None,
+    "global_batch_size": None,
+    "devices": 1,
+    "learning_rate": 1e-4,
+    "learning_rate_scaling": "none",
+    "reference_batch_size": 16,
+}
+
+
+def plan(**asked: object) -> BatchPlan:
+    return plan_batch(**(NOTHING_ASKED | asked))
+
+
+@pytest.mark.parametrize(
+    ("asked", "batch", "accumulation", "total"),
+    [
+        ({}, 16, 1, 16),
+        ({"devices": 4}, 16, 1, 64),
+        ({"per_device_train_batch_size": 3, "gradient_accumulation_steps": 5, "devices": 2}, 3, 5, 30),
+        ({"global_batch_size": 64}, 16, 4, 64),
+        ({"global_batch_size": 8}, 8, 1, 8),
+        ({"global_batch_size": 36}, 12, 3, 36),  # divisors of 36 up to 16: 1 2 3 4 6 9 12
+        ({"global_batch_size": 17}, 1, 17, 17),  # a prime
+        ({"global_batch_size": 64, "devices": 8}, 8, 1, 64),
+        ({"global_batch_size": 64, "per_device_train_batch_size": 4}, 4, 16, 64),
+        ({"global_batch_size": 64, "gradient_accumulation_steps": 32}, 2, 32, 64),
+        ({"global_batch_size": 96, "devices": 2, "gradient_accumulation_steps": 3}, 16, 3, 96),
+        ({"global_batch_size": 64, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 8}, 8, 8, 64),
+        ({"global_batch_size": 64, "per_device_train_batch_size": 64}, 64, 1, 64),
+    ],
+)
+def test_what_is_left_open_is_derived(asked: dict[str, int], batch: int, accumulation: int, total: int) -> None:
+    made = plan(**asked)
+
+    assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (batch, accumulation)
+    assert made.global_batch_size == total
+
+
+positive = st.integers(1, 300)
+maybe = st.none() | positive
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(batch=maybe, accumulation=maybe, total=st.none() | st.integers(1, 5000), devices=st.integers(1, 64))
+def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
+    batch: int | None, accumulation: int | None, total: int | None, devices: int
+) -> None:
+    asked = {
+        "per_device_train_batch_size": batch,
+        "gradient_accumulation_steps": accumulation,
+        "global_batch_size": total,
+        "devices": devices,
+    }
+    try:
+        made = plan(**asked)
+    except BadInput:
+        # Refused only when no whole numbers fit: the given parts do not divide the total.
+        assert total is not None
+        part = devices * (batch or 1) * (accumulation or 1)
+        assert total % part != 0 or (batch is not None and accumulation is not None and part != total)
+        return
+    assert batch in (None, made.per_device_train_batch_size)
+    assert accumulation in (None, made.gradient_accumulation_steps)
+    assert total in (None, made.global_batch_size)
+    assert made.devices == devices
+    assert (
+        made.global_batch_size == made.per_device_train_batch_size * made.devices * made.gradient_accumulation_steps > 0
+    )
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(
+    batch=positive,
+    accumulation=maybe,
+    total=st.integers(1, LARGEST_BATCH_SIZE),
+    devices=st.sampled_from([1, 2, 3, 8, 1024]),
+)
+def test_everything_that_a_refusal_lists_is_possible(
+    batch: int, accumulation: int | None, total: int, devices: int
+) -> None:
+    asked = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "devices": devices}
+    try:
+        plan(**asked, global_batch_size=total)
+    except BadInput as error:
+        (text,) = error.faults
+    else:
+        return
+    multiples = re.search(r"use (\d+)(?: or (\d+))?$", text)
+    if total % devices:
+        assert multiples is not None
+        listed = [int(size) for size in multiples.groups() if size is not None]
+        assert listed
+        for size in listed:
+            assert 0 < size <= LARGEST_BATCH_SIZE
+            assert abs(size - total) < devices
+            assert plan(global_batch_size=size, devices=devices).global_batch_size == size
+        return
+    pairs = [(int(first), int(second)) for first, second in re.findall(r"(\d+) x (\d+)", text.partition(" are ")[2])]
+    assert pairs
+    for first, second in pairs:
+        made = plan(
+            per_device_train_batch_size=first,
+            gradient_accumulation_steps=second,
+            devices=devices,
+            global_batch_size=total,
+        )
+        assert made.global_batch_size == total
+
+
+def test_a_refusal_names_what_was_asked_and_all_that_is_possible() -> None:
+    with pytest.raises(BadInput) as refused:
+        plan(global_batch_size=24, devices=2, per_device_train_batch_size=5)
+
+    assert str(refused.value) == (
+        "global_batch_size 24 on 2 devices cannot be made with per_device_train_batch_size 5: possible "
+        "per_device_train_batch_size x gradient_accumulation_steps are 1 x 12, 2 x 6, 3 x 4, 4 x 3, 6 x 2, 12 x 1"
+    )
+
+
+def test_a_total_that_the_devices_do_not_divide_is_refused_with_its_neighbours() -> None:
+    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 30: use 24 or 32$"):
+        plan(global_batch_size=30, devices=8)
+    with pytest.raises(BadInput, match=r"multiple of the 8 devices, got 5: use 8$"):
+        plan(global_batch_size=5, devices=8)
+
+
+def test_less_memory_divides_the_batch_by_its_smallest_factor_until_it_is_one() -> None:
+    made = plan(per_device_train_batch_size=12, gradient_accumulation_steps=2)
+    sizes = []
+    step: BatchPlan | None = made
+    while step is not None:
+        sizes.append((step.per_device_train_batch_size, step.gradient_accumulation_steps))
+        step = step.with_less_memory()
+
+    assert sizes == [(12, 2), (6, 4), (3, 8), (1, 24)]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(batch=positive, accumulation=positive, devices=positive)
+def test_less_memory_keeps_the_global_batch_size_and_the_learning_rate(
+    batch: int, accumulation: int, devices: int
+) -> None:
+    made = plan(per_device_train_batch_size=batch, gradient_accumulation_steps=accumulation, devices=devices)
+    smaller = made.with_less_memory()
+
+    if batch == 1:
+        assert smaller is None
+        return
+    assert smaller is not None
+    assert smaller.per_device_train_batch_size < batch
+    assert smaller.global_batch_size == made.global_batch_size
+    assert smaller.learning_rate == made.learning_rate
+    if batch % 2 == 0:
+        assert smaller.per_device_train_batch_size == batch // 2
+
+
+@pytest.mark.parametrize(
+    ("scaling", "total", "reference", "expected"),
+    [
+        ("none", 256, 16, 2e-5),
+        ("sqrt", 256, 16, 8e-5),  # sqrt(16) = 4
+        ("sqrt", 4, 16, 1e-5),  # sqrt(1/4) = 1/2
+        ("linear", 256, 16, 32e-5),  # 16 times
+        ("linear", 4, 16, 0.5e-5),
+        ("linear", 16, 16, 2e-5),
+    ],
+)
+def test_the_learning_rate_follows_the_global_batch_size(
+    scaling: str, total: int, reference: int, expected: float
+) -> None:
+    assert scale_learning_rate(2e-5, scaling, total, reference) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_plan_scales_by_the_global_batch_size_not_by_the_per_device_one() -> None:
+    made = plan(per_device_train_batch_size=8, gradient_accumulation_steps=2, devices=4, learning_rate_scaling="linear")
+
+    assert made.learning_rate == pytest.approx(4e-4)  # 8 x 2 x 4 = 64 rows, four times the reference of 16

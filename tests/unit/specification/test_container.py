@@ -1,0 +1,364 @@
+"""What the two wings say to each other, written and read back."""
+
+import json
+import re
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import (
+    Event,
+    EventReader,
+    FailureKind,
+    JobDocument,
+    JobFolder,
+    JobReport,
+    MemberEnd,
+    PreparedDataset,
+    read_event,
+    read_report,
+    write_json,
+)
+from paretune.specification.job import JobSpec
+
+# Every character a person's data may hold, line ends and control characters too; no halves of surrogate pairs.
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+sentences = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=40)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+metrics = st.dictionaries(texts, numbers, max_size=4)
+events = st.builds(
+    Event,
+    time=st.floats(0, 4e9),
+    step=st.integers(0, 10**9),
+    metrics=metrics,
+    message=texts,
+    total_steps=st.none() | st.integers(0, 10**9),
+)
+reports = st.builds(
+    JobReport,
+    metrics=metrics,
+    facts=st.dictionaries(texts, texts | st.integers() | numbers | st.booleans(), max_size=4),
+    labels=st.lists(texts, max_size=4).map(tuple),
+    confusion_matrix=st.lists(st.lists(st.integers(0, 10**6), max_size=3).map(tuple), max_size=3).map(tuple),
+)
+plans = st.builds(
+    BatchPlan,
+    per_device_train_batch_size=st.integers(1, 10**6),
+    gradient_accumulation_steps=st.integers(1, 10**6),
+    devices=st.integers(1, 1024),
+    learning_rate=st.floats(1e-9, 10),
+)
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(events)
+def test_an_event_survives_being_a_line(event: Event) -> None:
+    line = event.line()
+
+    assert line.splitlines() == [line]
+    assert line.isascii()  # whatever the encoding of the job's output
+    assert Event.from_line(line) == event
+
+
+def test_a_line_holds_what_is_known_and_nothing_else() -> None:
+    assert json.loads(Event(time=1.5, step=0, metrics={"train/loss": 0.0}).line()) == {
+        "time": 1.5,
+        "step": 0,
+        "metrics": {"train/loss": 0.0},
+    }
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(reports)
+def test_a_report_survives_being_a_file(report: JobReport) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "output" / "report.json"
+        report.write(path)
+
+        assert JobReport.read(path) == report
+        assert json.loads(report.to_json()) == json.loads(path.read_text())
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(plan=plans, name=texts, attempt=st.integers(1, 20), text=texts.filter(str.strip), seed=st.integers(0, 2**32 - 1))
+def test_a_job_document_survives_being_a_file(plan: BatchPlan, name: str, attempt: int, text: str, seed: int) -> None:
+    spec = JobSpec(dataset=text, seed=seed, training_arguments={"run": text, "deep": [1, None, {"a": 0.1}]})
+    document = JobDocument(job_name=name, spec=spec, plan=plan, attempt=attempt)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.json"
+        write_json(path, document.as_json())
+
+        assert JobDocument.read(path) == document
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(key=texts, labels=st.lists(texts, max_size=4).map(tuple), facts=metrics)
+def test_the_description_of_a_data_set_survives_being_a_file(
+    key: str, labels: tuple[str, ...], facts: dict[str, float]
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        dataset = PreparedDataset(key=key, folder=Path(folder), labels=labels, facts=facts)
+        dataset.write()
+
+        assert PreparedDataset.read(Path(folder)) == dataset
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(st.lists(events, max_size=5), st.data())
+def test_a_reader_gives_each_event_once_and_never_half_a_line(written: list[Event], data: st.DataObject) -> None:
+    content = "".join(event.line() + "\n" for event in written).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "events.jsonl"
+        reader = EventReader(path)
+        read: list[Event] = []
+        done = 0
+        while done < len(content):
+            size = data.draw(st.integers(1, len(content) - done), label="bytes written")
+            with path.open("ab") as file:
+                file.write(content[done : done + size])
+            done += size
+            read += reader.new()
+            assert read == written[: content[:done].count(b"\n")]  # every finished line, and none twice
+        assert read == written
+        assert list(reader.new()) == []
+
+
+def test_a_reader_waits_for_a_file_that_is_not_there_yet(tmp_path: Path) -> None:
+    reader = EventReader(tmp_path / "events.jsonl")
+    assert list(reader.new()) == []
+
+    event = Event(time=1.0, step=1, message="begun")
+    (tmp_path / "events.jsonl").write_text(event.line() + "\n")
+    assert list(reader.new()) == [event]
+
+
+@settings(deadline=None)  # the machine may be busy
+@given(kind=st.sampled_from(FailureKind), sentence=sentences)
+def test_a_failure_survives_being_a_file(kind: FailureKind, sentence: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = JobFolder(Path(name))
+        folder.write_failure(kind, sentence)
+
+        assert folder.read_failure() == (kind, sentence)
+
+
+def test_the_first_reason_of_a_failure_is_kept(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    folder.write_failure(FailureKind.OUT_OF_MEMORY, "the GPU is full")
+    folder.write_failure(FailureKind.ERROR, "the other process has gone")
+
+    assert folder.read_failure() == (FailureKind.OUT_OF_MEMORY, "the GPU is full")
+
+
+def test_of_many_processes_that_fail_at_once_exactly_one_reason_is_kept_whole(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    sentences = [f"process {number} " + "x" * 5000 for number in range(8)]
+    barrier = threading.Barrier(len(sentences))
+
+    def fail(sentence: str) -> None:
+        barrier.wait()
+        folder.write_failure(FailureKind.ERROR, sentence)
+
+    threads = [threading.Thread(target=fail, args=(sentence,)) for sentence in sentences]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    failure = folder.read_failure()
+    assert failure is not None
+    assert failure[1] in sentences
+
+
+def test_the_failure_file_of_another_program_is_an_error_with_its_whole_text(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path)
+    assert folder.read_failure() is None
+
+    folder.failure.parent.mkdir()
+    folder.failure.write_bytes(b"AlgorithmError: exit code 1: \xff\n")
+    assert folder.read_failure() == (FailureKind.ERROR, "AlgorithmError: exit code 1: \N{REPLACEMENT CHARACTER}")
+
+
+def test_a_value_that_is_no_json_leaves_the_old_file_and_no_draft(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    write_json(path, {"f1": 0.9})
+    with pytest.raises(TypeError):
+        write_json(path, {"f1": object()})
+
+    assert json.loads(path.read_text()) == {"f1": 0.9}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "report.json"
+    values = [{"number": number, "filling": "x" * 200_000} for number in range(60)]
+    write_json(path, values[0])
+    ended = threading.Event()
+
+    def write() -> None:
+        for value in values:
+            write_json(path, value)
+        ended.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    seen = []
+    while not ended.is_set():
+        seen.append(json.loads(path.read_text()))  # raises on half a file
+    writer.join()
+
+    assert all(value in values for value in seen)
+    assert json.loads(path.read_text()) == values[-1]
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_job_folder_has_the_layout_of_a_sagemaker_container() -> None:
+    folder = JobFolder(Path("/opt/ml"))
+
+    assert str(folder.model) == "/opt/ml/model"  # SM_MODEL_DIR
+    assert str(folder.checkpoints) == "/opt/ml/checkpoints"
+    assert str(folder.failure) == "/opt/ml/output/failure"
+    assert {folder.report.parent, folder.events.parent} == {Path("/opt/ml/output/data")}  # SM_OUTPUT_DATA_DIR
+    assert str(folder.dataset).startswith("/opt/ml/input/data/")
+    assert str(folder.document) == "/opt/ml/input/data/job/job.json"  # SM_CHANNEL_JOB
+
+
+def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() -> None:
+    from paretune.specification import container
+
+    drawn = re.findall(r"^    ROOT/(\S+?)/?\s", container.__doc__ or "", re.MULTILINE)
+    folder = JobFolder(Path("ROOT"))
+    paths = [getattr(folder, name) for name in vars(JobFolder) if not name.startswith("_")]
+    named = {str(path.relative_to("ROOT")) for path in paths if isinstance(path, Path)}
+
+    assert len(drawn) == 9
+    assert set(drawn) <= named
+
+
+def test_made_folders_are_there_and_making_them_again_loses_nothing(tmp_path: Path) -> None:
+    folder = JobFolder(tmp_path / "job")
+    folder.make()
+    folder.events.write_text("kept")
+    folder.make()
+
+    assert folder.model.is_dir()
+    assert folder.document.parent.is_dir()
+    assert folder.events.read_text() == "kept"
+    assert not folder.dataset.exists()  # a link to the shared one takes this place
+
+
+def test_lines_of_an_events_file_that_are_no_events_hide_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    first, last = (Event(time=1.0, step=step, metrics={"train/loss": 0.5}) for step in (1, 2))
+    lies = b'\xff\xfe\nTraceback\n[1]\n{"time": 1.0, "step": 1e300}\n{"time": 1.0, "st\n'
+    path.write_bytes(first.line().encode() + b"\n" + lies + last.line().encode() + b"\n" + b'{"time": 1.0')
+
+    assert list(EventReader(path).new()) == [first, last]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"\xff\x00", b"[1]", b"{}", b'{"metrics": {"f1": 0.'),
+        b'{"metrics": {"f1": "good"}, "facts": {}, "labels": [], "confusion_matrix": []}',
+        b'{"metrics": {}, "facts": null, "labels": [], "confusion_matrix": []}',
+        b'{"metrics": {}, "facts": {}, "labels": ["a"], "confusion_matrix": [[1, 2]]}',
+    ],
+)
+def test_what_is_no_report_is_none(content: bytes) -> None:
+    assert read_report(content) is None
+
+
+DEEP = "[" * 100_000
+HUGE = "1" + "0" * 400  # an integer that no float holds
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        f'"metrics": {DEEP}',
+        f'"metrics": {{"loss": {HUGE}}}',
+        '"metrics": {"half \\ud83d": 1}',
+        '"message": "half \\udc80"',
+        '"message": "half \ud800"',
+        '"step": -1',
+        f'"step": {HUGE}',
+        '"total_steps": 1e999',
+        '"total_steps": -1',
+        '"total_steps": ""',
+    ],
+    ids=["deep", "huge", "half-name", "half-text", "half", "step", "huge-step", "infinite", "steps", "no-steps"],
+)
+def test_a_line_of_a_job_that_no_event_has_is_none(rest: str) -> None:
+    step = "" if '"step"' in rest else '"step": 1, '
+    assert read_event(f'{{"time": 1.0, {step}{rest}}}') is None
+
+
+def test_a_character_that_json_writes_as_two_escapes_is_one() -> None:
+    event = read_event('{"time": 1.0, "step": 1, "message": "\\ud83d\\ude00"}')
+
+    assert event is not None
+    assert event.message == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        f'"metrics": {DEEP}',
+        f'"metrics": {{"loss": {HUGE}}}',
+        '"labels": [{"a": 1}]',
+        '"labels": ["half \\ud800"]',
+        '"labels": ["a"], "confusion_matrix": [[-5]]',
+        f'"labels": ["a"], "confusion_matrix": [[{HUGE}]]',
+        '"labels": ["a"], "label_counts": [[1, 2, -3, 4]]',
+        '"predictions": [[1e999, 2]]',
+        f'"predictions": [[{HUGE}, 2]]',
+        '"facts": {"device": ["x"]}',
+    ],
+    ids=["deep", "huge", "label", "half", "count", "huge-count", "counts", "infinite", "prediction", "fact"],
+)
+def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
+    others = "".join(
+        f', "{name}": {empty}' for name, empty in (("metrics", "{}"), ("labels", "[]")) if f'"{name}"' not in field
+    )
+    assert read_report(f"{{{field}{others}}}".encode()) is None
+
+
+def test_seconds_of_a_trial_that_no_float_holds_are_no_end_of_it() -> None:
+    assert MemberEnd.read({"seconds": 10**400, "report": None, "failure": None}) is None
+
+
+def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
+    content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
+
+    assert read_report(content) == JobReport(metrics={"loss": 0.5})
+
+
+def test_a_job_reads_its_own_batch_on_the_instances_that_sagemaker_has_taken(tmp_path: Path) -> None:
+    types = "ml.g5.12xlarge,ml.g6.xlarge"
+    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=4, fallback_instance_types=types, global_batch_size=24)
+    path = tmp_path / "job.json"
+    write_json(path, JobDocument.first("job", spec).as_json())
+    document = JobDocument.read(path)
+
+    assert document == JobDocument.first("job", spec)
+    assert document.on("ml.g5.xlarge").plan == document.on("").plan == document.plan
+    large = document.on("ml.g5.12xlarge")
+    assert (large.spec.instance_count, large.plan.devices) == (3, 12)  # of 4 instances the 16 devices cannot share 24
+    assert [one.plan.global_batch_size for one in (document, large, document.on("ml.g6.xlarge"))] == [24] * 3
+    assert large.spec.plan() == large.plan
+    assert not large.plans
+
+
+@pytest.mark.parametrize("changes", [{"spot": True}, {"keep_alive_minutes": 5.0}, {"strategy": "deepspeed"}])
+def test_types_that_are_tried_in_turn_are_in_no_document(changes: dict[str, Any]) -> None:
+    spec = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g6.xlarge", **changes)
+
+    assert JobDocument.first("job", spec).plans == {}
+    assert JobDocument.first("job", spec).clusters == (spec,)

@@ -1,0 +1,92 @@
+"""How devices are divided: worked out by hand for eight and sixteen of them."""
+
+from typing import Any
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.specification.job import JobSpec
+from paretune.specification.parallel_degrees import ParallelDegrees
+
+P4D = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
+
+
+def degrees(devices: int = 8, per_instance: int = 8, **given: Any) -> ParallelDegrees:
+    return ParallelDegrees(devices=devices, per_instance=per_instance, **given)
+
+
+def test_members_of_a_tensor_group_are_neighbours_and_train_on_the_same_rows() -> None:
+    found = degrees(tensor=2, hybrid_shard=2)
+
+    assert [found.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (found.data, found.sharers, found.replicas) == (4, 2, 2)
+    assert {found.stage(rank) for rank in range(8)} == {0}
+
+
+def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_others() -> None:
+    found = degrees(pipeline=2)
+
+    assert [found.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [found.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
+    assert [rank for rank in range(8) if degrees(tensor=2).is_first_with_its_rows(rank)] == [0, 2, 4, 6]
+    assert [rank for rank in range(8) if degrees(pipeline=4).is_first_with_its_rows(rank)] == [0, 1]
+
+
+@pytest.mark.parametrize("shared", [None, 0])
+def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) -> None:
+    found = degrees(16, hybrid_shard=shared)
+
+    assert (found.sharers, found.replicas) == (16, 1)
+
+
+@pytest.mark.parametrize(
+    ("devices", "per_instance", "given", "parts"),
+    [
+        (8, 8, {"tensor": 3}, ["tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8"]),
+        (16, 8, {"tensor": 16}, ["must divide the 8 devices of one instance, got 16", "use 1, 2, 4, 8"]),
+        (8, 8, {"tensor": 8, "context": 2}, ["context_parallel_degree must divide the 8 devices, got 8 x 2"]),
+        (6, 6, {"pipeline": 4}, ["pipeline_parallel_degree must divide the 6 devices, got 4: use 1, 2, 3, 6"]),
+        (8, 8, {"tensor": 2, "hybrid_shard": 8}, ["hybrid_shard_degree must divide the 4 devices", "or 0 for all"]),
+        (8, 8, {"expert": 5}, ["expert_parallel_degree must divide the 8 devices, got 5"]),
+    ],
+)
+def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
+    devices: int, per_instance: int, given: dict[str, int], parts: list[str]
+) -> None:
+    (fault,) = degrees(devices, per_instance, **given).faults()
+
+    assert all(part in fault for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({**P4D, "instance_count": 2, "tensor_parallel_degree": 16}, "devices of one instance, got 16"),
+        ({"instance_count": 2, "strategy": "fsdp", "tensor_parallel_degree": 4}, "must divide the 2 devices, got 4"),
+        ({**P4D, "tensor_parallel_degree": 2, "pipeline_parallel_degree": 2}, "exclude each other, got 2 and 2"),
+        ({**P4D, "micro_batches": 2}, "micro_batches are those of a pipeline"),
+        (
+            {**P4D, "pipeline_parallel_degree": 2, "micro_batches": 3, "per_device_train_batch_size": 8},
+            "micro_batches must divide per_device_train_batch_size 8, got 3",
+        ),
+        ({**P4D, "activation_offloading": True}, "set activation_checkpointing=true too"),
+        ({"cpu_offload": True}, "cpu_offload goes with strategy=fsdp, got strategy=ddp"),
+        ({"fine_tuning": "qlora", "strategy": "fsdp", "instance_count": 2}, "4-bit weights cannot be sharded"),
+        ({"lora_rank": 4, "lora_alpha": 8.0}, "lora_rank, lora_alpha go with fine_tuning=lora or qlora, got full"),
+    ],
+)
+def test_a_job_that_cannot_be_divided_so_is_refused(changes: dict[str, Any], part: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        JobSpec(**changes)
+
+    assert part in str(caught.value)
+    assert len(caught.value.faults) == 1
+
+
+def test_a_local_cluster_is_one_machine() -> None:
+    found = JobSpec(strategy="fsdp", instance_count=4, tensor_parallel_degree=2).degrees
+
+    assert (found.per_instance, found.data) == (4, 2)

@@ -1,0 +1,112 @@
+"""Archives that a stranger has packed: what is damaged or goes on for ever is refused with little memory."""
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paretune.storage import archives
+from paretune.storage.archives import unpack
+
+Fill = Callable[[tarfile.TarFile], None]
+
+
+def entry(name: str, size: int = 0, **fields: object) -> tarfile.TarInfo:
+    made = tarfile.TarInfo(name)
+    made.size = size
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+def packed(folder: Path, fill: Fill, mode: str = "w:gz") -> Path:
+    path = folder / "packed.tar"
+    with tarfile.open(path, mode, format=tarfile.PAX_FORMAT) as archive:  # type: ignore[call-overload]  # a word
+        fill(archive)
+    return path
+
+
+def test_what_is_wanted_is_unpacked(tmp_path: Path) -> None:
+    def fill(archive: tarfile.TarFile) -> None:
+        archive.addfile(entry("./a/one", 3), io.BytesIO(b"one"))
+        archive.addfile(entry("a/same", type=tarfile.LNKTYPE, linkname="./a/one"))
+        archive.addfile(entry("b/two", 3), io.BytesIO(b"two"))
+
+    unpack(packed(tmp_path, fill), tmp_path / "there", lambda name: name.startswith("a/"))
+
+    assert sorted(path.name for path in (tmp_path / "there").rglob("*")) == ["a", "one", "same"]
+
+
+def too_large(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("zeros", 2**22), io.BytesIO(bytes(2**22)))
+
+
+def many(archive: tarfile.TarFile) -> None:
+    for number in range(12):
+        archive.addfile(entry(str(number)))
+
+
+def linked(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("copy", type=tarfile.LNKTYPE, linkname="none"))
+
+
+def long_header(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("long", 2**21, type=tarfile.XHDTYPE), io.BytesIO(bytes(2**21)))
+
+
+def headers_of_headers(archive: tarfile.TarFile) -> None:
+    for _ in range(2_000):
+        archive.addfile(entry("name", 5, type=tarfile.GNUTYPE_LONGNAME), io.BytesIO(b"name\0"))
+
+
+def negative(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("negative", pax_headers={"size": "-1024"}))
+
+
+def nul(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("nul", pax_headers={"path": "a\0b"}))
+
+
+def beyond_all_dates(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("late", pax_headers={"mtime": "1e30"}))
+
+
+def above(archive: tarfile.TarFile) -> None:
+    archive.addfile(entry("../above"))
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [too_large, many, linked, long_header, headers_of_headers, negative, nul, beyond_all_dates, above],
+    ids=lambda fill: fill.__name__,
+)
+def test_an_archive_that_harms_or_is_damaged_is_refused_as_a_whole(
+    fill: Fill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archives, "_ALWAYS", 2**20)
+    monkeypatch.setattr(archives, "_MOST_ENTRIES", 10)
+    path = packed(tmp_path, fill)
+
+    with pytest.raises(tarfile.TarError):
+        unpack(path, tmp_path / "there")
+
+    assert [path for path in (tmp_path / "there").rglob("*") if path.is_file() and path.stat().st_size] == []
+    assert not (tmp_path / "above").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", b"\x1f\x8b\x08\0\0\0\0\0\0\xff\xff", b"\xfd7zXZ\0\0"])
+def test_what_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+
+    with pytest.raises(tarfile.TarError):
+        unpack(tmp_path / "file", tmp_path / "there")
+
+
+def test_an_archive_that_is_cut_off_is_refused(tmp_path: Path) -> None:
+    path = packed(tmp_path, lambda archive: archive.addfile(entry("a", 2**16), io.BytesIO(bytes(range(256)) * 256)))
+    path.write_bytes(path.read_bytes()[:-50])
+
+    with pytest.raises(tarfile.TarError):
+        unpack(path, tmp_path / "there")
