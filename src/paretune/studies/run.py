@@ -15,11 +15,11 @@ from paretune.ledger.ledger import Ledger
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
-from paretune.storage.address import shown
+from paretune.storage.address import SERVERS_ONLY, file_faults, shown
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.rounds import FINISHED, SEARCHED, SERVERS_ONLY, file_faults, in_turn, note_end, noted_end
+from paretune.studies.rounds import FINISHED, SEARCHED, in_turn, note_end, noted_end
 from paretune.studies.search import joint
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.optuna_study import OptunaStudy
