@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 
 from paretune.commands.report.factors import DEFAULTS, OF_THE_CLUSTER, SHAPE, VERSIONS
 from paretune.commands.report.observations import Kind, Observation, grouped, sorted_levels, varying
 from paretune.commands.report.scaling import Level, apart_by, dollars_cell, number_cell, seconds_cell
 from paretune.commands.report.spread import CONFIDENCE, Compared, difference, ratio
 from paretune.core.errors import BadInput
-from paretune.presentation.page import Cell, Table
+from paretune.presentation.table import Cell, Column, Table
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
@@ -64,15 +64,25 @@ class Comparison:
 
     def table(self) -> Table:
         """A row per level: means with sample standard deviations, and ratios to the first level."""
-        head = [self.by, "n", *_COMPARED.values()]
-        head += [f"{_COMPARED[name].removesuffix(' (USD)')} / first" for name in _RATIOS]
-        rows: list[list[str | Cell]] = []
-        for level in self.levels:
-            row: list[str | Cell] = [level.name or "(none)", Cell(str(len(level.found)), len(level.found))]
-            row += [_cell(level, quantity) for quantity in _COMPARED]
-            row += [_ratio_cell(self.ratio(level, quantity)) for quantity in _RATIOS]
-            rows.append(row)
-        return Table(head=head, rows=rows, right=range(1, len(head))).filled()
+        columns: list[Column[Level]] = [
+            Column(self.by, lambda level: level.name or "(none)"),
+            Column("n", lambda level: len(level.found)),
+        ]
+        columns += [Column(header, partial(_cell, quantity=quantity)) for quantity, header in _COMPARED.items()]
+        columns += [
+            Column(
+                f"{_COMPARED[quantity].removesuffix(' (USD)')} / first", partial(self._ratio_cell, quantity=quantity)
+            )
+            for quantity in _RATIOS
+        ]
+        return Table.of(columns, self.levels).without_empty_columns()
+
+    def _ratio_cell(self, level: Level, *, quantity: str) -> Cell | None:
+        ratio = self.ratio(level, quantity)
+        if ratio is None:
+            return None
+        ends = "" if ratio.low is None or ratio.high is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+        return Cell(f"{ratio.value:.3f}{ends}", ratio.value)
 
     def rows(self) -> list[dict[str, object]]:
         """Everything of the table as numbers."""
@@ -142,20 +152,13 @@ def _ordered(names: Iterable[str], by: str) -> list[str]:
     return sorted(sorted_levels(names), key=lambda name: name != DEFAULTS.get(by))
 
 
-def _cell(level: Level, quantity: str) -> str | Cell:
+def _cell(level: Level, *, quantity: str) -> Cell | None:
     spread = level.spread(quantity)
     if quantity in (metrics.TRAIN_SECONDS, metrics.BILLABLE_SECONDS):
         return seconds_cell(spread)
     if quantity == metrics.COST_USD:
         return dollars_cell(spread)
     return number_cell(spread, 4 if quantity == metrics.F1 else 2)
-
-
-def _ratio_cell(one: Compared | None) -> str | Cell:
-    if one is None:
-        return ""
-    ends = "" if one.low is None or one.high is None else f" ({one.low:.3f} to {one.high:.3f})"
-    return Cell(f"{one.value:.3f}{ends}", one.value)
 
 
 def _words(one: Compared, form: str, alike: int) -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from paretune.core.result import csv_text
 from paretune.core.untrusted import printable
-from paretune.presentation.page import Table, template
+from paretune.presentation.page import template
 from paretune.presentation.picture import Picture
+from paretune.presentation.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)

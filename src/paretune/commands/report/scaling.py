@@ -9,7 +9,7 @@ from paretune.commands.report.observations import Kind, Observation, grouped, so
 from paretune.commands.report.spread import Spread
 from paretune.core.errors import BadInput
 from paretune.presentation.numbers import dollars, duration, with_error
-from paretune.presentation.page import Cell, Table
+from paretune.presentation.table import Cell, Column, Table
 from paretune.specification import metrics
 
 _SAME_WORK = 0.01  # of rows x epochs: rounded steps make no larger a difference
@@ -105,39 +105,23 @@ class Scaling:
     def table(self) -> Table:
         """A row per level."""
         word = "shape" if self.factor == SHAPE else self.factor
-        head = [word, "devices", "n", "time", "cost (USD)", "F1", "samples/s"]
-        head += [
-            "time saved, one step up",
-            "cost, one step up (USD)",
-            "speed-up",
-            "efficiency",
-            "estimated before",
-            "remark",
+        steps = range(len(self.levels))
+        columns: list[Column[int]] = [
+            Column(word, lambda step: self.levels[step].name),
+            Column("devices", lambda step: self.levels[step].devices),
+            Column("n", lambda step: len(self.levels[step].found)),
+            Column("time", lambda step: seconds_cell(self.levels[step].spread(metrics.BILLABLE_SECONDS))),
+            Column("cost (USD)", lambda step: dollars_cell(self.levels[step].spread(metrics.COST_USD))),
+            Column("F1", lambda step: number_cell(self.levels[step].spread(metrics.F1), 4)),
+            Column("samples/s", lambda step: number_cell(self.levels[step].spread(metrics.THROUGHPUT_SAMPLES), 1)),
+            Column("time saved, one step up", self.saved_s, duration),
+            Column("cost, one step up (USD)", self.dearer_usd, signed_dollars),
+            Column("speed-up", self.speed_up, ".2f"),
+            Column("efficiency", self.efficiency, ".0%"),
+            Column("estimated before", lambda step: self.levels[step].mean(metrics.ESTIMATED_SECONDS), duration),
+            Column("remark", lambda step: "; ".join(self.levels[step].marks)),
         ]
-        rows: list[list[str | Cell]] = []
-        for place, level in enumerate(self.levels):
-            seconds, cost, f1 = (level.spread(name) for name in _QUANTITIES)
-            rate, before = level.spread(metrics.THROUGHPUT_SAMPLES), level.mean(metrics.ESTIMATED_SECONDS)
-            saved, dearer = self.saved_s(place), self.dearer_usd(place)
-            speed_up, efficiency = self.speed_up(place), self.efficiency(place)
-            rows.append(
-                [
-                    level.name,
-                    "" if level.devices is None else Cell(str(level.devices), level.devices),
-                    Cell(str(len(level.found)), len(level.found)),
-                    seconds_cell(seconds),
-                    dollars_cell(cost),
-                    number_cell(f1, 4),
-                    number_cell(rate, 1),
-                    "" if saved is None else Cell(duration(saved), saved),
-                    "" if dearer is None else Cell(signed_dollars(dearer), dearer),
-                    "" if speed_up is None else Cell(f"{speed_up:.2f}", speed_up),
-                    "" if efficiency is None else Cell(f"{efficiency:.0%}", efficiency),
-                    "" if before is None else Cell(duration(before), before),
-                    "; ".join(level.marks),
-                ]
-            )
-        return Table(head=head, rows=rows, right=range(1, len(head) - 1)).filled()
+        return Table.of(columns, steps).without_empty_columns()
 
     def rows(self) -> list[dict[str, object]]:
         """Everything of the table as numbers: seconds, USD, shares."""
@@ -203,27 +187,27 @@ def apart_by(found: Iterable[Observation], names: Sequence[str]) -> dict[Kind, l
     return groups
 
 
-def seconds_cell(spread: Spread | None) -> str | Cell:
+def seconds_cell(spread: Spread | None) -> Cell | None:
     """Mean and deviation of a duration: 18 h 17 m ± 6 m 30 s."""
     if spread is None:
-        return ""
+        return None
     margin = "" if spread.deviation is None else f" ± {duration(spread.deviation)}"
     return Cell(f"{duration(spread.mean)}{margin}", spread.mean)
 
 
-def dollars_cell(spread: Spread | None) -> str | Cell:
+def dollars_cell(spread: Spread | None) -> Cell | None:
     """Mean and deviation in dollars, without the unit."""
     if spread is None:
-        return ""
+        return None
     if spread.mean < 1:
         return Cell(with_error(spread.mean, spread.deviation), spread.mean)
     return number_cell(spread, 2)
 
 
-def number_cell(spread: Spread | None, decimals: int) -> str | Cell:
+def number_cell(spread: Spread | None, decimals: int) -> Cell | None:
     """Mean and deviation with so many decimals."""
     if spread is None:
-        return ""
+        return None
     margin = "" if spread.deviation is None else f" ± {spread.deviation:,.{decimals}f}"
     return Cell(f"{spread.mean:,.{decimals}f}{margin}", spread.mean)
 

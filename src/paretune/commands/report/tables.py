@@ -1,28 +1,23 @@
 """What `report` shows: recorded runs with old and new costs, and how far their estimates lay off."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from paretune.commands.report.accuracy import Accuracy, EstimateError
 from paretune.commands.report.observations import day
 from paretune.commands.report.repricing import RunCost, Terms
-from paretune.presentation.page import Table
+from paretune.core.result import value_of
+from paretune.presentation.table import Cell, Column, Table
 from paretune.tracking import RecordedJob
 
-_Item = TypeVar("_Item")
 _SHORT = 8  # characters of a run id: enough to name the run in `runs`
-_NUMBERS = {"instances", "global batch", "learning rate", "F1", "seconds", "cost USD", "USD/hour", "new seconds"} | {
-    *("new USD/hour", "new cost USD", "difference", "predicted", "measured", "error", "runs", "mean absolute error"),
-    "in 80 % interval",
-}
 _OF_A_PRICE = ("usd_per_hour", "region", "as_of", "source")
 _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_gib": "memory per device, GiB"}
 
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> Table:
     """A line per run: what it was, reached and cost, and what it would cost on other terms."""
-    planned = _PLANNED if any(cost.job.plan_share_usd is not None for cost in costs) else {}
-    return _table(_RECORDED | planned | (_REPRICED if terms.are_new else {}), costs)
+    columns = _RECORDED + _PLANNED + (_REPRICED if terms.are_new else [])
+    return Table.of(columns, costs).without_empty_columns()
 
 
 def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list[dict[str, object]]:
@@ -67,7 +62,8 @@ def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list
 
 def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> tuple[Table, Table]:
     """Predicted against measured, a line per run and quantity; and the mean errors."""
-    return _table(_ERRORS, errors), _table(_MEANS, accuracies)
+    tables = Table.of(_ERRORS, errors), Table.of(_MEANS, accuracies)
+    return tables[0].without_empty_columns(), tables[1].without_empty_columns()
 
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
@@ -106,57 +102,61 @@ def _text(value: float | None, form: str) -> str:
     return "" if value is None else f"{value:{form}}"
 
 
-_RECORDED: dict[str, Callable[[RunCost], str]] = {
-    "run": lambda cost: cost.job.run_id[:_SHORT],
-    "date": lambda cost: day(cost.job),
-    "origin": lambda cost: cost.job.origin,
-    "state": lambda cost: "" if cost.job.is_completed else cost.job.state,
-    "instances": lambda cost: str(cost.job.instance_count),
-    "instance type": lambda cost: cost.job.instance_type,
-    "global batch": lambda cost: cost.job.param("global_batch_size"),
-    "learning rate": lambda cost: _learning_rate(cost.job),
-    "F1": lambda cost: _text(cost.job.f1, ".4f"),
-    "seconds": lambda cost: _text(cost.job.billable_seconds, ",.0f"),
-    "cost USD": lambda cost: _text(cost.job.cost_usd, ".5g"),
-    "USD/hour": lambda cost: _text(cost.job.price_usd_per_hour, "g"),
-    "price of": lambda cost: f"{cost.job.price_region} {cost.job.price_as_of}".strip(),
-    "front": lambda cost: "*" if cost.was_on_front else "",
-}
-_PLANNED: dict[str, Callable[[RunCost], str]] = {
-    "share of plan USD": lambda cost: _text(cost.job.plan_share_usd, ".5g"),  # paid in advance, in no cost
-}
-_REPRICED: dict[str, Callable[[RunCost], str]] = {
-    "new seconds": lambda cost: _text(cost.seconds, ",.0f"),
-    "new USD/hour": lambda cost: _text(getattr(cost.price, "usd_per_hour", None), "g"),
-    "new price of": lambda cost: f"{cost.price.region} {cost.price.as_of}".strip() if cost.price is not None else "",
-    "new cost USD": lambda cost: _text(cost.cost_usd, ".5g"),
-    "cost by": lambda cost: cost.basis,
-    "difference": lambda cost: _text(
-        None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0, "+.5g"
-    ),
-    "new front": lambda cost: "*" if cost.is_on_front else "",
-}
-_ERRORS: dict[str, Callable[[EstimateError], str]] = {
-    "run": lambda one: one.job.run_id[:_SHORT],
-    "origin": lambda one: one.job.origin,
-    "quantity": lambda one: _QUANTITIES[one.quantity],
-    "predicted": lambda one: f"{one.predicted:.4g}",
-    "80 % interval": lambda one: "" if one.is_inside is None else f"{one.low:.4g} to {one.high:.4g}",
-    "measured": lambda one: f"{one.measured:.4g}",
-    "error": lambda one: f"{one.error:+.1%}",
-}
-_MEANS: dict[str, Callable[[Accuracy], str]] = {
-    "origin": lambda one: one.origin,
-    "quantity": lambda one: _QUANTITIES[one.quantity],
-    "runs": lambda one: str(one.jobs),
-    "mean absolute error": lambda one: f"{one.mean_absolute:.1%}",
-    "in 80 % interval": lambda one: _text(one.inside, ".0%"),
-}
+def _difference(cost: RunCost) -> float | None:
+    return None if cost.difference_usd is None else round(cost.difference_usd, 6) or 0.0
 
 
-def _table(columns: Mapping[str, Callable[[_Item], str]], items: Sequence[_Item]) -> Table:
-    """A row per item; `columns` maps the header of each column to what its cells say."""
-    right = [place for place, name in enumerate(columns) if name in _NUMBERS]
-    return Table(
-        head=list(columns), rows=[[text(item) for text in columns.values()] for item in items], right=right
-    ).filled()
+def _parsed(text: str) -> Cell:
+    """The cell of a recorded parameter, with its number if it spells one."""
+    value = value_of(text)
+    return Cell(text, value if isinstance(value, (int, float)) else text)
+
+
+def _price_of(region: str, as_of: str) -> str:
+    return f"{region} {as_of}".strip()
+
+
+_RECORDED: list[Column[RunCost]] = [
+    Column("run", lambda cost: cost.job.run_id[:_SHORT]),
+    Column("date", lambda cost: day(cost.job)),
+    Column("origin", lambda cost: cost.job.origin),
+    Column("state", lambda cost: "" if cost.job.is_completed else cost.job.state),
+    Column("instances", lambda cost: cost.job.instance_count),
+    Column("instance type", lambda cost: cost.job.instance_type),
+    Column("global batch", lambda cost: _parsed(cost.job.param("global_batch_size"))),
+    Column("learning rate", lambda cost: _parsed(_learning_rate(cost.job))),
+    Column("F1", lambda cost: cost.job.f1, ".4f"),
+    Column("seconds", lambda cost: cost.job.billable_seconds, ",.0f"),
+    Column("cost USD", lambda cost: cost.job.cost_usd, ".5g"),
+    Column("USD/hour", lambda cost: cost.job.price_usd_per_hour, "g"),
+    Column("price of", lambda cost: _price_of(cost.job.price_region, cost.job.price_as_of)),
+    Column("front", lambda cost: "*" if cost.was_on_front else ""),
+]
+_PLANNED: list[Column[RunCost]] = [
+    Column("share of plan USD", lambda cost: cost.job.plan_share_usd, ".5g"),  # paid in advance, in no cost
+]
+_REPRICED: list[Column[RunCost]] = [
+    Column("new seconds", lambda cost: cost.seconds, ",.0f"),
+    Column("new USD/hour", lambda cost: None if cost.price is None else cost.price.usd_per_hour, "g"),
+    Column("new price of", lambda cost: "" if cost.price is None else _price_of(cost.price.region, cost.price.as_of)),
+    Column("new cost USD", lambda cost: cost.cost_usd, ".5g"),
+    Column("cost by", lambda cost: cost.basis),
+    Column("difference", _difference, "+.5g"),
+    Column("new front", lambda cost: "*" if cost.is_on_front else ""),
+]
+_ERRORS: list[Column[EstimateError]] = [
+    Column("run", lambda error: error.job.run_id[:_SHORT]),
+    Column("origin", lambda error: error.job.origin),
+    Column("quantity", lambda error: _QUANTITIES[error.quantity]),
+    Column("predicted", lambda error: error.predicted, ".4g"),
+    Column("80 % interval", lambda error: None if error.is_inside is None else f"{error.low:.4g} to {error.high:.4g}"),
+    Column("measured", lambda error: error.measured, ".4g"),
+    Column("error", lambda error: error.error, "+.1%"),
+]
+_MEANS: list[Column[Accuracy]] = [
+    Column("origin", lambda accuracy: accuracy.origin),
+    Column("quantity", lambda accuracy: _QUANTITIES[accuracy.quantity]),
+    Column("runs", lambda accuracy: accuracy.jobs),
+    Column("mean absolute error", lambda accuracy: accuracy.mean_absolute, ".1%"),
+    Column("in 80 % interval", lambda accuracy: accuracy.inside, ".0%"),
+]

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ import numpy as np
 from paretune.ledger.status import TrialStatus
 from paretune.presentation.chart import legend_sign
 from paretune.presentation.numbers import usd, with_error
-from paretune.presentation.page import Cell, Link, Table, template
+from paretune.presentation.page import template
+from paretune.presentation.table import Cell, Column, Table
 from paretune.specification import metrics
-from paretune.specification.parameters import spell
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
@@ -22,6 +23,7 @@ from paretune.studies.results.noise import INTERVAL
 from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.recommendation import failures
+from paretune.studies.results.trials import Trial
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_CELLS = 9  # rows or columns of the heat map; more values are put together
@@ -41,9 +43,8 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
     is_all_simulated = all(trial.origin == "simulated" for trial in front.trials)
     opening = answer.opening()
 
-    def link(run_id: str) -> str | Link:
-        found = _web(address(run_id)) if run_id else ""
-        return Link(run_id, found) if found else run_id
+    def link(run_id: str) -> Cell:
+        return Cell(run_id, address=_web(address(run_id)) if run_id else "")
 
     return template("paretune.studies.results", "page.html").render(
         front=front,
@@ -116,32 +117,41 @@ def _front_table(front: StudyFront) -> Table:
     """The front, cheapest first, with errors and with what cannot be told apart."""
     leader = {point.number: group.recommended.number for group in front.groups for point in group.others}
     ordered = sorted(front.best, key=front.cost_of)
-    wanted = dict.fromkeys([*front.objectives, metrics.COST_USD])
-    names = [name for name in wanted if any(name in point.means for point in ordered)]
-    head = ["trial", "runs", *map(axis, names), *front.shown, "like trial"]
-    rows = [
-        [
-            *(str(point.number), str(len(point.trials)), *(_mean(point, name) for name in names)),
-            *(*map(point.trial.shown, front.shown), str(leader.get(point.number, ""))),
-        ]
-        for point in ordered[:_MOST_POINTS]
+    names = dict.fromkeys([*front.objectives, metrics.COST_USD])
+    columns: list[Column[Point]] = [
+        Column("trial", lambda point: point.number),
+        Column("runs", lambda point: len(point.trials)),
+        *(Column(axis(name), partial(_mean, name)) for name in names if any(name in point.means for point in ordered)),
+        *(Column(name, partial(_setting, name)) for name in front.shown),
+        Column("like trial", lambda point: leader.get(point.number)),
     ]
-    return Table(head=head, rows=rows, right=range(len(names) + 2))
+    return Table.of(columns, ordered[:_MOST_POINTS])
 
 
-def _mean(point: Point, name: str) -> str | Cell:
+def _mean(name: str, point: Point) -> Cell | None:
     """A mean with its error, sorted by the mean; empty where it was not measured."""
-    return Cell(point.mean_of(name), point.means[name]) if name in point.means else ""
+    return Cell(point.mean_of(name), point.means[name]) if name in point.means else None
+
+
+def _setting(name: str, point: Point) -> str:
+    return point.trial.shown(name)
 
 
 def _forecast_table(front: StudyFront) -> Table:
     """What was predicted and not run, cheapest first, with its intervals."""
-    names = list(front.objectives)
-    rows: list[list[str | Cell]] = [
-        [*(Cell(between(trial, name), trial.values[name]) for name in names), *map(trial.shown, front.shown)]
-        for trial in front.forecast[:_MOST_POINTS]
+    columns: list[Column[Trial]] = [
+        *(Column(axis(name), partial(_predicted, name)) for name in front.objectives),
+        *(Column(name, partial(_shown, name)) for name in front.shown),
     ]
-    return Table(head=[*map(axis, names), *front.shown], rows=rows, right=range(len(names)))
+    return Table.of(columns, front.forecast[:_MOST_POINTS])
+
+
+def _predicted(name: str, trial: Trial) -> Cell:
+    return Cell(between(trial, name), trial.values[name])
+
+
+def _shown(name: str, trial: Trial) -> str:
+    return trial.shown(name)
 
 
 def _noise(front: StudyFront) -> list[str]:
@@ -158,21 +168,26 @@ def _noise(front: StudyFront) -> list[str]:
     ]
 
 
-def _trials_table(front: StudyFront, link: Callable[[str], str | Link]) -> Table:
+def _trials_table(front: StudyFront, link: Callable[[str], Cell]) -> Table:
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
-    head = ["trial", "rank", *map(axis, objectives), "cost (USD)", "spent (USD)", *front.shown]
-    head += ["status", "run id", "remark"]
-    rows: list[list[str | Cell | Link]] = []
-    for trial in front.trials:
-        values = [value_of(trial, name) for name in (*objectives, metrics.COST_USD)]
-        repeat = f"repeats trial {trial.repeats} with seed {trial.seed}" if trial.repeats is not None else ""
-        row: list[str | Cell | Link] = [str(trial.number), spell(front.rank(trial))]
-        row += ["" if value is None else Cell(with_error(value), value) for value in values]
-        row += [Cell(with_error(trial.spent_usd), trial.spent_usd), *map(trial.shown, front.shown)]
-        row += [trial.shown_status, link(trial.run_id), "; ".join(filter(None, (repeat, trial.reason)))]
-        rows.append(row)
-    best = {row for row, trial in enumerate(front.trials) if front.rank(trial) == 0}
-    return Table(head=head, rows=rows, right=range(len(objectives) + 4), shaded=best)
+    columns: list[Column[Trial]] = [
+        Column("trial", lambda trial: trial.number),
+        Column("rank", front.rank),
+        *(Column(axis(name), partial(value_of, objective=name), with_error) for name in objectives),
+        Column("cost (USD)", partial(value_of, objective=metrics.COST_USD), with_error),
+        Column("spent (USD)", lambda trial: trial.spent_usd, with_error),
+        *(Column(name, partial(_shown, name)) for name in front.shown),
+        Column("status", lambda trial: trial.shown_status),
+        Column("run id", lambda trial: link(trial.run_id)),
+        Column("remark", _remark),
+    ]
+    best = {number for number, trial in enumerate(front.trials) if front.rank(trial) == 0}
+    return Table.of(columns, front.trials, shaded=best)
+
+
+def _remark(trial: Trial) -> str:
+    repeat = f"repeats trial {trial.repeats} with seed {trial.seed}" if trial.repeats is not None else ""
+    return "; ".join(filter(None, (repeat, trial.reason)))
 
 
 def _importance(front: StudyFront) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from paretune.commands.report.comparison import Comparison, comparisons, loss_cu
 from paretune.commands.report.observations import observations
 from paretune.commands.report.spread import Spread, ratio
 from paretune.core.errors import BadInput
-from paretune.presentation.page import text_of
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3
 
@@ -23,7 +22,7 @@ def test_the_default_is_what_the_others_are_compared_with() -> None:
     jobs = [*on_p3(1, [80, 84], compiler="inductor"), *on_p3(1, [100, 104])]
     found = compared(jobs)
     table = found.table()
-    cells = {name: [text_of(row[place]) for row in table.rows] for place, name in enumerate(table.head)}
+    cells = {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
 
     assert cells["compiler"] == ["none", "inductor"]
     assert cells["billed time / first"][0] == ""

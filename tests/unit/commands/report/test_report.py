@@ -1,7 +1,7 @@
 """A report as files: names of runs and values of parameters are other people's texts."""
 
 from paretune.commands.report.report import Report, Section
-from paretune.presentation.page import Cell, Link, Table
+from paretune.presentation.table import Cell, Table
 
 NAME = "gnp\u202efdp\x1b[2J <b>"
 SHOWN = r"gnp\u202efdp\x1b[2J"
@@ -9,8 +9,8 @@ SHOWN = r"gnp\u202efdp\x1b[2J"
 
 def report() -> Report:
     """A report with the name in every place."""
-    cells = [NAME, Cell(NAME, 1.0), Link(NAME, "https://example.com")]
-    table = Table(head=[NAME, "a_b", "c"], rows=[cells])
+    cells = [Cell(NAME), Cell(NAME, 1.0), Cell(NAME, address="https://example.com")]
+    table = Table(headers=[NAME, "a_b", "c"], cells=[cells])
     section = Section(heading=NAME, sentences=[NAME], tables=[(NAME, table)])
     row: dict[str, object] = {"run": NAME, "usd": 0.5, "none": None}
     return Report(title=NAME, about=[NAME], sections=[section], rows=[row], totals=[row])

@@ -6,7 +6,6 @@ from paretune.commands.report.observations import observations
 from paretune.commands.report.scaling import Scaling, scalings
 from paretune.commands.report.scaling_figures import pictures
 from paretune.core.errors import BadInput
-from paretune.presentation.page import text_of
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
@@ -19,7 +18,7 @@ def scaling_of(jobs: list[RecordedJob], factor: str = "shape") -> Scaling:
 
 def cells(found: Scaling) -> dict[str, list[str]]:
     table = found.table()
-    return {name: [text_of(row[place]) for row in table.rows] for place, name in enumerate(table.head)}
+    return {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
 
 
 def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:

@@ -6,7 +6,7 @@ from paretune.commands.report.factors import WAYS
 from paretune.commands.report.totals.picture import dollars_against_f1
 from paretune.commands.report.totals.sums import ALL, NONE, Total, keys_of, totals
 from paretune.commands.report.totals.tables import rows, sentences, tables
-from paretune.presentation.page import Table, text_of
+from paretune.presentation.table import Table
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
 
@@ -14,7 +14,7 @@ NOVEMBER, DECEMBER = 1_762_700_000.0, 1_765_000_000.0  # 2025-11-09 and 2025-12-
 
 
 def cells(table: Table) -> list[list[str]]:
-    return [[text_of(cell) for cell in row] for row in table.rows]
+    return [[cell.text for cell in row] for row in table.cells]
 
 
 def total(found: list[Total], way: str, key: str, origin: str = "measured") -> Total:
@@ -69,7 +69,7 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
     assert (whole.cost_usd, whole.billed_usd, whole.failed_usd) == (4.0, 1.25, 3.0)
     assert (whole.without_cost, whole.billed, whole.best_f1) == (1, 1, 0.9)
     (_, table), *_ = tables(found)
-    assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table.head)
+    assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table.headers)
     assert whole.billed_in_part == 1
     assert (
         "billed is what AWS's bill says of 1 of 3 measured runs (1 of them in part: not complete yet)"

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 
 from paretune.commands.report.totals.sums import ALL, NONE, Total
 from paretune.presentation.numbers import dollars, plain
-from paretune.presentation.page import Cell, Table
+from paretune.presentation.table import Cell, Column, Table
 
 _HEAD = {
     "key": "",
@@ -62,12 +63,12 @@ def sentences(found: Sequence[Total]) -> list[str]:
 
 
 def _table(way: str, group: Sequence[Total]) -> Table:
-    head = ["" if way == ALL else _words(way), *list(_HEAD.values())[1:]]
-    right = [place for place, name in enumerate(_HEAD) if name not in _TEXTS]
-    return Table(head=head, rows=[[_cell(total, name) for name in _HEAD] for total in group], right=right).filled()
+    headers = _HEAD | {"key": "" if way == ALL else _words(way)}
+    columns = [Column(header, partial(_cell, name=name)) for name, header in headers.items()]
+    return Table.of(columns, group).without_empty_columns()
 
 
-def _cell(total: Total, name: str) -> str | Cell:
+def _cell(total: Total, *, name: str) -> str | Cell:
     value = getattr(total, name)
     if value is None or name in _TEXTS:
         return value or ""
