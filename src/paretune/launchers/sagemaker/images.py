@@ -10,7 +10,7 @@ from functools import cache
 from paretune.core.extras import pinned, requirements_of
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
-from paretune.specification.job import TRAINING_COMPILER, JobSpec, launch_faults
+from paretune.specification.job import JobSpec, launch_faults
 
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
@@ -21,11 +21,6 @@ _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 # Source: release notes of SMDDP (2024-10-17) and the SDK's list of pytorch-smp images, read 2026-11-20.
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
 _SMP = {"version": "2.5.1", "py_version": "py311"}
-
-# The last image of SageMaker Training Compiler for transformers.
-_TRAINING_COMPILER = {"version": "4.21.1", "base_framework_version": "pytorch1.11.0", "py_version": "py38"}
-# The last Hugging Face image with version 1 of the model parallelism library (1.8.1). Source: its release notes.
-_LEGACY_SMP = {"version": "4.17.0", "base_framework_version": "pytorch1.10.2", "py_version": "py38"}
 
 OLDEST_TRANSFORMERS = (5, 3)
 """What the training wing is tested with, to the newest one."""
@@ -50,16 +45,12 @@ class Image:
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
-    added = pinned(_DIRECT_LOGGING_NEEDS) if direct and not spec.runs_in_old_image else ()
+    added = pinned(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.fine_tuning == "qlora" and not spec.runs_own_training:
         added = (*requirements_of("quantized"), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     where = {"region": region, "instance_type": spec.instance_type}
-    if spec.compiler == TRAINING_COMPILER:
-        return Image(uri=_uri("huggingface", **where, **_TRAINING_COMPILER, has_compiler=True), requirements=())
-    if spec.legacy_smp:
-        return Image(uri=_uri("huggingface", **where, **_LEGACY_SMP), requirements=())
     if spec.strategy in {"smddp", "smp"}:
         newest = _SMDDP if spec.strategy == "smddp" else _SMP
         uri = _uri("pytorch-smp", **where, **newest)
@@ -80,16 +71,11 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
 
 
 @cache
-def _uri(framework: str, *, has_compiler: bool = False, **asked: str) -> str:
+def _uri(framework: str, **asked: str) -> str:
     """The SDK's image. It reads the endpoints of all of AWS each time it is asked, which takes 12 ms."""
     from sagemaker.core import image_uris
 
-    more = {}
-    if has_compiler:
-        from sagemaker.core.training_compiler.config import TrainingCompilerConfig
-
-        more["training_compiler_config"] = TrainingCompilerConfig()
-    return str(image_uris.retrieve(framework, image_scope="training", **asked, **more))
+    return str(image_uris.retrieve(framework, image_scope="training", **asked))
 
 
 def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:

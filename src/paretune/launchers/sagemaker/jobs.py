@@ -1,6 +1,5 @@
 """One SageMaker training job as a `Job`."""
 
-import json
 import re
 import tarfile
 from abc import abstractmethod
@@ -13,7 +12,6 @@ from typing import Any, BinaryIO
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.core.untrusted import parse_json
 from paretune.launchers.base import Job, JobState, WarmPool
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
@@ -22,7 +20,6 @@ from paretune.launchers.sagemaker.polling import DELETED, Poller
 from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import PROFILE, Event, FailureKind, JobReport, read_event, read_report
-from paretune.specification.script import RESULT_FILES, script_metrics
 from paretune.storage.archives import Entry, damage_told, entries
 
 _STATES = {state.value: state for state in JobState}  # called as SageMaker does, but for InProgress
@@ -407,27 +404,6 @@ class SageMakerJob(AwsJob):
         return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
 
 
-class OldImageJob(SageMakerJob):
-    """A training job whose image runs the user's script itself: what the script has saved beside its model is read."""
-
-    wanted = RESULT_FILES
-    results_archive = "model.tar.gz"
-
-    def report(self) -> JobReport | None:
-        """The numbers in the script's result files; without any, where it has left none."""
-        if self.state() is not JobState.COMPLETED:
-            return None
-        results = self._fetch() or {}
-        read = [_read_json(results[name]) for name in RESULT_FILES if name in results]
-        program = json.loads(self.description["HyperParameters"]["sagemaker_program"])
-        return JobReport(metrics=script_metrics(read), facts={"entry_script": program})
-
-    def _end_state(self) -> JobState:
-        if self.description["TrainingJobStatus"] != "Completed":
-            return JobState.FAILED
-        return JobState.RUNNING if self._fetch() is None else JobState.COMPLETED
-
-
 def stop_requests(name: str) -> str:
     """Prefix of the keys of the objects that ask for the end of single trials of a shared job."""
     return f"{PREFIX}/jobs/{name}/stop/"
@@ -493,14 +469,6 @@ class ReportingProjectJob(ProjectJob):
 def _sentence(transition: Mapping[str, Any]) -> str:
     status, said = transition["Status"], transition.get("StatusMessage", "")
     return f"{status}: {said}" if said and said != status else str(status)
-
-
-def _read_json(content: bytes) -> dict[str, Any]:
-    """A JSON object; empty where it is none."""
-    with suppress(ValueError):
-        found = parse_json(content)
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 def _unpack(packed: BinaryIO, is_wanted: Callable[[str], object]) -> dict[str, bytes]:

@@ -20,7 +20,6 @@ from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import (
     AwsJob,
-    OldImageJob,
     ProjectJob,
     ReportingProjectJob,
     SageMakerJob,
@@ -50,13 +49,11 @@ from paretune.specification.container import (
     STOP_REQUESTS,
     TRIALS,
     JobDocument,
-    JobFolder,
     JobInputs,
     ProjectPayload,
 )
 from paretune.specification.job import INPUT_FILES, PROJECT, JobSpec
 from paretune.specification.parameters import affecting
-from paretune.specification.script import arguments_of
 
 _CODE = "/opt/ml/input/data/code"
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
@@ -298,10 +295,8 @@ class SageMakerLauncher(Launcher):
         training_job: str = "",
     ) -> SageMakerJob:
         """A job by its request, or by its description, which holds the same."""
-        is_in_old_image = "sagemaker_program" in request.get("HyperParameters", {})
-        kind = OldImageJob if is_in_old_image else self._job_class
         trials = int(request.get("Environment", {}).get(TRIALS, 1))
-        return kind(
+        return self._job_class(
             *(name, self.account, staging, self._poller, self._clock, description),
             trials=trials,
             training_job=training_job,
@@ -314,8 +309,7 @@ class SageMakerLauncher(Launcher):
         self.check_inputs(document.spec, inputs)
         if inputs.project is not None:
             return build(self._of_project(document, inputs.project, staging), self.account, staging)
-        make = self._of_script_in_old_image if document.spec.runs_in_old_image else self._of_training
-        return build(make(document, inputs, staging), self.account, staging)
+        return build(self._of_training(document, inputs, staging), self.account, staging)
 
     def _of_project(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         spec, run = document.spec, _run_id(document.job_name)
@@ -371,40 +365,6 @@ class SageMakerLauncher(Launcher):
             smp=_smp(spec) if spec.strategy == "smp" else None,
         )
 
-    def _of_script_in_old_image(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
-        """What version 2 of the SageMaker SDK sent for libraries that AWS has ended: the image runs the script itself.
-
-        Nothing of paretune is in the job: the image has Python 3.8. Its model holds the results.
-        """
-        spec = document.spec
-        channels, inside, files = self._inputs(document, inputs, staging)
-        folder = f"{archive.SCRIPT_FOLDER}/"
-        told = arguments_of(document, JobFolder(Path("/opt/ml")).model)
-        there = {getattr(spec, name): getattr(inside, name) for name in INPUT_FILES}  # where the channels put files
-        hyperparameters = {
-            "save_strategy": "no",  # no later job continues from checkpoints, and they would be in the model
-            **{name: there.get(value, value) if isinstance(value, str) else value for name, value in told.items()},
-            "sagemaker_program": Path(inside.entry_script or "").name,
-            "sagemaker_region": self.account.region,
-            "sagemaker_job_name": document.job_name,
-            "sagemaker_container_log_level": 20,
-            **(_legacy_smp(spec) if spec.legacy_smp else _training_compiler(spec)),
-        }
-        return TrainingJobRequest(
-            job_name=document.job_name,
-            cluster=spec,
-            image_uri=images.choose(spec, self.account.region, direct=False).uri,
-            code={name.removeprefix(folder): path for name, path in files.items()},
-            command="",
-            channels=channels,
-            environment=self._job_environment(document),
-            checkpoints=self._checkpoints(document, inputs, staging),
-            max_seconds=max(1, math.ceil(document.max_seconds)),
-            volume_gib=_volume_gib(document, bytes_on_disk(spec, inputs)),
-            tags=_tags(document),
-            hyperparameters=hyperparameters,
-        )
-
     def _inputs(
         self, document: JobDocument, inputs: JobInputs, staging: Staging
     ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
@@ -452,7 +412,7 @@ class SageMakerLauncher(Launcher):
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if self.is_direct and not document.members and not document.spec.runs_in_old_image:
+        if self.is_direct and not document.members:
             environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
 
@@ -491,27 +451,6 @@ def _of_trials(document: JobDocument, staging: Staging) -> dict[str, str]:
     if not document.members:
         return {}
     return {TRIALS: str(len(document.members)), STOP_REQUESTS: staging.uri(stop_requests(document.job_name))}
-
-
-def _training_compiler(spec: JobSpec) -> dict[str, Any]:
-    """How version 2 of the SDK switched SageMaker Training Compiler on."""
-    return {
-        "sagemaker_training_compiler_enabled": True,
-        "sagemaker_training_compiler_debug_mode": False,
-        **({"sagemaker_pytorch_xla_multi_worker_enabled": True} if spec.devices > 1 else {}),
-    }
-
-
-def _legacy_smp(spec: JobSpec) -> dict[str, Any]:
-    """How version 2 of the SDK (2.257.7) switched version 1 of the model parallelism library on."""
-    return {
-        "mp_parameters": dict(spec.legacy_smp),
-        "sagemaker_mpi_enabled": True,
-        "sagemaker_mpi_num_of_processes_per_host": spec.processes,
-        "sagemaker_mpi_custom_mpi_options": "",
-        "sagemaker_distributed_dataparallel_enabled": False,
-        "sagemaker_instance_type": spec.instance_type,
-    }
 
 
 def _off_plan(job_name: str, plan: str) -> str:

@@ -27,8 +27,6 @@ from paretune.specification.container import TRAINING_PLAN
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
-LONGEST_HYPERPARAMETER = 2500
-"""Characters. Source: CreateTrainingJob, HyperParameters (botocore 1.44.5)."""
 _SPOT_WAIT_MINUTES = 60.0
 _LONGEST_WAIT_S = 28 * 24 * 3600
 """AWS, StoppingCondition: a job may take 28 days at most."""
@@ -44,8 +42,6 @@ class TrainingJobRequest:
         command: shell command; it replaces the shell, so that SIGTERM reaches it.
         environment: shown by DescribeTrainingJob to everybody who may look.
         others: what SageMaker may take in place of `cluster`, best first, when it has no capacity for that.
-        hyperparameters: of an image whose own toolkit unpacks the code and runs its `sagemaker_program`; there is no
-            `command` then.
     """
 
     job_name: str
@@ -61,7 +57,6 @@ class TrainingJobRequest:
     tags: Mapping[str, str]
     others: Sequence[Cluster] = ()
     smp: Mapping[str, Any] | None = None
-    hyperparameters: Mapping[str, Any] | None = None
 
 
 def load_sdk() -> None:
@@ -77,14 +72,11 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
         BadInput: a value is longer than AWS takes.
         LaunchRefused: the SDK has left the instances or the training plan out.
     """
-    told = {name: json.dumps(value) for name, value in (order.hyperparameters or {}).items()}
-    limits = ((order.environment, LONGEST_ENVIRONMENT_VALUE), (told, LONGEST_HYPERPARAMETER))
     refuse(
         [
-            f"{name} must be at most {most} characters for a job"
-            for texts, most in limits
-            for name, text in texts.items()
-            if len(text) > most
+            f"{name} must be at most {LONGEST_ENVIRONMENT_VALUE} characters for a job"
+            for name, text in order.environment.items()
+            if len(text) > LONGEST_ENVIRONMENT_VALUE
         ]
     )
     with _quiet(), _role_taken_as_it_is(), tempfile.TemporaryDirectory(prefix="paretune-") as folder:
@@ -148,17 +140,12 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
     network = configs.Networking(
         subnets=list(listed(cluster.subnets)), security_group_ids=list(listed(cluster.security_group_ids))
     )
-    source_code, hyperparameters = None, {}
-    if order.hyperparameters is None:
-        source_code = configs.SourceCode(
-            source_dir=str(archive),
-            command=f"exec {order.command}",
-            entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
-            requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
-        )
-    else:
-        told = {**order.hyperparameters, "sagemaker_submit_directory": staging.upload("code", archive)}
-        hyperparameters = {name: json.dumps(value) for name, value in told.items()}  # the toolkit reads JSON
+    source_code = configs.SourceCode(
+        source_dir=str(archive),
+        command=f"exec {order.command}",
+        entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
+        requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
+    )
     return Builder(
         training_image=order.image_uri,
         role=account.role_arn,
@@ -173,7 +160,6 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
             max_runtime_in_seconds=int(order.max_seconds),
             **({"max_wait_time_in_seconds": _longest_wait(order)} if cluster.spot else {}),
         ),
-        hyperparameters=hyperparameters,
         environment=dict(order.environment),
         input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
         checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),

@@ -4,7 +4,6 @@ import io
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -77,45 +76,6 @@ def test_a_status_that_aws_invents_later_is_a_job_that_runs(aws: Aws, job: SageM
     aws.sagemaker.enter(NAME, "Pondering", "Pondering")
 
     assert look(job, clock) is JobState.RUNNING
-
-
-@pytest.fixture
-def old_image_job(launcher: SageMakerLauncher, order: Callable[..., JobDocument], tmp_path: Path) -> SageMakerJob:
-    """A job in the image of SageMaker Training Compiler, which knows nothing of paretune."""
-    script = tmp_path / "project" / "run_clm.py"
-    script.parent.mkdir()
-    script.write_text("pass\n")
-    place = {"entry_script": str(script), "instance_type": "ml.g4dn.xlarge"}
-    return launcher.submit(order(compiler="sagemaker-training-compiler", **place), JobInputs())
-
-
-def test_of_a_job_in_an_old_image_the_results_beside_its_model_are_read_by_whoever_looks(
-    aws: Aws, old_image_job: SageMakerJob, launcher: SageMakerLauncher, clock: FakeClock
-) -> None:
-    assert look(old_image_job, clock) is JobState.RUNNING
-    results = {"train_results.json": '{"train_runtime": 50, "train_loss": NaN}', "all_results.json": '{"eval_f1": 0.9}'}
-    leave(aws, {"pytorch_model.bin": "weights", **results, "eval_results.json": "[" * 100_000}, "model.tar.gz")
-    aws.sagemaker.end(NAME)
-
-    for job in (old_image_job, launcher.attach(NAME)):
-        assert job is not None
-        assert look(job, clock) is JobState.COMPLETED
-        found = job.report()
-        assert found is not None
-        assert found.metrics == {"train_seconds": 50, "f1": 0.9}
-        assert found.facts == {"entry_script": "run_clm.py"}
-        assert job.events()
-
-
-@pytest.mark.parametrize(("status", "state"), [("Completed", JobState.COMPLETED), ("Failed", JobState.FAILED)])
-def test_a_job_in_an_old_image_that_leaves_nothing_has_ended_as_aws_says(
-    aws: Aws, old_image_job: SageMakerJob, clock: FakeClock, status: str, state: JobState
-) -> None:
-    aws.sagemaker.end(NAME, status)
-
-    assert look(old_image_job, clock) is state
-    assert (old_image_job.report() is not None) == (state is JobState.COMPLETED)
-    assert (old_image_job.failure() is None) == (state is JobState.COMPLETED)
 
 
 def test_a_job_that_completes_without_a_report_has_failed_and_says_so(

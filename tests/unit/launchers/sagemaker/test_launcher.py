@@ -353,13 +353,10 @@ def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_ru
     whose = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
     told_there = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
     project = ProjectPayload(code={}, program="run.py", document={})
-    (tmp_path / "train.py").write_text("pass\n")
-    old = {"entry_script": str(tmp_path / "train.py"), "compiler": "sagemaker-training-compiler"}
     ours = order("run1", whose=whose, tags={"team": "nlp"})
-    in_old_image = order("run2", whose=whose, instance_type="ml.g5.xlarge", **old)
     foreign = order("run3", whose=whose, entry_script="MLproject")
 
-    for document, inputs in ((ours, JobInputs()), (in_old_image, JobInputs()), (foreign, JobInputs(project=project))):
+    for document, inputs in ((ours, JobInputs()), (foreign, JobInputs(project=project))):
         tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
         assert tags.items() >= told_there.items()
         assert tags["paretune:run"] == document.job_name.split("-")[1]

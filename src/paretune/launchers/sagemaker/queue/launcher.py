@@ -175,13 +175,12 @@ def _beginning(name: str) -> str:
 
 
 def _is_of(name: str, described: Mapping[str, Any]) -> bool:
-    """Whether a training job was created for the job `name`: by the document that it reads, or what its script is told.
+    """Whether a training job was created for the job `name`: by the document that it reads.
 
     Names of the jobs of one run begin alike.
     """
     sources = [one.get("DataSource", {}).get("S3DataSource", {}) for one in described.get("InputDataConfig", [])]
-    told = described.get("HyperParameters", {}).get("sagemaker_job_name")
-    return told == json.dumps(name) or any(f"/jobs/{name}/" in one.get("S3Uri", "") for one in sources)
+    return any(f"/jobs/{name}/" in one.get("S3Uri", "") for one in sources)
 
 
 def launcher_class(cluster: Cluster) -> type[SageMakerLauncher]:
