@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.extras import requirements_of
+from paretune.core.packages import requirements_of
 
 BLOCK = """
 import sys

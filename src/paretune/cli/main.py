@@ -25,10 +25,9 @@ from paretune.commands.prices.request import PricesRequest
 from paretune.commands.recur.file import recur_help
 from paretune.commands.report.request import ReportRequest
 from paretune.commands.schedule.request import ScheduleRequest
-from paretune.core.answer import Answer, as_document, error_document
 from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
-from paretune.core.result import Result
+from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import printable
 from paretune.estimating.recorded.import_request import import_help
 from paretune.jobs.estimates.request import PROBE_HELP
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
             text = as_document(answer.to_dict()) if as_json else str(answer)
             if text:
                 print(text if as_json else printable(text), file=output, flush=True)
-            return answer.exit_code if isinstance(answer, Answer) else 0
+            return answer.exit_code if isinstance(answer, CommandOutput) else 0
         except ParetuneError as error:
             failure: BaseException = error
             message, code = str(error), error.exit_code
@@ -91,10 +90,10 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
+def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Result:
     """What the command gives; `faults` are reported with all others."""
     if words[:1] == [completion.COMMAND]:
-        return Answer(text=completion.script(words[1:]))
+        return CommandOutput(text=completion.script(words[1:]))
     asked = [place for place, word in enumerate(words) if word in {"-h", "--help"}]
     if asked:
         with_all = words[asked[0] + 1 : asked[0] + 2] == ["all"]
@@ -107,7 +106,7 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> Answer | Result:
     value = command.read(texts, [*faults, *more])
     # Only now, so that --help and bad input answer at once: MLflow takes a second to import.
     module, _, function = command.home.partition(":")
-    answer: Answer | Result = getattr(importlib.import_module(module), function)(value)
+    answer: CommandOutput | Result = getattr(importlib.import_module(module), function)(value)
     return answer
 
 

@@ -1,13 +1,18 @@
-"""What the functions of `import paretune` give: rows with named fields, the command line's text, one JSON document."""
+"""Results of commands and of the Python API: rows with named fields, a text for the terminal, one JSON document."""
 
 import csv
 import io
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from html import escape
 from typing import TYPE_CHECKING
+
+from paretune.core.errors import BadInput, JobFailed, ParetuneError
+from paretune.core.untrusted import printable_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -53,6 +58,48 @@ class Result(ABC):
 
     def _shown(self) -> "DataFrame":
         return self.to_frame()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandOutput:
+    """What a command prints that has no result in the Python API: a text, or `document` with `--json`.
+
+    Nothing is printed if the text is empty. `exit_code` is the exit code of the command: checks may have failed.
+    """
+
+    text: str = ""
+    document: Mapping[str, object] = field(default_factory=dict)
+    exit_code: int = 0
+
+    def __str__(self) -> str:
+        """The text for the terminal."""
+        return self.text
+
+    def to_dict(self) -> dict[str, object]:
+        """The JSON document."""
+        return dict(self.document)
+
+
+def error_document(error: BaseException, message: str, exit_code: int) -> dict[str, object]:
+    """The document that `--json` prints when a command fails: `{"error": {class, message, faults, exit_code}}`.
+
+    A failed job adds `job_name`, `reason`, `log_tail` and `where`, the location of its whole log.
+    """
+    details: dict[str, object] = {
+        "class": type(error).__name__ if isinstance(error, (ParetuneError, OSError)) else "Interrupted",
+        "message": message,
+        "faults": list(error.faults) if isinstance(error, BadInput) else [],
+        "exit_code": exit_code,
+    }
+    if isinstance(error, JobFailed):
+        details |= {"job_name": error.job_name, "reason": error.reason}
+        details |= {"log_tail": list(error.log_tail), "where": error.where}
+    return {"error": details}
+
+
+def as_document(value: Mapping[str, object]) -> str:
+    """The value as one JSON document. Raises ValueError for NaN and infinity, which JSON cannot express."""
+    return printable_json(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def as_json(value: object) -> object:

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
-from paretune.core.extras import training_is_missing
+from paretune.core.packages import training_is_missing
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace

@@ -2,7 +2,7 @@
 
 It installs what the project depends on, opens a store for what the command will record, and runs the command as
 `mlflow run` does on a laptop. It stays its parent: a signal reaches the command and everything that it has started,
-and a failure leaves a reason. Beside it lies silence.py; both need the standard library only, of Python 3.8 or newer.
+and a failure leaves a reason. Beside it lies watchdog.py; both need the standard library only, of Python 3.8 or newer.
 
     ML/input/data/job/job.json     what to do: command, requirements, folder, run_id, experiment, collect,
                                    max_silence_minutes; and what the launcher adds for a job that reports:
@@ -112,8 +112,8 @@ def main(ml: Path) -> int:
     supervisor = Supervisor()
     watch_starter()
     if is_first(ml):
-        silence = importlib.import_module("silence")  # which lies beside this file in the job
-        silence.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
+        watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code and not supervisor.was_stopped:

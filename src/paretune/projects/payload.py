@@ -9,7 +9,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 from mlflow.projects._project_spec import Project
 
-from paretune.core import silence
+from paretune.core import watchdog
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.launchers.sagemaker import archive
 from paretune.projects import container_entrypoint
@@ -30,7 +30,7 @@ _SEED = "seed"
 
 def inside_files() -> dict[str, Path]:
     """The program that supervises the command, and what it imports, by their names in the job."""
-    return {INSIDE: Path(container_entrypoint.__file__), "silence.py": Path(silence.__file__)}
+    return {INSIDE: Path(container_entrypoint.__file__), "watchdog.py": Path(watchdog.__file__)}
 
 
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:

@@ -16,8 +16,8 @@ from mlflow.store.db.utils import (  # MLflow has no public way to ask
 from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.rest_utils import http_request
 
+from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import TrackingUnavailable, first_line
-from paretune.core.finding import Finding, fine, not_asked, wrong
 from paretune.storage.address import file_fault
 from paretune.tracking.run import TROUBLE, without_password
 from paretune.tracking.store import give_up_early, require_answer, sqlite_file, tracking_uri
@@ -41,7 +41,7 @@ def store_findings() -> list[Finding]:
         return [*_version_findings(uri), _answer(uri)]
     except TrackingUnavailable as error:
         return [
-            wrong(
+            failed(
                 MLFLOW,
                 f"{error}: `mlflow server --port 5000` starts one, `unset MLFLOW_TRACKING_URI` uses a file here",
             )
@@ -52,7 +52,7 @@ def store_findings() -> list[Finding]:
 
 def _unusable(uri: str, error: Exception) -> Finding:
     """That MLflow itself does not come to terms with a store; its text may hold the password of the address."""
-    return wrong(
+    return failed(
         MLFLOW,
         f"the MLflow store at {without_password(uri)} cannot be used ({without_password(first_line(error))}): check "
         "MLFLOW_TRACKING_URI and its credentials, or `unset MLFLOW_TRACKING_URI` for a store in this folder",
@@ -62,17 +62,17 @@ def _unusable(uri: str, error: Exception) -> Finding:
 def _answer(uri: str) -> Finding:
     """What the store says to one question."""
     MlflowClient().search_experiments(max_results=1)
-    return fine(MLFLOW, f"{without_password(uri)} answers")
+    return passed(MLFLOW, f"{without_password(uri)} answers")
 
 
 def _managed_findings(uri: str) -> Iterator[Finding]:
     try:
         found = version(_PLUGIN)
     except PackageNotFoundError:
-        yield wrong(MLFLOW, f"an ARN as tracking server needs {_PLUGIN}: `pip install {_PLUGIN}`")
+        yield failed(MLFLOW, f"an ARN as tracking server needs {_PLUGIN}: `pip install {_PLUGIN}`")
         return
     yield _answer(uri)
-    yield fine(MLFLOW, f"SageMaker managed, with {_PLUGIN} {found}: jobs write their curves to it themselves")
+    yield passed(MLFLOW, f"SageMaker managed, with {_PLUGIN} {found}: jobs write their curves to it themselves")
 
 
 def _version_findings(uri: str) -> Iterator[Finding]:
@@ -81,15 +81,15 @@ def _version_findings(uri: str) -> Iterator[Finding]:
     answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
     server, here = str(answer.text).strip(), mlflow.__version__
     if answer.status_code != 200 or not server[:1].isdigit() or len(server) > 40:
-        yield not_asked(MLFLOW, f"the server does not tell its version; the client is {here}")
+        yield not_checked(MLFLOW, f"the server does not tell its version; the client is {here}")
     elif server.partition(".")[0] != here.partition(".")[0]:
-        yield wrong(
+        yield failed(
             MLFLOW,
             f"server and client must be of one major version, got server {server} and client {here}: on the server's "
             f"machine `pip install mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again",
         )
     else:
-        yield fine(MLFLOW, f"server {server}, client {here}")
+        yield passed(MLFLOW, f"server {server}, client {here}")
 
 
 def _database_findings(uri: str) -> Iterator[Finding]:
@@ -99,10 +99,10 @@ def _database_findings(uri: str) -> Iterator[Finding]:
         path = sqlite_file(uri) or Path()
         fault = _write_fault(path)
         if fault:
-            yield wrong(MLFLOW, fault)
+            yield failed(MLFLOW, fault)
             return
         if not path.exists():
-            yield fine(MLFLOW, f"{shown} is not there yet: the first command creates it")
+            yield passed(MLFLOW, f"{shown} is not there yet: the first command creates it")
             return
     engine = create_sqlalchemy_engine(uri)  # type: ignore[no-untyped-call]
     try:
@@ -110,15 +110,15 @@ def _database_findings(uri: str) -> Iterator[Finding]:
     finally:
         engine.dispose()
     if found is None:
-        yield fine(MLFLOW, f"{shown} has no tables of MLflow yet: the first command creates them")
+        yield passed(MLFLOW, f"{shown} has no tables of MLflow yet: the first command creates them")
     elif found != needed:
-        yield wrong(
+        yield failed(
             MLFLOW,
             f"tables of {shown} must have version {needed} for MLflow {mlflow.__version__}, got {found}: make a copy, "
             f"then `mlflow db upgrade {shown}`; if a newer MLflow has made them, install that one",
         )
     else:
-        yield fine(MLFLOW, f"{shown} can be used: tables of MLflow {mlflow.__version__}")
+        yield passed(MLFLOW, f"{shown} can be used: tables of MLflow {mlflow.__version__}")
 
 
 def _write_fault(path: Path) -> str:

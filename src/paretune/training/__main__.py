@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from paretune.core import silence
+from paretune.core import watchdog
 from paretune.core.errors import BadInput, first_line, refuse
 from paretune.specification.container import FailureKind, Hosts, JobDocument, JobFolder
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
@@ -39,7 +39,7 @@ def main(folder: JobFolder) -> int:
             from paretune.training import device, rendezvous
 
             if hosts is None or hosts.rank == 0:  # the first instance tells for all: they wait for each other
-                silence.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
+                watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
             if hosts is not None:
                 refuse(device.machine_faults(document.spec))
                 os.environ.update(rendezvous.network_environment(hosts, os.environ))

@@ -13,6 +13,7 @@ import pytest
 
 from paretune.cli import completion
 from paretune.cli.main import main
+from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec, parameter_help
 
 Run = Callable[..., tuple[int, str, str]]
@@ -62,7 +63,7 @@ WRONG = {
     "reserved argument": (["--training_arguments", '{"seed": 1}'], ["must not set seed: use the parameter seed"]),
     "cloud instance": (
         ["--instance_type", "ml.g5.xlage"],
-        ["must be one of the 221 known types", "did you mean ml.g5.xlarge"],
+        [f"must be one of the {len(instances())} known types", "did you mean ml.g5.xlarge"],
     ),
     "unknown task": (["--task", "clasification"], ["task must be one of", "did you mean classification?"]),
     "unknown launcher": (

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from paretune.core import silence
+from paretune.core import watchdog
 from paretune.projects import container_entrypoint as inside
 from paretune.projects.collection import read_store
 from tests.processes import wait_until
@@ -41,7 +41,7 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
         "collect": False,
         "max_silence_minutes": 0,
     }
-    for name, source in (("inside.py", inside), ("silence.py", silence)):
+    for name, source in (("inside.py", inside), ("watchdog.py", watchdog)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | changes))
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import mlflow
 import pytest
 
+from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
-from paretune.core.finding import Finding, Verdict
 from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
 from paretune.tracking.store import sqlite_file
@@ -31,21 +31,21 @@ def test_a_store_that_can_be_used_is_left_as_it_is(workplace: Path, database: Pa
 
     (found,) = store_findings()
 
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Verdict.PASSED
     assert database.read_bytes() == before
 
 
 def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
 
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Verdict.PASSED
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = found_at(f"sqlite:///{tmp_path / 'no' / 'new.db'}", monkeypatch)
 
-    assert (found.verdict, found.commands) == (Verdict.WRONG, [f"mkdir -p {tmp_path / 'no'}"])
+    assert (found.verdict, found.commands) == (Verdict.FAILED, [f"mkdir -p {tmp_path / 'no'}"])
 
 
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
@@ -54,7 +54,7 @@ def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) ->
 
     (found,) = store_findings()
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is Verdict.FAILED
     assert "got acf3f17fdcc7" in found.text
     assert found.commands == [f"mlflow db upgrade sqlite:///{database}"]
 
@@ -64,7 +64,7 @@ def test_a_file_that_is_no_database_is_wrong(workplace: Path, database: Path) ->
 
     (found,) = store_findings()
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is Verdict.FAILED
     assert "must be a SQLite file that can be written to" in found.text
 
 
@@ -73,7 +73,7 @@ def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch)
         taken.bind(("127.0.0.1", 0))
         (found,) = found_at(f"http://ada:secret@127.0.0.1:{taken.getsockname()[1]}", monkeypatch)
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is Verdict.FAILED
     assert "does not answer" in found.text
     assert "secret" not in found.text
     assert "mlflow server --port 5000" in found.commands
@@ -111,9 +111,9 @@ SEARCH = "/api/2.0/mlflow/experiments/search"
 @pytest.mark.parametrize(
     ("version", "verdicts"),
     [
-        (mlflow.__version__, [Verdict.OK, Verdict.OK]),
-        ("1.30.0", [Verdict.WRONG, Verdict.OK]),
-        ("<html>", [Verdict.NOT_ASKED, Verdict.OK]),
+        (mlflow.__version__, [Verdict.PASSED, Verdict.PASSED]),
+        ("1.30.0", [Verdict.FAILED, Verdict.PASSED]),
+        ("<html>", [Verdict.NOT_CHECKED, Verdict.PASSED]),
     ],
 )
 def test_the_version_of_a_server_is_compared(
@@ -134,7 +134,7 @@ def test_a_server_that_wants_a_password_is_wrong(
     uri, answers = server
     answers |= {"/version": (200, mlflow.__version__), SEARCH: (401, "You are not authenticated.")}
 
-    (found,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.WRONG]
+    (found,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.FAILED]
 
     assert "cannot be used" in found.text
     assert found.commands == ["unset MLFLOW_TRACKING_URI"]
@@ -180,7 +180,7 @@ def test_a_store_that_is_no_file_of_sqlite_is_refused_without_being_opened_by_ml
     with pytest.raises(TrackingUnavailable, match="must be a SQLite file"):
         Tracking({}, SystemClock())
 
-    assert (found.verdict, path.name in found.text) == (Verdict.WRONG, True)
+    assert (found.verdict, path.name in found.text) == (Verdict.FAILED, True)
     assert sorted(workplace.iterdir()) == before
 
 

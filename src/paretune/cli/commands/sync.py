@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput
 from paretune.jobs.progress import watched
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.workplace import Workplaces
@@ -11,7 +11,7 @@ from paretune.projects.collection import Collector
 from paretune.tracking import Tracking
 
 
-def run(_: None) -> Answer:
+def run(_: None) -> CommandOutput:
     """Bring MLflow up to date with every job whose launcher has ended."""
     workplaces = Workplaces.of_process()
     tracking = Tracking(workplaces.environment, SystemClock())
@@ -25,7 +25,7 @@ def run(_: None) -> Answer:
             on_events=on_events,
             collect=Collector(SystemClock()),
         ).run()
-    return Answer(text=_text(collected), document={"runs": [_document(entry) for entry in collected]})
+    return CommandOutput(text=_text(collected), document={"runs": [_document(entry) for entry in collected]})
 
 
 def _text(collected: Sequence[Collected]) -> str:

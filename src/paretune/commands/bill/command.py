@@ -6,13 +6,12 @@ from paretune.commands.bill import rates
 from paretune.commands.bill import tables as bill_tables
 from paretune.commands.bill.reconcile import Reconciled, reconcile_runs
 from paretune.commands.bill.request import ReconcileRequest
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
-from paretune.core.result import csv_text
+from paretune.core.result import CommandOutput, csv_text
 from paretune.tracking import RunStatus, Tracking, schema
 
 
-def run(request: ReconcileRequest) -> Answer:
+def run(request: ReconcileRequest) -> CommandOutput:
     """What each run was billed, recorded with the run; the whole reconciliation is kept with the command's own run."""
     environment = dict(os.environ)
     tracking = Tracking(environment, SystemClock())
@@ -20,7 +19,7 @@ def run(request: ReconcileRequest) -> Answer:
     run_id = _keep(done, request, tracking)
     where = tracking.open_command(run_id)
     found = done.found
-    return Answer(
+    return CommandOutput(
         text=f"{bill_tables.text(done)}\n\nreconcile.csv is in run {run_id}, with residue.csv and rates.csv: {where}",
         document={
             "run_id": run_id,

@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 
 from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.checks import Finding, failed, passed
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
-from paretune.core.finding import Finding, fine, wrong
 from paretune.jobs.workplace import accounts_of, home_of
 from paretune.specification.profile import read_profile
 
@@ -32,10 +32,10 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
         told = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
         if standing.left_usd > 0:
             spelling = f"; no job has had these tags yet, jobs have had {', '.join(known)}: check the spelling"
-            yield fine(BUDGETS, told + (spelling if standing.budget in never else ""))
+            yield passed(BUDGETS, told + (spelling if standing.budget in never else ""))
         else:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
-            yield wrong(
+            yield failed(
                 BUDGETS,
                 f"{told}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
             )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 
 from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
+from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.errors import ParetuneError
-from paretune.core.finding import Finding, fine, guarded, not_asked, wrong
 from paretune.launchers.sagemaker import preflight
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
@@ -24,29 +24,29 @@ _UNNEEDED = "local and simulated jobs need nothing of AWS"
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterator[Finding]:
     """Every check of the account, in the order in which they are mended."""
     if request.is_local:
-        yield fine(AWS, f"not looked at: {_UNNEEDED}")
+        yield passed(AWS, f"not looked at: {_UNNEEDED}")
         return
     spec = request.spec
     try:
         account = Account(spec, environment)
     except ParetuneError as error:
         if request.wants_sagemaker:
-            yield wrong(REGION, f"{error} ({_UNNEEDED})")
+            yield failed(REGION, f"{error} ({_UNNEEDED})")
             yield from _not_reached("a region")
         else:
-            yield fine(AWS, f"no region is set: {_UNNEEDED}")
+            yield passed(AWS, f"no region is set: {_UNNEEDED}")
         account = None
     if account is not None and not request.wants_sagemaker and not account.has_credentials:
-        yield fine(AWS, f"no credentials are found: {_UNNEEDED}; `paretune doctor --launcher sagemaker` checks more")
+        yield passed(AWS, f"no credentials are found: {_UNNEEDED}; `paretune doctor --launcher sagemaker` checks more")
         return
     if account is not None:
-        yield fine(REGION, account.region)
+        yield passed(REGION, account.region)
         yield from _account_findings(spec, account, now.timestamp())
     elif not request.wants_sagemaker:
         return
     region = account.region if account is not None else usual_region(spec.region, environment)
-    yield from guarded(preflight.IMAGE, lambda: preflight.image_findings(spec, region))
-    yield from guarded(PRICE, lambda: [_price_finding(spec, region, environment, now.date())])
+    yield from run_check(preflight.IMAGE, lambda: preflight.image_findings(spec, region))
+    yield from run_check(PRICE, lambda: [_price_finding(spec, region, environment, now.date())])
 
 
 def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[Finding]:
@@ -54,10 +54,10 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
     try:
         identity = account.identity
     except ParetuneError as error:
-        yield wrong(CREDENTIALS, f"{error} ({_UNNEEDED})")
+        yield failed(CREDENTIALS, f"{error} ({_UNNEEDED})")
         yield from _not_reached("credentials")
         return
-    yield fine(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
+    yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
     others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         preflight.TYPE: lambda: preflight.type_findings(spec, account),
@@ -69,10 +69,10 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
         preflight.PLAN: lambda: preflight.plan_findings(spec, account, now, SageMakerLauncher.overrun_s),
     }
     for subject, check in checks.items():
-        found = list(guarded(subject, check))
+        found = list(run_check(subject, check))
         yield from found
         if subject == preflight.ROLE and not _has_no_role(account):
-            yield from guarded(subject, lambda: [preflight.trust_finding(account)])
+            yield from run_check(subject, lambda: [preflight.trust_finding(account)])
 
 
 def _has_no_role(account: Account) -> bool:
@@ -84,7 +84,7 @@ def _has_no_role(account: Account) -> bool:
 
 def _not_reached(first: str) -> Iterator[Finding]:
     for subject in (preflight.ROLE, preflight.BUCKET, preflight.QUOTAS):
-        yield not_asked(subject, f"needs {first} first")
+        yield not_checked(subject, f"needs {first} first")
 
 
 def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], today: date) -> Finding:
@@ -92,6 +92,6 @@ def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], t
     price = PriceList.read(environment).price(spec.instance_type, region)
     remarks = price_remarks(price, spec.instance_type, region, today)
     if price is None:
-        return wrong(PRICE, "; ".join(remarks))
+        return failed(PRICE, "; ".join(remarks))
     shown = f"{spec.instance_type} in {region}: {price.usd_per_hour:g} USD an hour, read {price.as_of or 'some day'}"
-    return fine(PRICE, "; ".join([shown, *remarks]))
+    return passed(PRICE, "; ".join([shown, *remarks]))

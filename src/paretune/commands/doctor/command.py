@@ -8,37 +8,37 @@ from datetime import UTC, datetime
 
 from paretune.commands.doctor.examination import examine, paid_worst_case_usd
 from paretune.commands.doctor.request import MOST_USD, DoctorRequest
-from paretune.core.answer import Answer
+from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
-from paretune.core.finding import Finding, Verdict
+from paretune.core.result import CommandOutput
 from paretune.core.text_table import text_table
 from paretune.core.untrusted import printable
 
 
-def run(request: DoctorRequest) -> Answer:
+def run(request: DoctorRequest) -> CommandOutput:
     """What every check found, and, where asked for, how one paid job went; nothing is raised for what is wrong."""
     environment, clock = dict(os.environ), SystemClock()
     findings = examine(request, environment, clock)
     counts = Counter(finding.verdict for finding in findings)
     document: dict[str, object] = {
         "checks": [_document(finding) for finding in findings],
-        "wrong": counts[Verdict.WRONG],
+        "wrong": counts[Verdict.FAILED],
         "paid_worst_case_usd": None if request.is_local else paid_worst_case_usd(request, environment, clock),
         "paid": None,
     }
     lines = [_table(findings), "", _summary(counts)]
-    if not request.paid or counts[Verdict.WRONG]:
+    if not request.paid or counts[Verdict.FAILED]:
         _open_run(environment)
     if not request.paid:
         lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
-        return Answer(text="\n".join(lines), document=document, exit_code=_code(counts))
-    if counts[Verdict.WRONG]:
+        return CommandOutput(text="\n".join(lines), document=document, exit_code=_code(counts))
+    if counts[Verdict.FAILED]:
         lines.append("paid=true: no job was launched, mend what is wrong first")
-        return Answer(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
+        return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
     print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
     text, document["paid"], code = _pay(request, findings)
-    return Answer(text=text, document=document, exit_code=code)
+    return CommandOutput(text=text, document=document, exit_code=code)
 
 
 def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict[str, object], int]:
@@ -105,7 +105,9 @@ def _table(findings: Sequence[Finding]) -> str:
 
 
 def _summary(counts: Counter[Verdict]) -> str:
-    asked = f"{counts[Verdict.OK]} ok, {counts[Verdict.WRONG]} wrong, {counts[Verdict.NOT_ASKED]} could not be asked"
+    asked = (
+        f"{counts[Verdict.PASSED]} ok, {counts[Verdict.FAILED]} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
+    )
     return f"{asked}; nothing was paid for this"
 
 
@@ -121,4 +123,4 @@ def _offer(worst_usd: object) -> str:
 
 
 def _code(counts: Counter[Verdict]) -> int:
-    return BadInput.exit_code if counts[Verdict.WRONG] else 0
+    return BadInput.exit_code if counts[Verdict.FAILED] else 0

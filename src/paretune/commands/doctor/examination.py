@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from paretune.commands.doctor import local_checks
 from paretune.commands.doctor.budget_checks import BUDGETS, budget_findings
 from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.checks import Finding, run_check
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError
-from paretune.core.finding import Finding, guarded
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
 
@@ -24,7 +24,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
         "mlflow": _store_findings,
         "aws": lambda: _cloud_findings(request, environment, datetime.fromtimestamp(clock.now(), UTC)),
     }
-    return [finding for subject, check in checks.items() for finding in guarded(subject, check)]
+    return [finding for subject, check in checks.items() for finding in run_check(subject, check)]
 
 
 def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> float | None:

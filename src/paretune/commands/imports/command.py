@@ -4,14 +4,14 @@ import os
 from functools import partial
 
 from paretune.commands.imports.importing import import_runs
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput
 from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.pricing.prices import PriceList, usual_price
 from paretune.tracking import Tracking, schema
 
 
-def run(request: ImportRequest) -> Answer:
+def run(request: ImportRequest) -> CommandOutput:
     """A run of every row that was not there yet, and how many those are."""
     clock, environment = SystemClock(), dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
@@ -31,7 +31,7 @@ def run(request: ImportRequest) -> Answer:
             f"in {len(imported.lines_apart)} runs, such as line {imported.lines_apart[0]}: it may hold storage or a "
             "discount"
         )
-    return Answer(
+    return CommandOutput(
         text="\n".join(lines),
         document={
             "table": table.name,

@@ -1,11 +1,11 @@
 """The command `mcp`: a server for agents on standard input and output."""
 
 from paretune.commands.mcp.request import McpRequest
-from paretune.core.answer import Answer
 from paretune.core.errors import BadInput
+from paretune.core.result import CommandOutput
 
 
-def run(asked: McpRequest) -> Answer:
+def run(asked: McpRequest) -> CommandOutput:
     """Serve until the agent hangs up.
 
     Raises:
@@ -18,4 +18,4 @@ def run(asked: McpRequest) -> Answer:
             raise
         raise BadInput(["this command needs the package mcp: python -m pip install 'paretune[mcp]'"]) from error
     serve(asked.session_budget_usd, own_code=asked.own_code)
-    return Answer()
+    return CommandOutput()

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 
 from paretune.commands.predict.predict import Predictions, predict
 from paretune.commands.predict.request import PredictRequest
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
-from paretune.core.result import as_json
+from paretune.core.result import CommandOutput, as_json
 from paretune.jobs.progress import watched
 from paretune.jobs.workplace import Workplaces
 from paretune.presentation.numbers import duration, plain, usd
@@ -15,7 +14,7 @@ from paretune.presentation.numbers import duration, plain, usd
 _NAMES = {"f1": "F1 (macro)", "accuracy": "accuracy", "rmse": "root mean squared error", "mae": "mean absolute error"}
 
 
-def run(request: PredictRequest) -> Answer:
+def run(request: PredictRequest) -> CommandOutput:
     """The rows with their predictions in a file; how good they are where rows have labels, and what they cost.
 
     No run is made for it; the one that `mlflow run` has opened gets the figures.
@@ -25,7 +24,7 @@ def run(request: PredictRequest) -> Answer:
     with watched(interruption) as on_events:
         found = predict(request, environment, clock, interruption, on_events)
     _record(found, environment)
-    return Answer(text=_text(request, found), document=_document(found))
+    return CommandOutput(text=_text(request, found), document=_document(found))
 
 
 def _record(found: Predictions, environment: Mapping[str, str]) -> None:

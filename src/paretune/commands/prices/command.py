@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from datetime import date
 
 from paretune.commands.prices.request import PricesRequest
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
 from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
@@ -18,7 +18,7 @@ from paretune.specification.profile import read_profile
 from paretune.specification.regions import usual_region
 
 
-def run(request: PricesRequest) -> Answer:
+def run(request: PricesRequest) -> CommandOutput:
     """The known prices of a region, or today's, read into the user's cache."""
     environment = dict(os.environ)
     wanted = listed(request.instance_type)
@@ -35,10 +35,10 @@ def run(request: PricesRequest) -> Answer:
         print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
         prices = PriceList.read(environment)
     if request.refresh and not wanted:
-        return Answer(document=document)
+        return CommandOutput(document=document)
     today = date.fromtimestamp(SystemClock().now())
     table = PriceTable.of(prices, region, wanted, today)
-    return Answer(text=str(table), document=document | table.to_dict())
+    return CommandOutput(text=str(table), document=document | table.to_dict())
 
 
 def _refresh(

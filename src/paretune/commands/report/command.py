@@ -15,10 +15,9 @@ from paretune.commands.report.totals.picture import dollars_against_f1
 from paretune.commands.report.totals.sums import totals
 from paretune.commands.report.totals.tables import rows, sentences, tables
 from paretune.commands.report.views import comparison_report, dates, scaling_report
-from paretune.core.answer import Answer
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
-from paretune.core.result import as_json, read_rows
+from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.pricing.prices import PriceList
 from paretune.specification.cluster import listed
 from paretune.specification.parameters import spell
@@ -29,7 +28,7 @@ _JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state once it is creat
 _IDS = 200  # of runs, in one question
 
 
-def run(request: ReportRequest) -> Answer:
+def run(request: ReportRequest) -> CommandOutput:
     """The report, kept with the command's own run; the runs in it stay as they are."""
     environment, clock = dict(os.environ), SystemClock()
     prices = PriceList.read(environment)
@@ -51,11 +50,11 @@ def run(request: ReportRequest) -> Answer:
         report = _runs(terms, request.by, jobs, prices, _studies(jobs, tracking), clock)
     else:
         text = "no job is recorded" + (" that fits the filter" if request.filter else "")
-        return Answer(text=text, document={"rows": []})
+        return CommandOutput(text=text, document={"rows": []})
     run_id = _keep(report, request, tracking, {job.origin for job in jobs})
     where = tracking.open_command(run_id)
     files = ", ".join(["report.html", "report.md", *(["totals.csv"] if report.totals else [])])
-    return Answer(
+    return CommandOutput(
         text=f"{report.text()}\n\nreport.csv is in run {run_id}, with {files} and figures: {where}",
         document={
             "run_id": run_id,

@@ -15,9 +15,9 @@ from paretune.commands.schedule.entries import (
     kubernetes_manifest,
 )
 from paretune.commands.schedule.request import ScheduleRequest
-from paretune.core.answer import Answer
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
+from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
 from paretune.specification.profile import charged, read_profile
@@ -36,7 +36,7 @@ _OF_THIS_MACHINE = (
 """Those that the rounds on its machine get, too: files, and names of what stands in them."""
 
 
-def run(request: ScheduleRequest) -> Answer:
+def run(request: ScheduleRequest) -> CommandOutput:
     """The entry, to be pasted; BadInput where the study cannot be driven in rounds."""
     environment = dict(os.environ)
     overrides = {} if request.storage is None else {"storage": request.storage}
@@ -50,7 +50,7 @@ def run(request: ScheduleRequest) -> Answer:
         opened = Tracking(environment, SystemClock()).begin("schedule")
         opened.set_tags({schema.KIND: "schedule"})
     text = _entry(request.kind, _schedule(request, file, environment, budget), home_of(environment))
-    return Answer(text=text, document={"kind": request.kind, "study": file.name, "entry": text})
+    return CommandOutput(text=text, document={"kind": request.kind, "study": file.name, "entry": text})
 
 
 def _schedule(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str], budget: str) -> Schedule:

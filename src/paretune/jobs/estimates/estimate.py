@@ -9,7 +9,7 @@ from pathlib import Path
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
-from paretune.core.extras import training_is_missing
+from paretune.core.packages import training_is_missing
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimates import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect

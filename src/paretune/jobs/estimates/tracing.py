@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 
 from paretune.core.errors import BadInput
-from paretune.core.extras import training_is_missing
+from paretune.core.packages import training_is_missing
 from paretune.estimating.traced.cache import TracedSteps
 from paretune.estimating.traced.step import StepSetting
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from paretune.core.extras import pinned, requirements_of
+from paretune.core.packages import pinned, requirements_of
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec, launch_faults

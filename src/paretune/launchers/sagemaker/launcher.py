@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paretune.core.checks import faults_of
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, collecting, refuse
-from paretune.core.finding import faults_of
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.launchers.base import CREATED_WITHIN_S, Launcher, run_of

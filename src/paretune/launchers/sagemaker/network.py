@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
 from paretune.specification.cluster import Cluster, listed
@@ -27,21 +27,21 @@ def network_findings(cluster: Cluster, account: Account, installed: Sequence[str
         reach_s3 = not cut_off or _has_s3_endpoint(account, cut_off)
     except AWS_ERRORS as error:
         if code(error).startswith("InvalidSubnetID"):
-            yield wrong(NETWORK, f"subnets must be subnets of {account.region}: {message(error)}")
+            yield failed(NETWORK, f"subnets must be subnets of {account.region}: {message(error)}")
         else:
-            yield not_asked(NETWORK, explain(error, "look at the routes of the subnets"))
+            yield not_checked(NETWORK, explain(error, "look at the routes of the subnets"))
         return
     if not reach_s3:
-        yield wrong(
+        yield failed(
             NETWORK,
             f"subnets {', '.join(cut_off)} have no way to S3, from which a job reads and to which it writes: add a "
             "gateway endpoint for S3 to their route tables, or a route to a NAT gateway",
         )
     lacks_packages = bool(closed and installed) and cluster.package_index is None
     if reach_s3 and not lacks_packages:
-        yield fine(NETWORK, f"nothing is known against the subnets {', '.join(subnets)}")
+        yield passed(NETWORK, f"nothing is known against the subnets {', '.join(subnets)}")
     if lacks_packages:
-        yield wrong(
+        yield failed(
             NETWORK,
             f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
             f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput
-from paretune.core.finding import Finding, faults_of, fine, not_asked, wrong
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
@@ -68,7 +68,7 @@ def type_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
     possible = account.client("sagemaker").meta.service_model.shape_for("TrainingInstanceType").enum
     for name in described:
         if name not in possible:
-            yield wrong(TYPE, f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones")
+            yield failed(TYPE, f"{unknown_type(name, possible)}; `pip install --upgrade boto3` may know newer ones")
 
 
 def pass_findings(account: Account) -> Iterator[Finding]:
@@ -76,7 +76,7 @@ def pass_findings(account: Account) -> Iterator[Finding]:
     try:
         role = account.role_arn
     except BadInput as error:
-        yield from (wrong(ROLE, fault) for fault in error.faults)
+        yield from (failed(ROLE, fault) for fault in error.faults)
         return
     caller = account.identity["Arn"]
     if ":assumed-role/" in caller:  # policies are simulated for the role behind a session
@@ -86,16 +86,16 @@ def pass_findings(account: Account) -> Iterator[Finding]:
             PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
         )
     except AWS_ERRORS as error:  # may not be asked, or the caller is the account itself
-        yield not_asked(ROLE, f"whether {caller} may pass {role}: {explain(error, 'simulate its policies')}")
+        yield not_checked(ROLE, f"whether {caller} may pass {role}: {explain(error, 'simulate its policies')}")
         return
     if any(result["EvalDecision"] != "allowed" for result in answer["EvaluationResults"]):
-        yield wrong(
+        yield failed(
             ROLE,
             f"{account.identity['Arn']} may not pass the role {role} to SageMaker: add iam:PassRole for it to your "
             f"own policy (docs/sagemaker.md has it), such as by `{_allow_passing(caller, role)}`",
         )
     else:
-        yield fine(ROLE, f"{caller} may pass {role} to SageMaker")
+        yield passed(ROLE, f"{caller} may pass {role} to SageMaker")
 
 
 def _allow_passing(caller: str, role: str) -> str:
@@ -118,13 +118,13 @@ def trust_finding(account: Account) -> Finding:
     role = account.role_arn
     name = role.rpartition("/")[2]
     if role.split(":")[4] != account.identity["Account"]:
-        return not_asked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
+        return not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
     try:
         found = account.client("iam").get_role(RoleName=name)["Role"]
     except AWS_ERRORS as error:
         if code(error) != "NoSuchEntity":
-            return not_asked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
-        return wrong(
+            return not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
+        return failed(
             ROLE,
             f"role {role} does not exist: set role to one that does (`aws iam list-roles` shows them), or create it "
             f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` and "
@@ -132,12 +132,12 @@ def trust_finding(account: Account) -> Finding:
         )
     statements = _statements(found.get("AssumeRolePolicyDocument"))
     if not any(_trusts_sagemaker(statement) for statement in statements):
-        return wrong(
+        return failed(
             ROLE,
             f"role {role} must trust {_SERVICE}, or no job can take it: let it with `aws iam "
             f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'`",
         )
-    return fine(ROLE, f"{role} exists and trusts {_SERVICE}")
+    return passed(ROLE, f"{role} exists and trusts {_SERVICE}")
 
 
 def _policy(statements: list[Any]) -> str:
@@ -173,21 +173,21 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
     if region and region != account.region:
-        yield wrong(
+        yield failed(
             BUCKET,
             f"bucket {bucket} is in {region}, the job would run in {account.region}: use a bucket of the same region",
         )
     elif fault:
-        yield wrong(BUCKET, fault)
+        yield failed(BUCKET, fault)
     else:
-        yield fine(BUCKET, f"{bucket} in {account.region} belongs to account {account.identity['Account']}")
+        yield passed(BUCKET, f"{bucket} in {account.region} belongs to account {account.identity['Account']}")
 
 
 def _missing_bucket(account: Account) -> Finding:
     bucket, region = account.bucket, account.region
     if bucket == account.default_bucket:
-        return fine(BUCKET, f"{bucket} is not there yet: the first job creates it")
-    return wrong(
+        return passed(BUCKET, f"{bucket} is not there yet: the first job creates it")
+    return failed(
         BUCKET,
         f"bucket {bucket} does not exist: create it in {region}, or leave bucket out: "
         f"`aws s3 mb s3://{bucket} --region {region}`",
@@ -206,22 +206,22 @@ def quota_findings(cluster: Cluster, account: Account, besides: Collection[str] 
     try:
         found = _quotas(account, {*wanted, *others})
     except AWS_ERRORS as error:  # may not be asked; CreateTrainingJob will tell
-        yield not_asked(QUOTAS, explain(error, "list the quotas of SageMaker"))
+        yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
     for name, count in wanted.items():
         yield _compared(name, found.get(name), count, account)
     values = [f"{name} {found[quota]['Value']:g}" for quota, name in others.items() if quota in found]
     if values:
-        yield fine(QUOTAS, f"of others for {usage}: {', '.join(values)}")
+        yield passed(QUOTAS, f"of others for {usage}: {', '.join(values)}")
 
 
 def _compared(name: str, quota: Mapping[str, Any] | None, count: int, account: Account) -> Finding:
     """Whether a quota, None if AWS lists none of that name, is sufficient for `count` instances."""
     if quota is None:
-        return not_asked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
+        return not_checked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
     if quota["Value"] >= count:
-        return fine(QUOTAS, f"{name} in {account.region}: {quota['Value']:g}, and the job needs {count}")
-    return wrong(
+        return passed(QUOTAS, f"{name} in {account.region}: {quota['Value']:g}, and the job needs {count}")
+    return failed(
         QUOTAS,
         f"quota {name!r} in {account.region} is {quota['Value']:g} and the job needs {count}: ask for more "
         "with `aws service-quotas request-service-quota-increase --service-code sagemaker "
@@ -247,27 +247,29 @@ def plan_findings(cluster: Cluster, account: Account, now: float, overrun_s: flo
     if arn is None:
         return
     if arn == SEARCHED_PLAN:
-        yield wrong(
+        yield failed(
             PLAN, f"training_plan={SEARCHED_PLAN} is for estimates: give the ARN of the plan that you have bought"
         )
         return
     region = arn.split(":")[3]
     if region != account.region:
-        yield wrong(PLAN, f"training_plan lies in {region}, the job would run in {account.region}: set region={region}")
+        yield failed(
+            PLAN, f"training_plan lies in {region}, the job would run in {account.region}: set region={region}"
+        )
         return
     try:
         plan = training_plan(arn, account)
     except AWS_ERRORS as error:
         if code(error) in _NO_PLAN or is_missing(error):
-            yield wrong(PLAN, f"training_plan {arn} does not exist: `aws sagemaker list-training-plans` shows yours")
+            yield failed(PLAN, f"training_plan {arn} does not exist: `aws sagemaker list-training-plans` shows yours")
         else:  # may not be asked; CreateTrainingJob will tell
-            yield not_asked(PLAN, explain(error, "look at the training plan"))
+            yield not_checked(PLAN, explain(error, "look at the training plan"))
         return
     faults = list(_plan_faults(plan, cluster, now, overrun_s))
-    yield from (wrong(PLAN, fault) for fault in faults)
+    yield from (failed(PLAN, fault) for fault in faults)
     if not faults:
         free = "" if plan.available is None else f", {plan.available} instances free now"
-        yield fine(PLAN, f"{plan.name} is {plan.status}{free}")
+        yield passed(PLAN, f"{plan.name} is {plan.status}{free}")
 
 
 def _plan_faults(plan: TrainingPlan, cluster: Cluster, now: float, overrun_s: float) -> Iterator[str]:
@@ -297,6 +299,6 @@ def image_findings(spec: JobSpec, region: str) -> list[Finding]:
     """Whether there is an image for strategy, instance type and region; asks nothing of AWS."""
     faults = images.faults(spec, region)
     if faults:
-        return [wrong(IMAGE, fault) for fault in faults]
+        return [failed(IMAGE, fault) for fault in faults]
     uri = images.choose(spec, region, direct=False).uri
-    return [fine(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]
+    return [passed(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]

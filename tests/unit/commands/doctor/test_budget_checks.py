@@ -7,8 +7,8 @@ import pytest
 
 from paretune.commands.doctor.budget_checks import budget_findings
 from paretune.commands.doctor.request import DoctorRequest
+from paretune.core.checks import Verdict
 from paretune.core.errors import BadInput
-from paretune.core.finding import Verdict
 from paretune.jobs.workplace import accounts_of
 from paretune.ledger.accounts import Accounts, Claim
 from paretune.ledger.file import BudgetFile
@@ -33,8 +33,8 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
     assert all("0.00 promised" in found.text for found in budget_findings(request, environment | shared, NOW))
 
     told = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
-    assert (every.verdict, every.text) == (Verdict.OK, told)
-    assert nlp.verdict is Verdict.WRONG
+    assert (every.verdict, every.text) == (Verdict.PASSED, told)
+    assert nlp.verdict is Verdict.FAILED
     assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
     assert nlp.commands == ["paretune sync"]
 

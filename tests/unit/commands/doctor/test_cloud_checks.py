@@ -8,7 +8,7 @@ from botocore.exceptions import NoCredentialsError
 
 from paretune.commands.doctor.cloud_checks import cloud_findings
 from paretune.commands.doctor.request import DoctorRequest
-from paretune.core.finding import Finding, Verdict
+from paretune.core.checks import Finding, Verdict
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     found = findings(**ACCOUNT)
 
     expected = ["region", "credentials", "role", "role", "bucket", "quotas", "quotas", "image", "price"]
-    assert subjects(found, Verdict.OK) == expected
+    assert subjects(found, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
 
@@ -41,7 +41,7 @@ def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -
 
     found = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
 
-    (wrong,) = [finding for finding in found if finding.verdict is Verdict.WRONG]
+    (wrong,) = [finding for finding in found if finding.verdict is Verdict.FAILED]
     assert wrong.subject == "queue"
     assert "queue team does not exist in us-east-1" in wrong.text
 
@@ -52,7 +52,7 @@ def test_without_credentials_and_without_sagemaker_nothing_is_needed(aws: Aws, m
 
     (found,) = findings()
 
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Verdict.PASSED
     assert "no credentials are found: local and simulated jobs need nothing of AWS" in found.text
     assert aws.count() == 0
 
@@ -61,7 +61,7 @@ def test_without_credentials_and_without_sagemaker_nothing_is_needed(aws: Aws, m
 def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, typed: dict[str, str]) -> None:
     (found,) = findings(**typed)
 
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Verdict.PASSED
     assert aws.count() == 0
 
 
@@ -77,11 +77,11 @@ def test_without_usable_credentials_the_rest_is_told_all_the_same(aws: Aws, refu
 
     found = findings(**ACCOUNT)
 
-    (wrong,) = [finding for finding in found if finding.verdict is Verdict.WRONG]
+    (wrong,) = [finding for finding in found if finding.verdict is Verdict.FAILED]
     assert wrong.subject == "credentials"
     assert command in wrong.commands
-    assert subjects(found, Verdict.NOT_ASKED) == ["role", "bucket", "quotas"]
-    assert subjects(found, Verdict.OK) == ["region", "image", "price"]
+    assert subjects(found, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
+    assert subjects(found, Verdict.PASSED) == ["region", "image", "price"]
 
 
 def test_without_a_region_image_and_price_of_the_usual_one_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +89,9 @@ def test_without_a_region_image_and_price_of_the_usual_one_are_told(aws: Aws, mo
 
     found = findings(**ACCOUNT)
 
-    assert subjects(found, Verdict.WRONG) == ["region"]
+    assert subjects(found, Verdict.FAILED) == ["region"]
     assert "aws configure set region us-east-1" in found[0].commands
-    assert subjects(found, Verdict.OK) == ["image", "price"]
+    assert subjects(found, Verdict.PASSED) == ["image", "price"]
 
 
 def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> None:
@@ -101,8 +101,8 @@ def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> Non
 
     found = findings(instance_type="ml.g5.xlarge", **ACCOUNT)
 
-    assert subjects(found, Verdict.WRONG) == ["role", "bucket", "quotas"]
-    assert all(finding.commands for finding in found if finding.verdict is Verdict.WRONG)
+    assert subjects(found, Verdict.FAILED) == ["role", "bucket", "quotas"]
+    assert all(finding.commands for finding in found if finding.verdict is Verdict.FAILED)
 
 
 def test_a_strategy_without_an_image_and_a_type_without_a_price_are_wrong(aws: Aws) -> None:
@@ -111,7 +111,7 @@ def test_a_strategy_without_an_image_and_a_type_without_a_price_are_wrong(aws: A
 
     found = findings(instance_type="ml.g5.xlarge", strategy="smddp", region="sa-east-1", **ACCOUNT)
 
-    assert subjects(found, Verdict.WRONG) == ["image", "price"]
+    assert subjects(found, Verdict.FAILED) == ["image", "price"]
     assert "paretune prices --refresh true --region sa-east-1" in found[-1].commands
 
 
@@ -123,7 +123,7 @@ def test_a_service_that_breaks_is_no_traceback(aws: Aws, monkeypatch: pytest.Mon
     assert [(one.subject, one.text) for one in found if one.subject == "bucket"] == [
         ("bucket", "RuntimeError: an answer that nobody has foreseen")
     ]
-    assert "quotas" in subjects(found, Verdict.NOT_ASKED)  # AWS lists none of that name here
+    assert "quotas" in subjects(found, Verdict.NOT_CHECKED)  # AWS lists none of that name here
 
 
 def test_what_the_profile_says_of_the_account_is_checked(
@@ -135,19 +135,19 @@ def test_what_the_profile_says_of_the_account_is_checked(
 
     found = findings({"PARETUNE_PROFILE": str(profile)})
 
-    assert subjects(found, Verdict.WRONG) == ["role", "bucket"]
+    assert subjects(found, Verdict.FAILED) == ["role", "bucket"]
     assert "aws s3 mb s3://never-made --region us-east-1" in found[-4].commands + found[-5].commands
 
 
 def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
     inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", **ACCOUNT}
-    assert subjects(findings(**inside), Verdict.WRONG) == ["network", "network"]
+    assert subjects(findings(**inside), Verdict.FAILED) == ["network", "network"]
 
     aws.ec2.main = [{"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
-    assert "network" in subjects(findings(**inside), Verdict.OK)
+    assert "network" in subjects(findings(**inside), Verdict.PASSED)
 
     aws.refuse("DescribeSubnets", "UnauthorizedOperation", times=9)
-    assert "network" in subjects(findings(**inside), Verdict.NOT_ASKED)
+    assert "network" in subjects(findings(**inside), Verdict.NOT_CHECKED)
 
 
 def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(aws: Aws) -> None:
@@ -158,8 +158,8 @@ def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(
     aws.quotas.values = {f"{p5} for training job usage": 0}
     typed = ACCOUNT | {"instance_type": p5, "training_plan": arn}
 
-    (wrong,) = (one for one in findings(**typed) if one.verdict is Verdict.WRONG and one.subject == "training plan")
+    (wrong,) = (one for one in findings(**typed) if one.verdict is Verdict.FAILED and one.subject == "training plan")
     assert "must be Active, and is Expired" in wrong.text
 
     told["Status"] = "Active"
-    assert not [one for one in findings(**typed) if one.verdict is Verdict.WRONG and one.subject != "price"]
+    assert not [one for one in findings(**typed) if one.verdict is Verdict.FAILED and one.subject != "price"]

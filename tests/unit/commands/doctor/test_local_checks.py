@@ -9,12 +9,12 @@ import pytest
 
 from paretune.commands.doctor import local_checks
 from paretune.commands.doctor.request import DoctorRequest
-from paretune.core import extras
-from paretune.core.finding import Verdict
+from paretune.core import packages
+from paretune.core.checks import Verdict
 
 
 def test_the_installed_packages_are_those_that_are_asked_for() -> None:
-    assert {finding.verdict for finding in local_checks.environment_findings()} == {Verdict.OK}
+    assert {finding.verdict for finding in local_checks.environment_findings()} == {Verdict.PASSED}
 
 
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
@@ -29,16 +29,16 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
             raise importlib.metadata.PackageNotFoundError(name)
         return there[name]
 
-    for module in (local_checks, extras):
+    for module in (local_checks, packages):
         monkeypatch.setattr(module, "requires", lambda _: asked)
         monkeypatch.setattr(module, "version", version)
 
     wrong, demo = local_checks.environment_findings()
 
-    assert wrong.verdict is Verdict.WRONG
+    assert wrong.verdict is Verdict.FAILED
     assert "mlflow is 3.17.2, gone is absent" in wrong.text
     assert wrong.commands == ["pip install mlflow==1.0 gone==1"]
-    assert demo.verdict is Verdict.OK  # who names a model and a data set does not need them
+    assert demo.verdict is Verdict.PASSED  # who names a model and a data set does not need them
     assert "`pip install demo-data==1`" in demo.text
 
 
@@ -47,7 +47,7 @@ def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path) -> None:
 
     found = local_checks.torch_finding({**os.environ, "PYTHONPATH": str(tmp_path)})
 
-    assert found.verdict is Verdict.WRONG
+    assert found.verdict is Verdict.FAILED
     assert "libcuda is missing" in found.text
     assert found.commands[0].startswith("pip install --force-reinstall torch==")
 
@@ -58,7 +58,7 @@ def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypat
 
     found = local_checks.torch_finding(dict(os.environ))
 
-    assert found.verdict is Verdict.OK
+    assert found.verdict is Verdict.PASSED
     assert "torch, peft must be installed: `python -m pip install peft==" in found.text
     assert " torch==" in found.text
 
@@ -79,7 +79,7 @@ def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: s
     request = DoctorRequest.from_text({}, environment)
     found = local_checks.profile_findings(environment, request.profile_faults)
 
-    assert {finding.verdict for finding in found} == {Verdict.WRONG}
+    assert {finding.verdict for finding in found} == {Verdict.FAILED}
     assert told in found[-1].text
     assert str(path) in found[-1].text
 
@@ -90,13 +90,13 @@ def test_what_a_profile_sets_is_told(tmp_path: Path) -> None:
 
     (found,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
 
-    assert (found.verdict, found.text) == (Verdict.OK, f"{path} sets region=eu-west-1, bucket=my-models")
+    assert (found.verdict, found.text) == (Verdict.PASSED, f"{path} sets region=eu-west-1, bucket=my-models")
 
 
 def test_a_home_that_cannot_be_a_folder_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    assert local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "new" / "home")}).verdict is Verdict.OK
+    assert local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "new" / "home")}).verdict is Verdict.PASSED
     found = local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "file")})
-    assert (found.verdict, found.commands) == (Verdict.WRONG, ["export PARETUNE_HOME=$HOME/.paretune"])
+    assert (found.verdict, found.commands) == (Verdict.FAILED, ["export PARETUNE_HOME=$HOME/.paretune"])
     assert not (tmp_path / "new").exists()

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from paretune.core.finding import Finding, fine, not_asked, wrong
+from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
 from paretune.specification.cluster import Cluster
@@ -22,16 +22,16 @@ def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
     try:
         found = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
     except AWS_ERRORS as error:  # may not be asked; SubmitServiceJob will tell
-        yield not_asked(QUEUE, explain(error, f"look at the queue {name}"))
+        yield not_checked(QUEUE, explain(error, f"look at the queue {name}"))
         return
     if not found:
         shown = f"`aws batch describe-job-queues --region {region}` shows those that there are"
-        yield wrong(QUEUE, f"queue {name} does not exist in {region}: {shown}")
+        yield failed(QUEUE, f"queue {name} does not exist in {region}: {shown}")
         return
     (queue,) = found
     if queue.get("jobQueueType") != _TYPE:
         kind = queue.get("jobQueueType", "unknown")
-        yield wrong(QUEUE, f"queue {name} must be of type {_TYPE}, got {kind}: ask whoever keeps it for another one")
+        yield failed(QUEUE, f"queue {name} must be of type {_TYPE}, got {kind}: ask whoever keeps it for another one")
         return
     faults = []
     if queue["state"] != "ENABLED":
@@ -42,9 +42,9 @@ def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
         faults.append(f"queue {name} must be VALID, got {queue['status']} ({why}): ask whoever keeps it")
     faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
     faults += _size_faults(cluster, queue, account)
-    yield from (wrong(QUEUE, fault) for fault in faults)
+    yield from (failed(QUEUE, fault) for fault in faults)
     if not faults:
-        yield fine(QUEUE, f"{name} in {region} takes training jobs")
+        yield passed(QUEUE, f"{name} in {region} takes training jobs")
 
 
 def _size_faults(cluster: Cluster, queue: Mapping[str, Any], account: Account) -> list[str]:

@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
+from paretune.core.checks import faults_of
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.core.finding import faults_of
 from paretune.launchers.base import CREATED_WITHIN_S, NAMED_BY_QUEUE
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain

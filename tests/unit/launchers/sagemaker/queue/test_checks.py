@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
-from paretune.core.finding import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.queue.checks import queue_findings
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
@@ -25,14 +25,14 @@ def found(cluster: Cluster = CLUSTER) -> list[Finding]:
 def test_a_queue_that_takes_the_job_is_in_order(aws: Aws) -> None:
     aws.queues.add("team")
 
-    assert [finding.verdict for finding in found()] == [Verdict.OK]
+    assert [finding.verdict for finding in found()] == [Verdict.PASSED]
     assert found(replace(CLUSTER, queue=None)) == []
 
 
 def test_a_queue_that_is_not_there_is_a_fault_with_the_command_that_lists_them(aws: Aws) -> None:
     (finding,) = found()
 
-    assert finding.verdict is Verdict.WRONG
+    assert finding.verdict is Verdict.FAILED
     assert finding.commands == ["aws batch describe-job-queues --region us-east-1"]
 
 
@@ -50,31 +50,31 @@ def test_a_queue_that_takes_no_such_job_is_a_fault(aws: Aws, fields: dict[str, s
 
     (finding,) = found()
 
-    assert finding.verdict is Verdict.WRONG
+    assert finding.verdict is Verdict.FAILED
     assert re.search(said, finding.text), finding.text
 
 
 def test_a_share_goes_with_a_scheduling_policy_only(aws: Aws) -> None:
     aws.queues.add("team", **POLICY)
     shared = replace(CLUSTER, share_identifier="search")
-    assert [finding.verdict for finding in found(shared)] == [Verdict.OK]
+    assert [finding.verdict for finding in found(shared)] == [Verdict.PASSED]
 
     aws.queues.add("team")
 
-    assert [finding.verdict for finding in found(shared)] == [Verdict.WRONG]
+    assert [finding.verdict for finding in found(shared)] == [Verdict.FAILED]
 
 
 def test_a_job_that_no_turn_could_ever_come_for_is_a_fault(aws: Aws) -> None:
     aws.queues.add("team", capacity=2)
 
-    assert [finding.verdict for finding in found(replace(CLUSTER, instance_count=2))] == [Verdict.OK]
+    assert [finding.verdict for finding in found(replace(CLUSTER, instance_count=2))] == [Verdict.PASSED]
     (finding,) = found(replace(CLUSTER, instance_count=3))
     assert "instance_count must be at most 2 in the queue team" in finding.text
 
 
 @pytest.mark.parametrize(
     ("operation", "verdict"),
-    [("DescribeJobQueues", Verdict.NOT_ASKED), ("DescribeServiceEnvironments", Verdict.OK)],
+    [("DescribeJobQueues", Verdict.NOT_CHECKED), ("DescribeServiceEnvironments", Verdict.PASSED)],
 )
 def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, verdict: Verdict) -> None:
     aws.queues.add("team")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core import silence
+from paretune.core import watchdog
 
 LIMIT_S = 0.6
 RUNS_S = 2.5  # after which a process that was not ended ends by itself
@@ -16,12 +16,12 @@ RUNS_S = 2.5  # after which a process that was not ended ends by itself
 PROGRAM = f"""
 import os, subprocess, sys, time
 from pathlib import Path
-from paretune.core import silence
+from paretune.core import watchdog
 def end(sentence):
     print(sentence, flush=True)
     os._exit(7)
 events = Path(sys.argv[1])
-silence.watch(float(sys.argv[2]), events, end)
+watchdog.watch(float(sys.argv[2]), events, end)
 until = time.monotonic() + {RUNS_S}
 """
 BODIES = {
@@ -69,15 +69,15 @@ def test_a_gpu_in_use_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.Monk
     smi.write_text("#!/bin/sh\necho 0\necho 37\n")
     smi.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert silence._a_gpu_works()
+    assert watchdog._a_gpu_works()
     smi.write_text("#!/bin/sh\necho 0\necho '[N/A]'\n")
-    assert not silence._a_gpu_works()
+    assert not watchdog._a_gpu_works()
     assert run(tmp_path, "hangs").returncode == 7
 
 
 def test_cpu_time_of_children_that_have_ended_is_counted() -> None:
-    before = silence.cpu_seconds(os.getpid())
+    before = watchdog.cpu_seconds(os.getpid())
     work = "import time\nwhile time.process_time() < 0.3: 1"
     subprocess.run([sys.executable, "-c", work], check=True)
-    assert silence.cpu_seconds(os.getpid()) - before > 0.25
-    assert time.process_time() <= silence.cpu_seconds(os.getpid()) + 0.02
+    assert watchdog.cpu_seconds(os.getpid()) - before > 0.25
+    assert time.process_time() <= watchdog.cpu_seconds(os.getpid()) + 0.02

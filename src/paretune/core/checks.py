@@ -1,0 +1,62 @@
+"""Results of checks on the machine, the account and the server: passed, failed, or not possible."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from paretune.core.errors import BadInput, ParetuneError, first_line
+
+
+class Verdict(Enum):
+    """How a check ended."""
+
+    PASSED = "ok"
+    FAILED = "wrong"
+    NOT_CHECKED = "could not be asked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result of one check: its subject, and a sentence with the values and, if it failed, the next step."""
+
+    subject: str
+    verdict: Verdict
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that repair a failed check: the parts of the text between backticks."""
+        return re.findall("`([^`]+)`", self.text) if self.verdict is Verdict.FAILED else []
+
+
+def passed(subject: str, text: str) -> Finding:
+    """The finding that everything is in order."""
+    return Finding(subject=subject, verdict=Verdict.PASSED, text=text)
+
+
+def failed(subject: str, text: str) -> Finding:
+    """The finding that something must be repaired."""
+    return Finding(subject=subject, verdict=Verdict.FAILED, text=text)
+
+
+def not_checked(subject: str, text: str) -> Finding:
+    """The finding that a check was not possible; the text gives the reason."""
+    return Finding(subject=subject, verdict=Verdict.NOT_CHECKED, text=text)
+
+
+def faults_of(findings: Iterable[Finding]) -> list[str]:
+    """The texts of the failed checks."""
+    return [finding.text for finding in findings if finding.verdict is Verdict.FAILED]
+
+
+def run_check(subject: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """The findings of `check`. An exception becomes a finding too, so that the checks after it still run."""
+    try:
+        yield from check()
+    except BadInput as error:
+        yield from (failed(subject, fault) for fault in error.faults)
+    except ParetuneError as error:
+        yield failed(subject, str(error))
+    except Exception as error:  # a bug of ours or a broken library: report it and continue
+        yield not_checked(subject, f"{type(error).__name__}: {first_line(error)}")
