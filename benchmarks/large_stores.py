@@ -199,11 +199,11 @@ class Store:
 
     def _book(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
         """The ledger's first trial once more for each new one, booked with the dollars of its run."""
-        from paretune.ledger.ledger import ENTRIES
+        from paretune.ledger.tables import TRIALS
 
-        row = connection.execute(sa.select(ENTRIES).where(ENTRIES.c.trial == 0)).one()._mapping
+        row = connection.execute(sa.select(TRIALS).where(TRIALS.c.trial == 0)).one()._mapping
         parameters, note, ended = (json.loads(row[name]) for name in ("parameters", "note", "ended"))
-        spent = connection.execute(sa.select(sa.func.max(ENTRIES.c.spent_usd))).scalar_one()
+        spent = connection.execute(sa.select(sa.func.max(TRIALS.c.spent_usd))).scalar_one()
         entries = []
         for one in new:
             spent += one["usd"]
@@ -214,7 +214,7 @@ class Store:
             own |= {"booked_usd": one["usd"], "spent_usd": spent, "booking_order": int(one["trial"]) + 1}
             own |= {"parameters": json.dumps(parameters), "note": json.dumps(note), "ended": json.dumps(ended)}
             entries.append({**row, **own})
-        connection.execute(ENTRIES.insert(), entries)
+        connection.execute(TRIALS.insert(), entries)
 
     def write_ranks(self, ranks: Mapping[str, int]) -> None:
         """Write the rank of each of these runs, as the study would, one by one."""

@@ -119,7 +119,7 @@ class Life:
     def play(self, *, is_killed: bool = False) -> int:
         """A round of a random host; its exit code, -1 where it was killed."""
         from paretune.core.errors import ParetuneError
-        from paretune.ledger.ledger import Ledger
+        from paretune.ledger.study_ledger import StudyLedger
         from paretune.studies.rounds import in_turn
         from paretune.studies.run import drive
         from paretune.studies.search.driver import Driver
@@ -136,7 +136,7 @@ class Life:
 
             self.kills.begin(is_killed)
             try:
-                ledger = Ledger(self.storage, self.file.name)
+                ledger = StudyLedger(self.storage, self.file.name)
                 stack.callback(ledger.close)
                 ledger.lease.now = now
                 with in_turn(ledger, now, holder):
@@ -173,9 +173,9 @@ class Life:
 
     def finish(self) -> None:
         """Begin no more trials, and play rounds until the study has ended."""
-        from paretune.ledger.ledger import Ledger
+        from paretune.ledger.study_ledger import StudyLedger
 
-        ledger = Ledger(self.storage, self.file.name)
+        ledger = StudyLedger(self.storage, self.file.name)
         begun = len(ledger.running()) + sum(bool(one.note.counts) for one in ledger.booked(0))
         ledger.close()
         self.file = study_of(self.folder, n_trials=max(1, min(begun, 10)), once="true", n_parallel=4)
@@ -239,12 +239,12 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
     from paretune.core.interruption import Interruption
     from paretune.jobs.workplace import Workplaces
     from paretune.launchers.base import run_of
-    from paretune.ledger.ledger import Ledger
-    from paretune.ledger.status import TrialStatus
+    from paretune.ledger.study_ledger import StudyLedger
+    from paretune.ledger.trial_entry import TrialStatus
     from paretune.pricing.budget import cost_usd
     from paretune.specification.container import JobDocument
 
-    ledger = Ledger(storage, name)
+    ledger = StudyLedger(storage, name)
     entries, balance = [*ledger.booked(0), *ledger.running()], ledger.balance()
     ledger.close()
     home = folder / ".paretune"

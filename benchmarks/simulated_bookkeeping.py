@@ -123,7 +123,7 @@ def run_study(trials: int, place: Path) -> None:
     from optuna.study import Study as OptunaStudy
 
     from paretune.cli.main import main as paretune
-    from paretune.ledger.ledger import Ledger
+    from paretune.ledger.study_ledger import StudyLedger
     from paretune.studies.search.study_run import StudyRunWriter
 
     logging.disable(logging.WARNING)
@@ -153,7 +153,9 @@ budget_usd: 1000000
             shares.calls.clear()
 
     watched: dict[type, tuple[str, ...]] = {OptunaStudy: ("ask", "tell"), StudyRunWriter: ("_write",)}
-    watched[Ledger] = tuple(name for name, item in vars(Ledger).items() if callable(item) and not name.startswith("_"))
+    watched[StudyLedger] = tuple(
+        name for name, item in vars(StudyLedger).items() if callable(item) and not name.startswith("_")
+    )
     with ExitStack() as patches:
         patches.enter_context(shares.watching())
         for owner, names in watched.items():

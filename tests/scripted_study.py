@@ -7,7 +7,7 @@ from typing import Any
 
 from paretune.core.interruption import Interruption
 from paretune.launchers.base import Job
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -92,7 +92,7 @@ class Desk:
         }
         file = StudyFile(**{**standard, **terms})
         self.run_id = self.run_id or self.tracking.create("study").run_id
-        study, ledger = OptunaStudy(file, self.storage), Ledger(self.storage, file.name)
+        study, ledger = OptunaStudy(file, self.storage), StudyLedger(self.storage, file.name)
         self.opened += [study, ledger]
         workplace = make_workplace(
             launcher=self.launcher,

@@ -4,7 +4,7 @@ import math
 import random
 from typing import Any
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.trials import Trial
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplaces
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
@@ -25,7 +25,7 @@ def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
     return Driver(
         file,
         OptunaStudy(file, storage),
-        Ledger(storage, file.name),
+        StudyLedger(storage, file.name),
         run_id=workplace.tracking.create("study").run_id,
         workplace=workplace,
         now=time.time,

@@ -6,13 +6,14 @@ from typing import Any
 
 import yaml
 
-from paretune.ledger.ledger import Entry, Ledger
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialEntry
 
 TYPES = ("ml.g5.xlarge", "ml.g6.xlarge")
 COUNTS, BATCHES, RATES = (1, 2, 4), (8, 16, 32, 64), (1e-5, 3e-5, 1e-4, 3e-4)
 
 
-def entries_of(ledger: Ledger) -> list[Entry]:
+def entries_of(ledger: StudyLedger) -> list[TrialEntry]:
     """All trials of a ledger, by number."""
     return sorted([*ledger.booked(0), *ledger.running()], key=lambda entry: entry.trial)
 

@@ -15,8 +15,8 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
 from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
-from paretune.ledger.ledger import Ledger
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
@@ -110,7 +110,7 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
     clock = VirtualClock(clock_path(home))
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
-    ledger = Ledger(storage, file.name)
+    ledger = StudyLedger(storage, file.name)
     course = TimelineFactory(predict=lambda document: None, recall_f1=lambda document: None)
     course.read_table = lambda path: table.runs  # read once for all studies
     booked: list[Booked] = []

@@ -17,7 +17,7 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.result import read_rows
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from tests.design_examples import write_design
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import entries_of
@@ -55,7 +55,7 @@ def test_a_design_whose_drivers_are_killed_at_random_moments_loses_and_doubles_n
 
 
 def _check_books(client: MlflowClient, folder: Path, name: str) -> None:
-    ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", name)
+    ledger = StudyLedger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", name)
     entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
     named = [run for run in runs if run.data.tags.get("paretune.study") == name]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from tests.processes import command, paretune, wait_until, working_in
 from tests.study_tables import entries_of
 
@@ -75,7 +75,7 @@ def test_a_study_of_an_own_script_is_gone_on_with_and_recommends_by_its_own_metr
     client = MlflowClient()
     (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     check_tables(client, study.info.run_id, workplace)
-    ledger = Ledger(f"sqlite:///{home / 'studies.db'}", "own metric")
+    ledger = StudyLedger(f"sqlite:///{home / 'studies.db'}", "own metric")
     entries = entries_of(ledger)
     ledger.close()
     assert all(entry.ended is not None for entry in entries)

@@ -11,8 +11,8 @@ import yaml
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from paretune.ledger.ledger import Entry, Ledger
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.specification.container import JobDocument, JobFolder
 from tests.end_to_end.cloud import WITHIN_S, Cloud
 from tests.processes import Command, command, paretune, wait_until, working_in
@@ -39,9 +39,9 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
     (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 
-def books(folder: Path) -> list[Entry]:
+def books(folder: Path) -> list[TrialEntry]:
     """The lines of the study's ledger."""
-    ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "real")
+    ledger = StudyLedger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "real")
     entries = entries_of(ledger)
     ledger.close()
     return entries

@@ -18,8 +18,8 @@ from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
 from paretune.cli.main import main
-from paretune.ledger.ledger import Ledger
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialStatus
 from tests.end_to_end.cloud import REPOSITORY
 from tests.study_tables import entries_of, write_study
 
@@ -56,7 +56,7 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
 
 
 def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: float) -> None:
-    ledger = Ledger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "survival")
+    ledger = StudyLedger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "survival")
     entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
     own = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]

@@ -11,8 +11,8 @@ import pytest
 from mlflow import MlflowClient
 from optuna.storages import RDBStorage
 
-from paretune.ledger.ledger import Entry, Ledger
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.pricing.budget import Balance
 from tests.processes import command, paretune
 from tests.stand_ins import postgresql
@@ -56,8 +56,8 @@ def _drive(storage: str, folder: Path, drivers: int) -> list[str]:
     return texts
 
 
-def _books(storage: str, study: str) -> tuple[list[Entry], Balance]:
-    ledger = Ledger(storage, study)
+def _books(storage: str, study: str) -> tuple[list[TrialEntry], Balance]:
+    ledger = StudyLedger(storage, study)
     entries, balance = entries_of(ledger), ledger.balance()
     ledger.close()
     return entries, balance

@@ -92,7 +92,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
     missing = postgresql.what_is_missing()
     if missing:
         pytest.skip(missing)
-    from paretune.ledger.ledger import Ledger
+    from paretune.ledger.study_ledger import StudyLedger
 
     cases = trial.count(short=1, long=8)
     with worlds.world("simulated") as world, postgresql.cluster() as server:
@@ -107,7 +107,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
             again = world.commands.begin(words, cwd=world.folder, environment=world.environment)
             assert again.wait() == 0, again.text
             world.begun += [study, again]
-            ledger = Ledger(server.address, f"restarted {number}")
+            ledger = StudyLedger(server.address, f"restarted {number}")
             entries, balance = entries_of(ledger), ledger.balance()
             ledger.close()
             assert all(entry.ended is not None for entry in entries)

@@ -10,7 +10,7 @@ import yaml
 from mlflow import MlflowClient
 
 import paretune
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 
 HERE = Path(__file__).parent
 STUDIES = sorted(path.parent.name for path in HERE.glob("*/study.yaml"))

@@ -24,7 +24,7 @@ from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
-from paretune.ledger.file import BudgetFile
+from paretune.ledger.budget_file import BudgetFile
 from paretune.models.register import register
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs

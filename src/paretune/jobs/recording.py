@@ -40,7 +40,7 @@ from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
 if TYPE_CHECKING:
-    from paretune.ledger.accounts import Claim, Standing
+    from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
 
 
 def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
@@ -223,12 +223,12 @@ class JobRunWriter:
             BudgetRefused: some budget does not cover it; nothing was launched.
             LaunchRefused: the storage of the budgets does not answer; nothing was launched.
         """
-        accounts = self.workplace.accounts(self.spec.budget)
-        if accounts is None:
+        ledger = self.workplace.budget_ledger(self.spec.budget)
+        if ledger is None:
             return
-        claim = budget_claim(self.spec, self.workplace, self.attribution, self.run.run_id)
+        request = budget_request(self.spec, self.workplace, self.attribution, self.run.run_id)
         try:
-            accounts.reserve(replace(claim, run_id=self.run.run_id))
+            ledger.reserve(replace(request, run_id=self.run.run_id))
         except LostContact as error:
             raise LaunchRefused(f"{error}; nothing was launched") from error
 
@@ -490,12 +490,12 @@ class JobRunWriter:
         if not self._launcher.is_billed:
             return
         try:
-            accounts, usd = self.workplace.accounts(self.spec.budget), self.billed_usd()
-            if accounts is None or accounts.book(self.run.run_id, usd, self.promised_usd()) or not usd:
+            ledger, usd = self.workplace.budget_ledger(self.spec.budget), self.billed_usd()
+            if ledger is None or ledger.book(self.run.run_id, usd, self.promised_usd()) or not usd:
                 return
             said = (
-                f"its {usd:.4g} USD are in no budget of {accounts.file.path}: {accounts.where} has no reservation of "
-                "it; set PARETUNE_STORAGE as it was when it was launched"
+                f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
+                "of it; set PARETUNE_STORAGE as it was when it was launched"
             )
         except (BadInput, LostContact) as error:
             said = f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
@@ -600,32 +600,32 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
     }
 
 
-def budget_claim(spec: JobSpec, workplace: Workplace, whose: Attribution, job: str = "") -> "Claim":
+def budget_request(spec: JobSpec, workplace: Workplace, whose: Attribution, job: str = "") -> "BudgetRequest":
     """What a job asks of its budgets: its worst case on the dearest of its instance types.
 
     Raises:
         BudgetRefused: that is above max_cost_usd.
     """
-    from paretune.ledger.accounts import Claim  # only now: few jobs have budgets
+    from paretune.ledger.budget_ledger import BudgetRequest  # only now: few jobs have budgets
 
     launcher = workplace.launcher
     worst_usd = launcher.most_usd(spec)
-    return Claim.of(spec, whose, worst_usd, job=job, origin=launcher.origin, now=workplace.clock.now())
+    return BudgetRequest.of(spec, whose, worst_usd, job=job, origin=launcher.origin, now=workplace.clock.now())
 
 
-def check_budgets(spec: JobSpec, workplace: Workplace, study: str = "") -> "list[Standing]":
+def check_budgets(spec: JobSpec, workplace: Workplace, study: str = "") -> "list[BudgetStatus]":
     """The budgets that a job, such as one of a `study`, counts against; nothing is reserved.
 
     Raises:
         BudgetRefused: some budget does not cover its worst case, or its price is not known.
         BadInput: the file of the budgets has faults, or its storage does not answer.
     """
-    accounts = workplace.accounts(spec.budget)
-    if accounts is None:
+    ledger = workplace.budget_ledger(spec.budget)
+    if ledger is None:
         return []
     whose = Attribution.of(spec.user, spec.tags, workplace.environment, study)
     try:
-        return accounts.check(budget_claim(spec, workplace, whose))
+        return ledger.check(budget_request(spec, workplace, whose))
     except LostContact as error:
         raise LaunchRefused(str(error)) from error
 

@@ -20,7 +20,6 @@ from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
 from paretune.launchers.processes import is_alive, is_watched
 from paretune.launchers.shared import attach, group_of
-from paretune.ledger.settling import book_ended
 from paretune.models.register import overdue, register
 from paretune.specification.container import Event
 from paretune.specification.job import PROJECT, JobSpec
@@ -99,9 +98,9 @@ class Sync:
                 continue
             try:
                 budget = RecordedJob(run).budget
-                accounts, origin = place[1].accounts(budget), place[1].launcher.origin
-                booked = {} if accounts is None else book_ended(accounts, self.tracking)
-                unbegun = [] if accounts is None else accounts.release_unbegun(origin, place[1].clock.now())
+                ledger, origin = place[1].budget_ledger(budget), place[1].launcher.origin
+                booked = {} if ledger is None else ledger.book_ended(self.tracking)
+                unbegun = [] if ledger is None else ledger.release_abandoned(origin, place[1].clock.now())
             except (BadInput, LostContact) as error:
                 said.append(Collected(run_id=run.run_id, remark=f"its budgets cannot be booked: {error}"))
                 continue

@@ -123,9 +123,9 @@ class KeptPool:
     def _book_kept(self, found: Retention) -> None:
         """Book what the instances have cost against the budgets of the job, where their file is there."""
         with suppress(BadInput):
-            accounts = self._workplace.accounts(self.job.budget)
-            if accounts is not None:
-                accounts.book_kept(self.run_id, self.usd(found) or 0.0)
+            ledger = self._workplace.budget_ledger(self.job.budget)
+            if ledger is not None:
+                ledger.book_kept(self.run_id, self.usd(found) or 0.0)
 
     def usd(self, found: Retention) -> float | None:
         """Dollars of the instances' seconds; None where the price is not known."""

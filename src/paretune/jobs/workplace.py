@@ -22,7 +22,7 @@ from paretune.storage.address import address_fault
 from paretune.tracking import Tracking
 
 if TYPE_CHECKING:
-    from paretune.ledger.accounts import Accounts
+    from paretune.ledger.budget_ledger import BudgetLedger
 
 _HOME = ".paretune"
 _STUDIES = "studies.db"
@@ -51,8 +51,8 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def accounts_of(budget: str, home: Path, environment: Mapping[str, str]) -> "Accounts":
-    """The accounts of a file of budgets: in its storage, in PARETUNE_STORAGE, or in a file beside it.
+def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> "BudgetLedger":
+    """The ledger of a file of budgets: in its storage, in PARETUNE_STORAGE, or in a file beside it.
 
     Beside it, they are the same for everybody on this machine who uses the file, in whatever folder. Up to version 0.3
     they were in the home folder: what stands there is taken over, once.
@@ -60,16 +60,16 @@ def accounts_of(budget: str, home: Path, environment: Mapping[str, str]) -> "Acc
     Raises:
         BadInput: the file has faults, or its storage does not answer.
     """
-    from paretune.ledger.accounts import Accounts  # only now: few jobs have budgets
-    from paretune.ledger.file import BudgetFile
+    from paretune.ledger.budget_file import BudgetFile
+    from paretune.ledger.budget_ledger import BudgetLedger  # only now: few jobs have budgets
 
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
-    accounts = Accounts(file, usual_storage(beside, environment))
+    ledger = BudgetLedger(file, usual_storage(beside, environment))
     is_usual = file.storage is None and not environment.get(STORAGE_VARIABLE)
     if is_usual and home.resolve() != beside and (home / _STUDIES).is_file():
-        accounts.take_over(f"sqlite:///{home / _STUDIES}")
-    return accounts
+        ledger.copy_from(f"sqlite:///{home / _STUDIES}")
+    return ledger
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,10 +91,10 @@ class Workplace:
     interruption: Interruption
     open_tracking: Callable[[], Tracking]
     shows_work: bool = False
-    _accounts: dict[str, "Accounts"] = field(default_factory=dict)
+    _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
-    def accounts(self, budget: str | None) -> "Accounts | None":
-        """The accounts of a file of budgets, the parameter `budget` of a job; None of none, or where nobody is paid.
+    def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
+        """The ledger of a file of budgets, the parameter `budget` of a job; None without one, or if jobs cost nothing.
 
         Raises:
             BadInput: the file has faults, or its storage does not answer.
@@ -102,13 +102,13 @@ class Workplace:
         if budget is None:
             return None
         if not self.launcher.is_billed:
-            from paretune.ledger.file import BudgetFile
+            from paretune.ledger.budget_file import BudgetFile
 
             BudgetFile.read(budget)  # what is wrong with it is told all the same
             return None
-        if budget not in self._accounts:
-            self._accounts[budget] = accounts_of(budget, self.home, self.environment)
-        return self._accounts[budget]
+        if budget not in self._budget_ledgers:
+            self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
+        return self._budget_ledgers[budget]
 
     @contextmanager
     def working_on(self, what: str) -> Iterator[Callable[[str], None]]:

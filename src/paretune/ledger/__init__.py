@@ -1,7 +1,11 @@
-"""Budgets beyond one study: dollars a month, for all jobs or for those with some tags.
+"""Reserved and booked dollars: of the trials of a study, and of all jobs that share budgets of a month.
 
-file.BudgetFile      the budgets of a file
-accounts.Accounts    what jobs have reserved and booked, in a database that all of them share
-shared.SharedBudgets the trials of one study against them
-settling.book_ended  books jobs that have ended and that nobody has booked
+ledger.Ledger               reserve, book and balance, for both ledgers
+study_ledger.StudyLedger    the trials of one study, and the drivers at work on it
+budget_ledger.BudgetLedger  all jobs that share the budgets of a file
+budget_file.BudgetFile      a file of budgets, read and checked
+shared.SharedBudgets        the trials of one study against shared budgets
+trial_entry                 values of a trial in the ledger: TrialNote, TrialEnd, TrialStatus, TrialEntry
+lease.Lease                 lets one round at a time work on a study
+tables                      the tables of both ledgers; `migrations/` has their versions, one Alembic revision a file
 """

@@ -1,4 +1,4 @@
-"""The lease of a study: at most one round works on it at a time, and one that was replaced can write nothing more.
+"""The lease of a study: at most one round works on it at a time, and a round that was replaced can write nothing more.
 
 A process may be paused for longer than its lease lasts, by its machine or its network, and not notice. So each lease
 has a token that is larger than those of all leases before it, and every transaction of the ledger compares the token
@@ -9,18 +9,20 @@ it would have written, whatever its clock says ("fencing").
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 import sqlalchemy as sa
 
 from paretune.core.errors import CallAgain, LostContact
 from paretune.launchers.processes import is_alive
+from paretune.ledger.tables import LEASES
 
 LEASE_S = 120.0
-"""Seconds for which a round holds a study, unless it renews its lease; well above the interval between renewals."""
-_WRONG_BY_S = 300.0
-"""Seconds by which the clock of a machine may be ahead; the end of a lease that lies further ahead is no evidence."""
+"""Seconds for which a round holds a study unless it renews its lease; well above the interval between renewals."""
+_MOST_CLOCK_ERROR_S = 300.0
+"""Seconds by which a machine's clock may be ahead; a lease that ends later than this allows is not trusted."""
 _CLOCKS = {"postgresql": "select extract(epoch from clock_timestamp())"}
-"""SQL dialect to the query of the database's own time, in seconds since the epoch; elsewhere the machine's counts."""
+"""SQL dialect to the query of the database's own time, in seconds since the epoch; others use the machine's."""
 
 
 class LeaseLost(LostContact):
@@ -29,43 +31,29 @@ class LeaseLost(LostContact):
     exit_code = CallAgain.exit_code
 
 
-def lease_table(metadata: sa.MetaData) -> sa.Table:
-    """The table of leases, one row a study."""
-    return sa.Table(
-        "paretune_leases",
-        metadata,
-        sa.Column("study", sa.String(255), primary_key=True),
-        sa.Column("holder", sa.String(255), nullable=False),  # as of `this_process`; empty when nobody holds it
-        sa.Column("token", sa.Integer, nullable=False),  # grows by one each time that the lease is taken
-        sa.Column("until", sa.Float, nullable=False),  # seconds since the epoch, by the database's clock
-        sa.Column("ended", sa.Text),  # what of the study has ended, as its rounds have written it down
-    )
-
-
 class Lease:
     """The lease of one study.
 
     Args:
-        table: see `lease_table`.
-        transaction: of the ledger; one at a time for all processes at work on the study.
+        transaction: opens a transaction of the ledger, one at a time for all processes at work on the study.
 
     Attributes:
-        token: of the round that holds the lease through this object; None for everybody else, who is not fenced.
-        now: time of this machine, which counts where the database has no clock of its own: seconds since the epoch.
+        token: of the round that holds the lease through this object; None for other processes, which are not fenced.
+        now: this machine's time in seconds since the epoch, used if the database has no clock of its own.
     """
 
-    def __init__(
-        self, study: str, table: sa.Table, transaction: Callable[[], AbstractContextManager[sa.Connection]]
-    ) -> None:
+    def __init__(self, study: str, transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
         self._study = study
-        self._table = table
-        self._own = table.c.study == study
+        self._is_study = LEASES.c.study == study
         self._transaction = transaction
         self.token: int | None = None
         self.now: Callable[[], float] = time.time
 
     def take(self, holder: str) -> str:
-        """Take the lease as `holder`; empty, or who holds it. A holder that is known to have died holds nothing."""
+        """Take the lease as `holder`; returns the process that holds it instead, or an empty text.
+
+        A holder that is known to have died holds nothing.
+        """
         try:
             return self._take(holder)
         except LostContact:  # the first two rounds of a study at the same moment
@@ -75,46 +63,44 @@ class Lease:
 
     def _take(self, holder: str) -> str:
         with self._transaction() as connection:
-            now = self._time(connection)
-            row = connection.execute(sa.select(self._table).where(self._own)).first()
+            now, row = self._time(connection), self._row(connection)
             if row is not None and self._is_held(row, now):
                 return str(row.holder)
             token = 1 if row is None else row.token + 1
             values = {"holder": holder, "token": token, "until": now + LEASE_S}
             if row is None:
-                connection.execute(self._table.insert().values(study=self._study, **values))
+                connection.execute(LEASES.insert().values(study=self._study, **values))
             else:
-                connection.execute(self._table.update().where(self._own).values(**values))
+                self._update(connection, **values)
         self.token = token
         return ""
 
     def renew(self) -> None:
-        """Hold it for LEASE_S seconds from now; LeaseLost where another round has it."""
+        """Hold it for LEASE_S seconds from now; raises LeaseLost if another round has it."""
         with self._transaction() as connection:
-            until = self._time(connection) + LEASE_S
-            connection.execute(self._table.update().where(self._own).values(until=until))
+            self._update(connection, until=self._time(connection) + LEASE_S)
 
     def release(self) -> None:
-        """Let the next round take it at once; without effect where another one has it."""
+        """Let the next round take it at once; raises LeaseLost if another round has it."""
         with self._transaction() as connection:
-            connection.execute(self._table.update().where(self._own).values(holder="", until=0.0))
+            self._update(connection, holder="", until=0.0)
 
     def holder(self) -> str:
-        """Who holds it now; empty where nobody does."""
+        """The process that holds it now, or an empty text."""
         with self._transaction() as connection:
-            row = connection.execute(sa.select(self._table).where(self._own)).first()
+            row = self._row(connection)
             return str(row.holder) if row is not None and self._is_held(row, self._time(connection)) else ""
 
-    def note(self, ended: str | None) -> None:
-        """Write down what of the study has ended, for its later rounds."""
+    def record_end(self, ended: str | None) -> None:
+        """Record which stage of the study has ended, for later rounds."""
         with self._transaction() as connection:
-            connection.execute(self._table.update().where(self._own).values(ended=ended))
+            self._update(connection, ended=ended)
 
-    def noted(self) -> str | None:
-        """What was written down last."""
+    def recorded_end(self) -> str | None:
+        """The text that `record_end` wrote last, or None."""
         with self._transaction() as connection:
-            found = connection.execute(sa.select(self._table.c.ended).where(self._own)).scalar()
-            return None if found is None else str(found)
+            row = self._row(connection)
+            return None if row is None or row.ended is None else str(row.ended)
 
     def check(self, connection: sa.Connection) -> None:
         """Refuse the transaction of a round that another one has replaced.
@@ -124,17 +110,23 @@ class Lease:
         """
         if self.token is None:
             return
-        row = connection.execute(sa.select(self._table.c.token, self._table.c.holder).where(self._own)).first()
+        row = self._row(connection)
         if row is None or row.token != self.token:
             by = f" ({row.holder})" if row is not None and row.holder else ""
             raise LeaseLost(f"another round of the study has taken over{by}: this one has stopped, its jobs go on")
 
-    def _is_held(self, row: sa.Row[tuple[object, ...]], now: float) -> bool:
-        """Whether somebody holds it: no process that has died, and none of elsewhere whose clock was far ahead."""
+    def _row(self, connection: sa.Connection) -> Any:
+        return connection.execute(sa.select(LEASES).where(self._is_study)).first()
+
+    def _update(self, connection: sa.Connection, **values: object) -> None:
+        connection.execute(LEASES.update().where(self._is_study).values(**values))
+
+    def _is_held(self, row: Any, now: float) -> bool:
+        """Whether a living process, or one of another machine whose clock is plausible, holds it."""
         if not row.holder or row.until <= now:
             return False
         lives = is_alive(row.holder)
-        return row.until <= now + LEASE_S + _WRONG_BY_S if lives is None else lives
+        return row.until <= now + LEASE_S + _MOST_CLOCK_ERROR_S if lives is None else lives
 
     def _time(self, connection: sa.Connection) -> float:
         query = _CLOCKS.get(connection.dialect.name)

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from paretune.core.errors import CallAgain, LostContact
 from paretune.launchers.processes import this_process
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.driver import drivers_at_work
+from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.parent_run import without_payer
 
 SEARCHED, FINISHED = "searched", "finished"
@@ -26,7 +26,7 @@ _NO_TERMS = {"n_parallel", "storage"}
 
 
 @contextmanager
-def in_turn(ledger: Ledger, now: Callable[[], float], holder: str = "") -> Iterator[None]:
+def in_turn(ledger: StudyLedger, now: Callable[[], float], holder: str = "") -> Iterator[None]:
     """Hold the lease of the study inside the block. `holder` is this process by default.
 
     Raises:
@@ -44,14 +44,14 @@ def in_turn(ledger: Ledger, now: Callable[[], float], holder: str = "") -> Itera
             ledger.lease.release()
 
 
-def note_end(ledger: Ledger, file: StudyFile, stage: str, reason: str) -> None:
+def note_end(ledger: StudyLedger, file: StudyFile, stage: str, reason: str) -> None:
     """Write down that a stage of the study has ended, and why."""
-    ledger.lease.note(json.dumps({"stage": stage, "reason": reason, "terms": _terms(file)}))
+    ledger.lease.record_end(json.dumps({"stage": stage, "reason": reason, "terms": _terms(file)}))
 
 
-def noted_end(ledger: Ledger, file: StudyFile) -> tuple[str, str]:
+def noted_end(ledger: StudyLedger, file: StudyFile) -> tuple[str, str]:
     """The last stage of the study that has ended with the same terms, and why; both empty where none has."""
-    noted = json.loads(ledger.lease.noted() or "{}")
+    noted = json.loads(ledger.lease.recorded_end() or "{}")
     return (noted["stage"], noted["reason"]) if noted.get("terms") == _terms(file) else ("", "")
 
 

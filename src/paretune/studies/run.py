@@ -11,7 +11,7 @@ from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
@@ -94,9 +94,9 @@ def run_study_file(
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
         _can_be_driven(file, workplace)
-        _check_accounts(file, storage, workplace)
+        _check_budget_ledger(file, storage, workplace)
         _check(jobs, workplace)
-        ledger = Ledger(storage, file.name)
+        ledger = StudyLedger(storage, file.name)
         try:
             with in_turn(ledger, time.time) if file.once else nullcontext():
                 if ledger.lease.token in {None, 1}:  # else an earlier round has said so
@@ -115,7 +115,7 @@ def run_study_file(
 def _work_on(
     file: StudyFile,
     study: OptunaStudy,
-    ledger: Ledger,
+    ledger: StudyLedger,
     workplace: Workplace,
     record: StudyRunWriter,
     say: Callable[[str], None],
@@ -146,17 +146,17 @@ def _can_be_driven(file: StudyFile, workplace: Workplace) -> None:
         )
 
 
-def _check_accounts(file: StudyFile, storage: str, workplace: Workplace) -> None:
-    """Tell what is wrong with the budgets before anything is prepared.
+def _check_budget_ledger(file: StudyFile, storage: str, workplace: Workplace) -> None:
+    """Refuse a faulty file of budgets before anything is prepared, and rounds whose budgets are in a local file.
 
-    Rounds on several machines must not each have accounts of their own.
+    Rounds on several machines must not each have a ledger of their own.
     """
-    accounts = workplace.accounts(file.budget)
-    if accounts is not None and file.once and accounts.is_a_file and storage.startswith("postgresql"):
+    budgets = workplace.budget_ledger(file.budget)
+    if budgets is not None and file.once and budgets.is_local and storage.startswith("postgresql"):
         raise BadInput(
             [
-                f"once=true with storage {shown(storage)} needs the accounts of {accounts.file.path} on a server, too, "
-                f"for rounds may play on several machines: they are in {accounts.where}; set {STORAGE_VARIABLE}, or "
+                f"once=true with storage {shown(storage)} needs the ledger of {budgets.file.path} on a server, too, "
+                f"for rounds may run on several machines: it is in {budgets.shown_address}; set {STORAGE_VARIABLE}, or "
                 "storage in that file"
             ]
         )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from paretune.ledger.ledger import TrialNote
+from paretune.ledger.trial_entry import TrialNote
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver

@@ -15,8 +15,8 @@ from paretune.jobs.recording import JobRunWriter, check_budgets
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.accounts import BEGUN_WITHIN_S, Accounts, Claim, Standing
-from paretune.ledger.file import BudgetFile
+from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetLedger, BudgetRequest, BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, tracking_uri
@@ -43,10 +43,10 @@ class Payer(User):
         """Where another command finds the same jobs."""
         return make_workplace(launcher=self.launcher, tracking=Tracking({}, self.clock), clock=self.clock)
 
-    def standing(self, name: str = "nlp", origin: str = "measured") -> Standing:
-        accounts = self.place().accounts("team.yaml")
+    def standing(self, name: str = "nlp", origin: str = "measured") -> BudgetStatus:
+        accounts = self.place().budget_ledger("team.yaml")
         assert accounts is not None
-        (found,) = [one for one in accounts.standings(self.clock.now(), origin) if one.budget.name == name]
+        (found,) = [one for one in accounts.statuses(self.clock.now(), origin) if one.budget.name == name]
         return found
 
 
@@ -94,26 +94,26 @@ def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tm
 
 def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    former = Accounts(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
+    former = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
     asked: dict[str, Any] = {"tags": {"team": "nlp"}, "origin": "measured", "now": payer.clock.now(), "what": SMALL}
-    former.reserve(Claim(job="a", run_id="a", worst_usd=4.0, **asked))
+    former.reserve(BudgetRequest(job="a", run_id="a", worst_usd=4.0, **asked))
     place = replace(payer.place(), home=home)
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
         check_budgets(payer.spec(max_runtime_minutes=240.0), place)
-    accounts = replace(place, _accounts={}).accounts("team.yaml")
+    accounts = replace(place, _budget_ledgers={}).budget_ledger("team.yaml")
     assert accounts is not None
     accounts.book("a", 1.0)
-    former.reserve(Claim(job="b", run_id="b", worst_usd=0.5, **asked))  # nobody looks there any more
+    former.reserve(BudgetRequest(job="b", run_id="b", worst_usd=0.5, **asked))  # nobody looks there any more
     assert payer.standing().balance.spent_usd == 1.0
-    check_budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _accounts={}))
+    check_budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _budget_ledgers={}))
 
 
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
     here = make_workplace(home=tmp_path / "home")
-    assert here.accounts("team.yaml") is None
+    assert here.budget_ledger("team.yaml") is None
     with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
-        here.accounts("nowhere.yaml")
+        here.budget_ledger("nowhere.yaml")
     assert check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
     writer = JobRunWriter(JobSpec(budget="team.yaml"), here)
     writer.begin(JobInputs())
@@ -170,11 +170,11 @@ def test_where_the_recorded_path_leads_nowhere_the_file_is_the_one_that_was_type
 
 def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_had_a_run(payer: Payer) -> None:
     payer.type()  # tells `sync` which file there is
-    accounts, now = payer.place().accounts("team.yaml"), payer.clock.now()
+    accounts, now = payer.place().budget_ledger("team.yaml"), payer.clock.now()
     assert accounts is not None
     asked: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "what": SMALL}
-    accounts.reserve(Claim(job="study/1", now=now - BEGUN_WITHIN_S - 1, **asked))
-    accounts.reserve(Claim(job="study/2", now=now - 1, **asked))
+    accounts.reserve(BudgetRequest(job="study/1", now=now - ABANDONED_AFTER_S - 1, **asked))
+    accounts.reserve(BudgetRequest(job="study/2", now=now - 1, **asked))
     said = sync_all(payer)
 
     assert payer.standing().balance.committed_usd == 1.0  # the second one may be about to begin

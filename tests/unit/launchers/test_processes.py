@@ -9,7 +9,7 @@ import pytest
 
 from paretune.launchers import processes
 from paretune.launchers.processes import Process, is_alive, is_watched, this_process
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 
 STARTED = f"{Process.of(os.getpid()).created:.0f}"
 NOBODY = 4194304  # no process has this id
@@ -54,7 +54,7 @@ def test_whether_a_process_of_another_container_with_this_host_name_runs_is_not_
 def test_a_round_in_another_container_with_this_host_name_keeps_its_lease(
     outside: str, tmp_path: Path, container: None
 ) -> None:
-    ledger = Ledger(f"sqlite:///{tmp_path / 'studies.db'}", "s")
+    ledger = StudyLedger(f"sqlite:///{tmp_path / 'studies.db'}", "s")
     dead_here = outside.replace(f" {os.getpid()} ", f" {NOBODY} ")
 
     assert ledger.lease.take(dead_here) == ""

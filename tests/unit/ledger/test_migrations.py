@@ -11,9 +11,10 @@ from sqlalchemy import create_engine, inspect, text
 
 from paretune.cli.main import main
 from paretune.core.errors import BadInput
-from paretune.ledger.ledger import METADATA, Balance, Ledger
-from paretune.ledger.migrations.studies import VERSION_TABLE
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.tables import STUDY_METADATA
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.pricing.budget import Balance
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study
 
@@ -63,19 +64,19 @@ def columns(storage: str) -> dict[str, set[str]]:
 def expected_columns() -> dict[str, set[str]]:
     tables = {
         table.name: {column.name for column in table.columns} | {str(index.name) for index in table.indexes}
-        for table in METADATA.sorted_tables
+        for table in STUDY_METADATA.sorted_tables
     }
-    return tables | {VERSION_TABLE: {"version_num"}}
+    return tables | {StudyLedger._version_table: {"version_num"}}
 
 
 def test_a_new_storage_gets_the_tables_that_the_ledger_reads(storage: str) -> None:
-    Ledger(storage, NAME).close()
+    StudyLedger(storage, NAME).close()
     assert columns(storage) == expected_columns()
 
 
 def test_an_old_ledger_is_migrated_and_keeps_its_rows(storage: str) -> None:
     write_old_ledger(storage)
-    ledger = Ledger(storage, NAME)
+    ledger = StudyLedger(storage, NAME)
 
     assert columns(storage) == expected_columns()
     assert ledger.balance() == BEFORE
@@ -96,7 +97,7 @@ def test_drivers_that_open_a_storage_at_the_same_moment_migrate_it_once(storage:
     def open_ledger() -> None:
         together.wait(60)
         try:
-            Ledger(storage, NAME).close()
+            StudyLedger(storage, NAME).close()
         except Exception as error:
             failures.append(error)
 
@@ -110,13 +111,13 @@ def test_drivers_that_open_a_storage_at_the_same_moment_migrate_it_once(storage:
 
 
 def test_tables_of_a_newer_version_are_refused_with_the_next_step(storage: str) -> None:
-    Ledger(storage, NAME).close()
+    StudyLedger(storage, NAME).close()
     engine = create_engine(storage)
     with engine.begin() as connection:
         connection.execute(text("update paretune_schema set version_num = '99'"))
     engine.dispose()
     with pytest.raises(BadInput, match=r"written by a newer paretune .*version of its tables: 99.*update paretune"):
-        Ledger(storage, NAME)
+        StudyLedger(storage, NAME)
 
 
 def test_a_study_begun_by_an_earlier_version_goes_on_with_its_dollars(
@@ -134,7 +135,7 @@ def test_a_study_begun_by_an_earlier_version_goes_on_with_its_dollars(
     said = capsys.readouterr()
     assert "trial 16: taken over" in said.err
     assert "trial 18: taken over" in said.err
-    ledger = Ledger(f"sqlite:///{database}", NAME)
+    ledger = StudyLedger(f"sqlite:///{database}", NAME)
     entries, balance = entries_of(ledger), ledger.balance()
     ledger.close()
     assert len(entries) > 17

@@ -13,8 +13,8 @@ from paretune.cli.main import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
 from paretune.ledger.lease import LEASE_S, LeaseLost
-from paretune.ledger.ledger import Ledger, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
@@ -215,12 +215,12 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def reserve(ledger: Ledger, trial: int) -> None:
+def reserve(ledger: StudyLedger, trial: int) -> None:
     ledger.reserve(trial, {}, TrialNote(), worst_usd=1.0, budget_usd=None, owner="x")
 
 
 def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
-    stale, fresh = Ledger(storage, "fenced"), Ledger(storage, "fenced")
+    stale, fresh = StudyLedger(storage, "fenced"), StudyLedger(storage, "fenced")
     stale.open("run", "{}")
     assert stale.lease.take("first 1 0") == ""
     assert fresh.lease.take("second 2 0") == "first 1 0"
@@ -234,7 +234,7 @@ def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
         lambda: stale.take_over(0, "x", "first 1 0"),
         stale.lease.renew,
         stale.lease.release,
-        lambda: stale.lease.note("ended"),
+        lambda: stale.lease.record_end("ended"),
     ):
         with pytest.raises(LeaseLost, match="another round of the study has taken over"):
             write()
@@ -246,7 +246,7 @@ def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
 
 
 def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str) -> None:
-    slow, fast = Ledger(storage, "clocks"), Ledger(storage, "clocks")
+    slow, fast = StudyLedger(storage, "clocks"), StudyLedger(storage, "clocks")
     slow.open("run", "{}")
     begun = slow.lease.now()
     fast.lease.now = lambda: begun + LEASE_S + 1  # a machine whose clock is ahead
@@ -259,7 +259,7 @@ def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str)
 
 @pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (200.0, False)])
 def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ahead_s: float, is_taken: bool) -> None:
-    ahead, right = (Ledger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
+    ahead, right = (StudyLedger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
     begun = right.lease.now()
     right.lease.now = lambda: begun
     ahead.lease.now = lambda: begun + ahead_s
@@ -322,7 +322,7 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert codes[-1] == 0
     assert len(codes) > 3
     assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in said.err
-    ledger = Ledger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
+    ledger = StudyLedger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
     entries = entries_of(ledger)
     jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
     assert 0 < sum(entry.note.counts and not entry.ended.retryable for entry in entries if entry.ended) <= 4
@@ -341,7 +341,7 @@ def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_ow
     (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
     write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
     assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
-    assert f"needs the accounts of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
+    assert f"needs the ledger of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
 
 
 def test_rounds_are_refused_where_jobs_end_with_their_process(

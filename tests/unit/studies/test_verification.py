@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.ledger.ledger import TrialNote
+from paretune.ledger.trial_entry import TrialNote
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.points import Point

@@ -10,7 +10,7 @@ from paretune.commands.design.plan import DesignPlan
 from paretune.commands.design.table_study import ROW
 from paretune.core.errors import ParetuneError
 from paretune.core.result import csv_text
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.presentation.numbers import dollars, plain
 from paretune.presentation.picture import Picture
 from paretune.specification import metrics
@@ -126,7 +126,7 @@ class DesignRunWriter:
     """Writes the MLflow run of one design, the one that the ledger knows if it was begun before."""
 
     def __init__(
-        self, plan: DesignPlan, bill: Bill, ledger: Ledger, tracking: Tracking, say: Callable[[str], None]
+        self, plan: DesignPlan, bill: Bill, ledger: StudyLedger, tracking: Tracking, say: Callable[[str], None]
     ) -> None:
         self._plan, self._bill, self._ledger, self._say = plan, bill, ledger, say
         self._tracking = tracking

@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collect
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.pricing.prices import VARIABLE
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
@@ -43,11 +43,11 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
             _check(specs, workplace.launcher.check_offline)
             return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
         workplace = workplaces.of(specs[0])
-        workplace.accounts(specs[0].budget)  # what is wrong with their file is told before anything is prepared
+        workplace.budget_ledger(specs[0].budget)  # what is wrong with their file is told before anything is prepared
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-        ledger = Ledger(storage, file.name)
+        ledger = StudyLedger(storage, file.name)
         try:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
                 _keep_plan(plan, bill, workplace)
@@ -100,7 +100,7 @@ def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResu
 
 
 def _run(
-    plan: DesignPlan, bill: Bill, ledger: Ledger, storage: str, workplace: Workplace, say: Callable[[str], None]
+    plan: DesignPlan, bill: Bill, ledger: StudyLedger, storage: str, workplace: Workplace, say: Callable[[str], None]
 ) -> DesignResult:
     """Run the rows through the ledger of a study, one parent run for all."""
     study_file = TableStudy.of(plan.file, [row.spec for row in plan.rows])

@@ -6,7 +6,7 @@ from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, failed, passed
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
-from paretune.jobs.workplace import accounts_of, home_of
+from paretune.jobs.workplace import budget_ledger_of, home_of
 from paretune.specification.profile import read_profile
 
 BUDGETS = "budgets"
@@ -24,9 +24,9 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
         return  # a finding on the profile says what is wrong with it
     if path is None:
         return
-    accounts = accounts_of(path, home_of(environment), environment)
-    never, known = accounts.unmatched()
-    for standing in accounts.standings(now, "measured"):
+    ledger = budget_ledger_of(path, home_of(environment), environment)
+    never, known = ledger.unmatched()
+    for standing in ledger.statuses(now, "measured"):
         balance, name = standing.balance, standing.budget.name
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
         told = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"

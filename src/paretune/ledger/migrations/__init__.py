@@ -1,1 +1,1 @@
-"""Versions of the tables of the ledger: those of studies and those of budgets, each with its own history."""
+"""Alembic revisions of the ledgers' tables: `studies/` and `budgets/`, each with its own version table."""

@@ -7,7 +7,7 @@ from functools import cached_property
 from paretune.core.result import Result, Row, as_json, csv_text, read_rows
 from paretune.core.text_table import text_table
 from paretune.estimating.noise import Scatter
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd
 from paretune.specification import metrics
 from paretune.specification.parameters import spell

@@ -12,7 +12,7 @@ import numpy as np
 
 from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by, violations
 from paretune.studies.definition.quality import Quality

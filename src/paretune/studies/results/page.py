@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.chart import legend_sign
 from paretune.presentation.numbers import usd, with_error
 from paretune.presentation.page import template

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from paretune.estimating.noise import TELLING_ERRORS
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from paretune.estimating.noise import Scatter, are_alike
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.jobs.notes.verdicts import below_baseline
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.specification.cluster import ONLY_SIMULATED

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from paretune.core.errors import BadInput
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell

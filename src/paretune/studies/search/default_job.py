@@ -6,7 +6,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.jobs.preparation import known_inputs
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobInputs

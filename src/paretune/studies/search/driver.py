@@ -37,14 +37,16 @@ from paretune.jobs.retrying_job import STOP_PATIENCE_S, WATCH_INTERVAL_S
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Launcher
-from paretune.launchers.processes import is_alive, this_process
+from paretune.launchers.processes import this_process
 from paretune.launchers.shared import SharedJobs
 from paretune.ledger.lease import LeaseLost
-from paretune.ledger.ledger import Entry, Heartbeat, Ledger, Reservation, TrialEnd, TrialNote
 from paretune.ledger.shared import SharedBudgets, left_usd
+from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
+from paretune.studies.search.drivers import ABANDONED_S, Heartbeat, drivers_at_work
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob
@@ -102,23 +104,10 @@ MOST_REFUSALS = 12
 """Suggestions in a row that make no job, or are known already, before points are looked for by hand."""
 _LIMIT = "max_runtime_minutes"
 _MOST_NAMED = 8
-ABANDONED_S = 300.0
-"""Real seconds without a heartbeat after which another machine's driver counts as dead."""
-_HEARTBEAT_S = 30.0
 _ADOPTION_S = 30.0
 """Seconds between two looks for what dead drivers were running."""
 ROUND_S = 600.0
 """Virtual seconds from one round of a study of simulated jobs to the next."""
-
-
-def drivers_at_work(ledger: Ledger, now: float) -> set[str]:
-    """Drivers of the study that stay until its end, and are alive at `now`, seconds since the epoch."""
-
-    def is_living(owner: str, seen: float) -> bool:
-        alive = is_alive(owner)
-        return alive if alive is not None else now - seen <= ABANDONED_S
-
-    return {owner for owner, seen in ledger.drivers().items() if is_living(owner, seen)}
 
 
 class Driver:
@@ -128,7 +117,7 @@ class Driver:
         self,
         file: StudyFile,
         study: OptunaStudy,
-        ledger: Ledger,
+        ledger: StudyLedger,
         *,
         run_id: str,
         workplace: Workplace,
@@ -150,7 +139,7 @@ class Driver:
         self.run_id = run_id
         """MLflow run of the study."""
         self.shared_budgets = SharedBudgets(
-            workplace.accounts(file.budget),
+            workplace.budget_ledger(file.budget),
             file.name,
             mark=ledger.mark,
             origin=workplace.launcher.origin,
@@ -163,14 +152,14 @@ class Driver:
         self._owner = owner or this_process()
         self._is_round = file.once
         beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
-        self._heartbeat = Heartbeat(beat, _HEARTBEAT_S)
+        self._heartbeat = Heartbeat(beat)
         self._seen = -math.inf
         self._has_moved = False  # something has happened since this round has waited last
         self._under_way: dict[int, TrialJob] = {}
         self._pools: dict[int, KeptPool] = {}  # trial to the instances kept after its job
         self._impossible: set[str] = set()
         self._elsewhere: set[str] = set()
-        self._off_plan: Entry | None = None  # a trial whose training plan was dropped: no more are started
+        self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._room = ConcurrencyLimit(workplace.clock, workplace.launcher)
         self._shared = SharedJobs(workplace.launcher, file.n_parallel, self._room.was_given)
 
@@ -245,7 +234,7 @@ class Driver:
                 owner=self._owner,
                 identity=identity,
                 most_trials=self.file.n_trials,
-                also=self.shared_budgets.reservation(asked.number, limited, worst_usd),
+                reserve_shared=self.shared_budgets.reservation(asked.number, limited, worst_usd),
             )
         except BudgetRefused as error:
             self.study.tell_failed(asked.number)
@@ -267,7 +256,7 @@ class Driver:
         """
         budget_usd = self.file.budget_usd
         balance = None if budget_usd is None else self.ledger.balance()
-        shared = self.shared_budgets.standings()
+        shared = self.shared_budgets.statuses()
 
         def is_affordable(spec: JobSpec) -> bool:
             self.workplace.interruption.check()
@@ -320,14 +309,14 @@ class Driver:
         """
         own = self.file.budget_usd
         left = math.inf if own is None else self.ledger.balance().left_usd(own)
-        return left if spec is None else min(left, left_usd(self.shared_budgets.standings()(spec)))
+        return left if spec is None else min(left, left_usd(self.shared_budgets.statuses()(spec)))
 
     def least_left(self, spec: JobSpec | None) -> str:
         """What is left of the budget that leaves a job the fewest dollars, in words; empty where there is none.
 
         Asked for when the study ends for it.
         """
-        standing = None if spec is None else self.shared_budgets.standings()(spec)
+        standing = None if spec is None else self.shared_budgets.statuses()(spec)
         if standing is not None and standing.left_usd < self.left_usd():
             self.is_held_up = True
             return f"what is left of {standing.sentence()}"
@@ -435,7 +424,7 @@ class Driver:
 
     def _find_pools(self) -> None:
         """Follow the instances that are kept after trials, whoever ran them."""
-        for entry in self.ledger.with_kept_instances():
+        for entry in self.ledger.with_warm_pools():
             if not entry.kept_usd or entry.trial in self._pools:
                 continue
             with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
@@ -533,7 +522,7 @@ class Driver:
         self._take_news()
         self._on_trial(self.trials[number])
 
-    def _take_news(self) -> list[Entry]:
+    def _take_news(self) -> list[TrialEntry]:
         """Read and tell what was booked since the last call."""
         news = self.history.refresh()
         for entry in news:

@@ -26,8 +26,7 @@ from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
-from paretune.ledger.ledger import Entry, TrialEnd
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, affecting
 from paretune.studies.definition.file import StudyFile
@@ -162,7 +161,7 @@ class OptunaStudy:
     def _key(self, name: str) -> str:
         return f"rank of {name}" if name in self._ranked else name
 
-    def report_outcome(self, entry: Entry, history: TrialHistory, number: int | None = None) -> None:
+    def report_outcome(self, entry: TrialEntry, history: TrialHistory, number: int | None = None) -> None:
         """Tell how a trial has ended.
 
         A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
@@ -224,7 +223,7 @@ class OptunaStudy:
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
             self._study.tell(number, state=state, skip_if_finished=True)
 
-    def _describe(self, number: int, entry: Entry, status: str) -> None:
+    def _describe(self, number: int, entry: TrialEntry, status: str) -> None:
         """What became of a trial's job, and where it is recorded; nothing where Optuna knows its end already."""
         identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
         known = {_RUN_ID: entry.run_id, _STATUS: status}

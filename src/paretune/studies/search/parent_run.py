@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.tracking import RunStatus, Tracking, schema
 
 _PAYS = ("budget", "user")
@@ -14,10 +14,10 @@ def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name not in _PAYS}
 
 
-def open_parent_run(tracking: Tracking, ledger: Ledger, kind: str, name: str, described: str) -> str:
+def open_parent_run(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
     """Its id: that of `mlflow run`, the one that another driver has opened, or a new one.
 
-    `kind` is study or design; all drivers must agree on what is `described`, see `Ledger.open`.
+    `kind` is study or design; all drivers must agree on what is `described`, see `StudyLedger.open`.
     """
     title = f"{kind} {name}"
     own = tracking.begin(title) if tracking.opened_run_id() else None

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from paretune.estimating.noise import are_alike
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront

@@ -10,7 +10,7 @@ from functools import cached_property
 from paretune.core.errors import ParetuneError, TrackingUnavailable
 from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
-from paretune.ledger.ledger import Ledger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.models.register import register
 from paretune.specification.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
@@ -38,7 +38,7 @@ class StudyRunWriter:
     def __init__(
         self,
         file: StudyFile,
-        ledger: Ledger,
+        ledger: StudyLedger,
         tracking: Tracking,
         say: Callable[[str], None] = say_on_stderr,
         on_answer: Callable[[StudyAnswer], None] | None = None,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
-from paretune.ledger.ledger import Entry, Ledger, TrialEnd, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -76,7 +76,7 @@ class TrialHistory:
         begun: trials that count towards the study's n_trials and have ended.
     """
 
-    def __init__(self, file: StudyFile, ledger: Ledger, origin: str) -> None:
+    def __init__(self, file: StudyFile, ledger: StudyLedger, origin: str) -> None:
         self._file = file
         self._ledger = ledger
         self._origin = origin
@@ -95,12 +95,12 @@ class TrialHistory:
         self.longest_s: dict[str, float] = {}
         self.begun = 0
 
-    def refresh(self) -> list[Entry]:
+    def refresh(self) -> list[TrialEntry]:
         """Entries booked since the last call, by any driver; everything here is brought up to date with them."""
         found = self._ledger.booked(self.booking_order)
         for entry in found:
             self._take(entry)
-        for entry in self._ledger.with_kept_instances():  # their cost grows after they were booked
+        for entry in self._ledger.with_warm_pools():  # their cost grows after they were booked
             if (trial := self.trials.get(entry.trial)) is not None and trial.cost_usd != entry.booked_usd:
                 self.trials[entry.trial] = replace(trial, cost_usd=entry.booked_usd)
         numbers = [*(trial.number for trial in self.front), *(entry.trial for entry in found)]
@@ -128,7 +128,7 @@ class TrialHistory:
         names = dict.fromkeys([*self._file.objectives, *self._file.constraints])
         return {name: found[name] for name in names if name in found and math.isfinite(found[name])}
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: TrialEntry) -> None:
         ended, note = entry.ended, entry.note
         assert ended is not None  # it was booked
         self.booking_order = entry.booking_order or self.booking_order
@@ -154,7 +154,7 @@ class TrialHistory:
         self.begun += note.counts and not ended.retryable
         self.trials[entry.trial] = self._trial(entry, ended)
 
-    def _trial(self, entry: Entry, ended: TrialEnd) -> Trial:
+    def _trial(self, entry: TrialEntry, ended: TrialEnd) -> Trial:
         return Trial(
             number=entry.trial,
             run_id=entry.run_id,
@@ -172,7 +172,7 @@ class TrialHistory:
             verdicts=ended.verdicts,
         )
 
-    def _plan_retry(self, entry: Entry, ended: TrialEnd) -> None:
+    def _plan_retry(self, entry: TrialEntry, ended: TrialEnd) -> None:
         self.due.pop(entry.identity, None)
         if not ended.retryable:
             return

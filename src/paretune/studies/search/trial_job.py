@@ -14,8 +14,7 @@ from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.launchers.shared import SharedJobs, group_of
-from paretune.ledger.ledger import TrialEnd, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind

@@ -9,9 +9,9 @@ from paretune.commands.doctor.budget_checks import budget_findings
 from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Verdict
 from paretune.core.errors import BadInput
-from paretune.jobs.workplace import accounts_of
-from paretune.ledger.accounts import Accounts, Claim
-from paretune.ledger.file import BudgetFile
+from paretune.jobs.workplace import budget_ledger_of
+from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"
@@ -25,9 +25,15 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
 
     Path("team.yaml").write_text(TEAM)
     Path("paretune.toml").write_text('budget = "team.yaml"')
-    accounts = Accounts(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / 'home' / 'studies.db'}")
-    asked = {"worst_usd": 5.0, "tags": {"team": "nlp"}, "origin": "measured", "now": NOW, "what": "ml.g5.xlarge"}
-    accounts.reserve(Claim(job="a", run_id="a", **asked))  # type: ignore[arg-type]
+    accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / 'home' / 'studies.db'}")
+    asked = {
+        "worst_usd": 5.0,
+        "tags": {"team": "nlp"},
+        "origin": "measured",
+        "now": NOW,
+        "instance_type": "ml.g5.xlarge",
+    }
+    accounts.reserve(BudgetRequest(job="a", run_id="a", **asked))  # type: ignore[arg-type]
     every, nlp = budget_findings(request, environment, NOW)
     shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
     assert all("0.00 promised" in found.text for found in budget_findings(request, environment | shared, NOW))
@@ -47,9 +53,17 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     request = DoctorRequest.from_text(LOCAL, {})
     assert not any("no job" in found.text for found in budget_findings(request, {}, NOW))  # there was none at all
 
-    accounts = accounts_of("team.yaml", workplace, {})
+    accounts = budget_ledger_of("team.yaml", workplace, {})
     accounts.reserve(
-        Claim(job="j", run_id="j", worst_usd=1.0, tags={"team": "nlp"}, origin="measured", now=NOW, what="ml.g5.xlarge")
+        BudgetRequest(
+            job="j",
+            run_id="j",
+            worst_usd=1.0,
+            tags={"team": "nlp"},
+            origin="measured",
+            now=NOW,
+            instance_type="ml.g5.xlarge",
+        )
     )
     one, other = budget_findings(request, {}, NOW)
     assert one.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")

@@ -23,8 +23,8 @@ from paretune.estimating import evidence
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.ledger.accounts import Accounts
-from paretune.ledger.file import BudgetFile
+from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.pricing.prices import PriceList
 from paretune.projects.collection import Collector
 from paretune.projects.container_entrypoint import make_store
@@ -500,5 +500,5 @@ def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: Use
         user.start(**chosen, again=True)
     user.end(run_id)
     user.sync()
-    (standing,) = Accounts(BudgetFile.read("team.yaml"), "").standings(user.clock.now(), "measured")
+    (standing,) = BudgetLedger(BudgetFile.read("team.yaml"), "").statuses(user.clock.now(), "measured")
     assert (standing.balance.spent_usd, standing.balance.committed_usd) == (pytest.approx(USD), 0.0)

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.answer import answer
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial

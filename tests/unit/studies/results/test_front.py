@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import recommend
 from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.answer import answer
 from paretune.studies.results.figures import front_chart
 from paretune.studies.results.importance import importance

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.core.commands import parameters_of
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import weigh

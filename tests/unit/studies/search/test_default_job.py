@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.search import joint
 from paretune.studies.search.default_job import default_point, default_trial
 from tests.study_rig import driver_of

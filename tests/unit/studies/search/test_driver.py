@@ -17,13 +17,14 @@ from paretune.jobs.recording import JobRunWriter
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.driver import ABANDONED_S, MOST_REFUSED, Driver
+from paretune.studies.search.driver import MOST_REFUSED, Driver
+from paretune.studies.search.drivers import ABANDONED_S
 from paretune.studies.search.joint import search
 from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES

@@ -8,8 +8,7 @@ import optuna
 import pytest
 
 from paretune.core.errors import BadInput, LostContact
-from paretune.ledger.ledger import Entry, TrialEnd, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.optuna_study import OptunaStudy
@@ -129,7 +128,7 @@ def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None
     assert study(storage, sampler="random").ask().point != study(storage, sampler="random").ask().point
 
 
-def entry(number: int, **more: Any) -> Entry:
+def entry(number: int, **more: Any) -> TrialEntry:
     standard: dict[str, Any] = {
         "identity": f"job {number}",
         "parameters": {},
@@ -137,13 +136,13 @@ def entry(number: int, **more: Any) -> Entry:
         "ended": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
     }
     unset = dict.fromkeys(("worst_usd", "booked_usd", "kept_usd", "booking_order", "spent_usd"))
-    return Entry(trial=number, run_id=f"run{number}", owner="", **{**unset, **standard, **more})
+    return TrialEntry(trial=number, run_id=f"run{number}", owner="", **{**unset, **standard, **more})
 
 
 class NoHistory:
     """Stands for the history of a study in which nothing is settled."""
 
-    settled: ClassVar[dict[str, Entry]] = {}
+    settled: ClassVar[dict[str, TrialEntry]] = {}
 
     def values(self, found: dict[str, float], _: object) -> dict[str, float]:
         return dict(found)

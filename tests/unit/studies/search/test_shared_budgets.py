@@ -12,9 +12,10 @@ from mlflow import MlflowClient
 
 from paretune.core.errors import BudgetRefused
 from paretune.jobs.sync import Sync
-from paretune.ledger.accounts import Accounts, Claim
-from paretune.ledger.file import Budget, BudgetFile
-from paretune.ledger.ledger import Ledger, Reservation, TrialNote
+from paretune.ledger.budget_file import Budget, BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
+from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
@@ -49,14 +50,14 @@ def driver_of(desk: Desk, name: str = "scripted", own: str = "nlp") -> Driver:
     return driver
 
 
-def accounts_of(driver: Driver) -> Accounts:
-    accounts = driver.workplace.accounts("team.yaml")
+def budget_ledger_of(driver: Driver) -> BudgetLedger:
+    accounts = driver.workplace.budget_ledger("team.yaml")
     assert accounts is not None
     return accounts
 
 
 def balances(driver: Driver) -> dict[str, tuple[float, float]]:
-    found = accounts_of(driver).standings(driver.workplace.clock.now(), "measured")
+    found = budget_ledger_of(driver).statuses(driver.workplace.clock.now(), "measured")
     return {one.budget.name: (round(one.balance.spent_usd, 6), round(one.balance.committed_usd, 6)) for one in found}
 
 
@@ -184,17 +185,17 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
     """Trials of two studies with two drivers each, and single jobs, at 0.1 USD: how many fit, and what is left of 3."""
     budgets = (Budget(name="nlp", usd_per_month=3.0, tags={"team": "nlp"}),)
 
-    def accounts() -> Accounts:
-        return Accounts(BudgetFile(path="team.yaml", budgets=budgets, storage=of_budgets), "")
+    def accounts() -> BudgetLedger:
+        return BudgetLedger(BudgetFile(path="team.yaml", budgets=budgets, storage=of_budgets), "")
 
-    def claim(job: str) -> Claim:
+    def claim(job: str) -> BudgetRequest:
         asked: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
-        return Claim(job=job, run_id=job, what=SMALL, **asked)
+        return BudgetRequest(job=job, run_id=job, what=SMALL, **asked)
 
     fitted: list[str] = []
 
     def work(number: int) -> None:
-        mine, ledger = accounts(), Ledger(storage, f"study {number % 2}")
+        mine, ledger = accounts(), StudyLedger(storage, f"study {number % 2}")
         ledger.open("run", "{}")
         for trial in range(10):
             job, reserve = f"{number}/{trial}", partial(mine.reserve, claim(f"{number}/{trial}"))
@@ -210,8 +211,8 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
-    (standing,) = accounts().standings(1.8e9, "measured")
-    both = [Ledger(storage, f"study {number}") for number in range(2)]
+    (standing,) = accounts().statuses(1.8e9, "measured")
+    both = [StudyLedger(storage, f"study {number}") for number in range(2)]
     reserved = sum(ledger.balance().committed_usd for ledger in both)
     for ledger in both:
         ledger.close()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.results.trials import Trial

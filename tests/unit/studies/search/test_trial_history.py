@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from paretune.ledger.ledger import Ledger, TrialEnd, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Range
@@ -31,13 +31,13 @@ FILE = StudyFile(
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(f"sqlite:///{tmp_path / 'study.db'}", FILE.name)
+def ledger(tmp_path: Path) -> Iterator[StudyLedger]:
+    opened = StudyLedger(f"sqlite:///{tmp_path / 'study.db'}", FILE.name)
     yield opened
     opened.close()
 
 
-def book(ledger: Ledger, trial: int, draw: random.Random, *, kept_usd: float | None = None) -> None:
+def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: float | None = None) -> None:
     """A trial at a learning rate of its own with what jobs measure; every ninth has failed."""
     rate, cost = draw.uniform(1e-5, 1e-4), draw.uniform(1.0, 9.0)
     spec = JobSpec.from_text({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
@@ -57,7 +57,7 @@ def book(ledger: Ledger, trial: int, draw: random.Random, *, kept_usd: float | N
     ledger.book(trial, ended, settled=status is TrialStatus.COMPLETED)
 
 
-def test_the_front_follows_the_trials_as_they_are_booked(ledger: Ledger) -> None:
+def test_the_front_follows_the_trials_as_they_are_booked(ledger: StudyLedger) -> None:
     draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
     for trial in range(60):
         book(ledger, trial, draw, kept_usd=0.5 if trial == 20 else None)
@@ -83,7 +83,7 @@ def bytes_of(history: TrialHistory) -> int:
     return sum(map(sys.getsizeof, seen.values()))
 
 
-def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: Ledger) -> None:
+def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: StudyLedger) -> None:
     """Measured at 2.3; a dict for the parameters and metrics of each, and cached properties, take twice as much."""
     draw, history, taken = random.Random(3), TrialHistory(FILE, ledger, "simulated"), []
     for first in (0, 100):
@@ -98,7 +98,7 @@ def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: Ledger) -> None:
     assert 512 < (taken[1] - taken[0]) / 100 < 3 * 1024
 
 
-def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: Ledger) -> None:
+def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -> None:
     book(ledger, 0, random.Random(3))
     history = TrialHistory(FILE, ledger, "simulated")
     (entry,) = history.refresh()
@@ -112,7 +112,7 @@ def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: Ledger) -> Non
         history.measured[0]["accuracy"]
 
 
-def test_only_the_newest_curves_are_kept(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_curves_are_kept(ledger: StudyLedger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("paretune.studies.search.trial_history.MOST_CURVES", 3)
     draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
     for trial in range(4):

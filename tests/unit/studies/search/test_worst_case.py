@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BudgetRefused
-from paretune.ledger.ledger import TrialNote
+from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick

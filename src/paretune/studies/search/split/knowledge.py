@@ -11,7 +11,7 @@ from scipy.special import ndtr, stdtrit
 from paretune.core.pareto import front
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.noise import F1_NOISE
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.prices import Price, local_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec

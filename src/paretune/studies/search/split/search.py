@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from paretune.ledger.ledger import TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import Borrowed

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.prices import PriceList
 from paretune.specification.cluster import Cluster
 from paretune.studies.search.joint import search

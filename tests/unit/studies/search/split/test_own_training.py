@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range

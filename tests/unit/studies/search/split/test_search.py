@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.front import hypervolume
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split

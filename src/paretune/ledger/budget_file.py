@@ -42,7 +42,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class BudgetFile:
-    """The budgets of a file; `storage` is the address of the database that holds their accounts, None for the default.
+    """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
 
     The address may hold a password: it is shown by `database.address.shown` only.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.ledger.file import Budget, BudgetFile
+from paretune.ledger.budget_file import Budget, BudgetFile
 
 TEAM = """
 budgets:

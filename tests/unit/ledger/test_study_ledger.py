@@ -19,8 +19,9 @@ from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.exc import OperationalError
 
 from paretune.core.errors import BadInput, BudgetRefused, LostContact
-from paretune.ledger.ledger import Balance, Ledger, Reservation, TrialEnd, TrialNote
-from paretune.ledger.status import TrialStatus
+from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
+from paretune.pricing.budget import Balance
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of
 
@@ -31,24 +32,24 @@ def storage(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def ledger(storage: str) -> Iterator[Ledger]:
-    opened = Ledger(storage, "one")
+def ledger(storage: str) -> Iterator[StudyLedger]:
+    opened = StudyLedger(storage, "one")
     yield opened
     opened.close()
 
 
 def reserve(
-    ledger: Ledger, trial: int, worst_usd: float | None = 1.0, note: TrialNote | None = None, **terms: Any
+    ledger: StudyLedger, trial: int, worst_usd: float | None = 1.0, note: TrialNote | None = None, **terms: Any
 ) -> Reservation:
     terms = {"budget_usd": None, "owner": "me", **terms}
     return ledger.reserve(trial, {"instance_type": "ml.g5.xlarge"}, note or TrialNote(), worst_usd=worst_usd, **terms)
 
 
-def book(ledger: Ledger, trial: int, usd: float | None, *, settled: bool = True, **fields: Any) -> None:
+def book(ledger: StudyLedger, trial: int, usd: float | None, *, settled: bool = True, **fields: Any) -> None:
     ledger.book(trial, TrialEnd(**{"status": TrialStatus.COMPLETED, "cost_usd": usd, **fields}), settled=settled)
 
 
-def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
+def test_a_promise_is_committed_until_it_is_booked(ledger: StudyLedger) -> None:
     reserve(ledger, 0, 3.0)
     reserve(ledger, 1, 2.0)
     assert ledger.balance() == Balance(spent_usd=0.0, committed_usd=5.0)
@@ -57,7 +58,7 @@ def test_a_promise_is_committed_until_it_is_booked(ledger: Ledger) -> None:
     assert ledger.balance() == Balance(spent_usd=1.25, committed_usd=2.0)
 
 
-def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: Ledger) -> None:
+def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: StudyLedger) -> None:
     for trial in (0, 1):
         reserve(ledger, trial, note=TrialNote(point={"instance_type": "ml.g5.xlarge"}))
         book(ledger, trial, 1.0, metrics={"f1": 0.5})
@@ -70,7 +71,7 @@ def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: Ledger) ->
     assert name is same
 
 
-def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledger) -> None:
+def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: StudyLedger) -> None:
     reserve(ledger, 0, 3.0, budget_usd=10.0)
     book(ledger, 0, 2.0)
     reserve(ledger, 1, 5.0, budget_usd=10.0)
@@ -80,19 +81,19 @@ def test_spent_and_committed_and_the_worst_case_must_fit_the_budget(ledger: Ledg
     reserve(ledger, 2, 3.0, budget_usd=10.0)  # to the last cent
 
 
-def test_a_billionth_of_a_dollar_is_taken_for_rounding(ledger: Ledger) -> None:
+def test_a_billionth_of_a_dollar_is_taken_for_rounding(ledger: StudyLedger) -> None:
     assert reserve(ledger, 0, 1e-9, budget_usd=0.0) is Reservation.GRANTED
     with pytest.raises(BudgetRefused):
         reserve(ledger, 1, 1e-9, budget_usd=0.0)
 
 
-def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: Ledger) -> None:
+def test_an_unknown_price_fits_no_budget_and_any_study_without_one(ledger: StudyLedger) -> None:
     with pytest.raises(BudgetRefused, match=r"price of ml\.g5\.xlarge is not known"):
         reserve(ledger, 0, None, budget_usd=10.0)
     assert reserve(ledger, 0, None) is Reservation.GRANTED
 
 
-def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: Ledger) -> None:
+def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: StudyLedger) -> None:
     assert reserve(ledger, 0, identity="a") is Reservation.GRANTED
     assert reserve(ledger, 1, identity="a") is Reservation.DUPLICATE
     book(ledger, 0, 1.0)
@@ -100,13 +101,13 @@ def test_a_job_that_runs_or_is_known_is_not_promised_again(ledger: Ledger) -> No
     assert reserve(ledger, 1, identity="b") is Reservation.GRANTED
 
 
-def test_a_job_that_met_trouble_may_be_promised_again(ledger: Ledger) -> None:
+def test_a_job_that_met_trouble_may_be_promised_again(ledger: StudyLedger) -> None:
     reserve(ledger, 0, identity="a")
     book(ledger, 0, 0.0, settled=False)
     assert reserve(ledger, 1, identity="a") is Reservation.GRANTED
 
 
-def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> None:
+def test_no_more_trials_are_begun_than_the_study_may_have(ledger: StudyLedger) -> None:
     assert reserve(ledger, 0, most_trials=1) is Reservation.GRANTED
     assert reserve(ledger, 1, most_trials=1) is Reservation.TRIAL_LIMIT
     assert reserve(ledger, 1, note=TrialNote(repeats=0), most_trials=1) is Reservation.GRANTED
@@ -116,7 +117,7 @@ def test_no_more_trials_are_begun_than_the_study_may_have(ledger: Ledger) -> Non
     assert reserve(ledger, 3, most_trials=1) is Reservation.TRIAL_LIMIT
 
 
-def test_the_first_booking_stands(ledger: Ledger) -> None:
+def test_the_first_booking_stands(ledger: StudyLedger) -> None:
     reserve(ledger, 0)
     book(ledger, 0, 1.0)
     book(ledger, 0, 7.0, status=TrialStatus.FAILED)
@@ -125,7 +126,7 @@ def test_the_first_booking_stands(ledger: Ledger) -> None:
     assert (entry.booked_usd, entry.ended) == (1.0, TrialEnd(status=TrialStatus.COMPLETED, cost_usd=1.0))
 
 
-def test_what_is_written_down_of_a_trial_is_read_again(ledger: Ledger) -> None:
+def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> None:
     note = TrialNote(point={"seed": 1}, seed=7, repeats=3, changes={"spot": True}, kind="probe", predicted={"f1": 0.9})
     end = TrialEnd(
         status=TrialStatus.STOPPED,
@@ -161,7 +162,7 @@ def test_what_an_earlier_version_has_not_written_down_is_read_as_it_was_then() -
     assert (end.retryable, end.transient) == (False, False)
 
 
-def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Ledger) -> None:
+def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: StudyLedger) -> None:
     for trial in range(3):
         reserve(ledger, trial)
     for trial, usd in ((2, 1.0), (0, None), (1, 0.5)):
@@ -172,7 +173,7 @@ def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: Le
     assert ledger.running() == []
 
 
-def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
+def test_only_one_driver_takes_a_trial_over(ledger: StudyLedger) -> None:
     reserve(ledger, 0, owner="dead")
     assert ledger.take_over(0, "dead", "first")
     assert not ledger.take_over(0, "dead", "second")
@@ -181,7 +182,7 @@ def test_only_one_driver_takes_a_trial_over(ledger: Ledger) -> None:
     assert ledger.booked(0)[0].owner == "first"
 
 
-def test_drivers_say_when_they_were_last_at_work(ledger: Ledger) -> None:
+def test_drivers_say_when_they_were_last_at_work(ledger: StudyLedger) -> None:
     ledger.heartbeat("a", 1.0)
     ledger.heartbeat("b", 2.0)
     ledger.heartbeat("a", 3.0)
@@ -190,19 +191,19 @@ def test_drivers_say_when_they_were_last_at_work(ledger: Ledger) -> None:
     assert ledger.drivers() == {"b": 2.0}
 
 
-def test_the_study_s_run_is_named_once(ledger: Ledger, storage: str) -> None:
+def test_the_study_s_run_is_named_once(ledger: StudyLedger, storage: str) -> None:
     assert ledger.open("", "{}") == ""
     assert ledger.mark() == ledger.mark()
     assert ledger.name_run("first") == "first"
     assert ledger.name_run("second") == "first"
     assert ledger.open("third", "{}") == "first"
-    other = Ledger(storage, "another study")
+    other = StudyLedger(storage, "another study")
     assert other.open("its own", "{}") == "its own"
     assert other.mark() != ledger.mark()
     other.close()
 
 
-def test_another_search_under_the_same_name_is_refused_with_the_difference(ledger: Ledger) -> None:
+def test_another_search_under_the_same_name_is_refused_with_the_difference(ledger: StudyLedger) -> None:
     ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 2}}))
     wanted = (
         r"study one was begun with another search space.*"
@@ -212,7 +213,7 @@ def test_another_search_under_the_same_name_is_refused_with_the_difference(ledge
         ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 3}}))
 
 
-def test_the_difference_is_said_however_long_the_rest_of_the_description_is(ledger: Ledger) -> None:
+def test_the_difference_is_said_however_long_the_rest_of_the_description_is(ledger: StudyLedger) -> None:
     job = {f"parameter_{number:02d}": "x" * 600 for number in range(12)}
     ledger.open("", described(job={**job, "seed": 1}))
     with pytest.raises(BadInput) as caught:
@@ -229,8 +230,8 @@ def described(**parts: dict[str, object]) -> str:
     return json.dumps({part: json.dumps(entries) for part, entries in parts.items()})
 
 
-def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage: str) -> None:
-    other = Ledger(storage, "another study")
+def test_studies_in_one_storage_have_books_of_their_own(ledger: StudyLedger, storage: str) -> None:
+    other = StudyLedger(storage, "another study")
     reserve(ledger, 0, 5.0)
     assert other.balance() == Balance(spent_usd=0.0, committed_usd=0.0)
     assert reserve(other, 0, 1.0, budget_usd=1.0) is Reservation.GRANTED
@@ -241,7 +242,7 @@ def test_studies_in_one_storage_have_books_of_their_own(ledger: Ledger, storage:
 @pytest.mark.parametrize("storage", ["sqlite:////nowhere/at/all.db", "postgresql://me:secret@127.0.0.1:1/none"])
 def test_a_storage_that_does_not_answer_is_named_without_its_password(storage: str) -> None:
     with pytest.raises(BadInput, match=r"cannot be used \(\S+.*\): check address") as caught:
-        Ledger(storage, "one")
+        StudyLedger(storage, "one")
     assert "secret" not in str(caught.value)
 
 
@@ -249,21 +250,21 @@ def test_the_first_line_of_what_a_storage_says_is_repeated_or_else_the_kind_of_e
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(BadInput, match=r"cannot be used \(.*unable to open database file\): check address"):
-        Ledger("sqlite:////nowhere/at/all.db", "one")
+        StudyLedger("sqlite:////nowhere/at/all.db", "one")
 
     def refuse(*_: object, **__: object) -> None:
         raise ConnectionResetError
 
     monkeypatch.setattr("paretune.ledger.ledger.sa.create_engine", refuse)
     with pytest.raises(BadInput, match=r"cannot be used \(ConnectionResetError\): check address"):
-        Ledger("sqlite:////nowhere/at/all.db", "one")
+        StudyLedger("sqlite:////nowhere/at/all.db", "one")
 
 
 def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_contact(
-    ledger: Ledger, storage: str
+    ledger: StudyLedger, storage: str
 ) -> None:
     reserve(ledger, 0)
-    with pytest.raises(LostContact, match=r"another driver has written the same \(.*\): the same command goes on"):
+    with pytest.raises(LostContact, match=r"another process has written the same \(.*\): the same command goes on"):
         reserve(ledger, 0)
 
     ledger.close()
@@ -273,7 +274,7 @@ def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_cont
 
 
 def test_from_the_first_statement_of_a_transaction_others_cannot_write_and_wait_up_to_a_minute(
-    ledger: Ledger, storage: str
+    ledger: StudyLedger, storage: str
 ) -> None:
     answers = []
 
@@ -306,7 +307,7 @@ def server() -> Iterator[str]:
 
 
 def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_transaction(server: str) -> None:
-    ledger, other, answers = Ledger(server, "locked"), create_engine(server), []
+    ledger, other, answers = StudyLedger(server, "locked"), create_engine(server), []
     ledger.open("", "{}")
 
     def try_to_lock(*_: object) -> None:
@@ -328,7 +329,7 @@ def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_t
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again(server: str) -> None:
-    ledger, other = Ledger(server, "closed"), create_engine(server)
+    ledger, other = StudyLedger(server, "closed"), create_engine(server)
     ledger.balance()
     with other.connect() as connection:
         mine = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -338,7 +339,7 @@ def test_a_connection_that_the_server_has_closed_is_opened_again(server: str) ->
     other.dispose()
 
 
-def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(ledger: Ledger, storage: str) -> None:
+def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(ledger: StudyLedger, storage: str) -> None:
     path = storage.removeprefix("sqlite:///")
     assert path in {file.path for file in psutil.Process().open_files()}
     ledger.close()
@@ -347,7 +348,7 @@ def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(led
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE paretune_schema SET version_num = '99'")
     with pytest.raises(BadInput, match="written by a newer paretune"):
-        Ledger(storage, "one")
+        StudyLedger(storage, "one")
     assert path not in {file.path for file in psutil.Process().open_files()}
 
 
@@ -362,7 +363,7 @@ Deed = tuple[int, str, float]
 )
 def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, deeds: list[Deed]) -> None:
     storage = f"sqlite:///{tempfile.mkdtemp(dir=tmp_path)}/study.db"  # hypothesis repeats what `random` draws
-    drivers = [Ledger(storage, "one") for _ in range(3)]
+    drivers = [StudyLedger(storage, "one") for _ in range(3)]
     running: dict[int, float] = {}
     spent, budget = 0.0, 10.0
     for number, (driver, deed, usd) in enumerate(deeds):
@@ -391,7 +392,7 @@ def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, de
 
 def _promise_and_book(storage: str, first: int, seed: int, budget: float, together: Any) -> None:
     source = random.Random(seed)
-    ledger, running = Ledger(storage, "one"), {}
+    ledger, running = StudyLedger(storage, "one"), {}
     together.wait(60)
     for trial in range(first, first + 25):
         worst = source.uniform(0.1, 2.0)
@@ -411,7 +412,7 @@ def _promise_and_book(storage: str, first: int, seed: int, budget: float, togeth
 
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
-def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledger: Ledger, kind: str) -> None:
+def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledger: StudyLedger, kind: str) -> None:
     context: Any = multiprocessing.get_context("spawn")
     make = threading.Thread if kind == "threads" else context.Process
     together = threading.Barrier(3) if kind == "threads" else context.Barrier(3)
@@ -428,7 +429,7 @@ def test_drivers_at_the_same_time_together_keep_to_one_budget(storage: str, ledg
     assert balance.spent_usd == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
 
 
-def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(ledger: Ledger) -> None:
+def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(ledger: StudyLedger) -> None:
     reserve(ledger, 0, 3.0, budget_usd=4.0)
     book(ledger, 0, 0.5, kept_usd=2.0)
     assert ledger.balance() == Balance(spent_usd=0.5, committed_usd=2.0)
@@ -439,5 +440,5 @@ def test_what_kept_instances_may_cost_stays_promised_until_it_is_booked_once(led
     ledger.book_kept(0, 0.25)
 
     assert ledger.balance() == Balance(spent_usd=0.75, committed_usd=0.0)
-    assert [(entry.trial, entry.booked_usd) for entry in ledger.with_kept_instances()] == [(0, 0.75)]
+    assert [(entry.trial, entry.booked_usd) for entry in ledger.with_warm_pools()] == [(0, 0.75)]
     assert reserve(ledger, 1, 2.0, budget_usd=4.0) is Reservation.GRANTED

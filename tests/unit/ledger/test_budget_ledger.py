@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.ledger.accounts import METADATA, Accounts, Claim
-from paretune.ledger.file import Budget, BudgetFile
+from paretune.ledger.budget_file import Budget, BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
+from paretune.ledger.tables import BUDGET_METADATA
 from paretune.storage.engine import open_engine
 from tests.stand_ins import postgresql
 
@@ -24,18 +25,23 @@ BUDGETS = (
 )
 
 
-def accounts_in(folder: Path, *budgets: Budget, storage: str = "") -> Accounts:
+def accounts_in(folder: Path, *budgets: Budget, storage: str = "") -> BudgetLedger:
     file = BudgetFile(path="team.yaml", budgets=budgets or BUDGETS)
-    return Accounts(file, storage or f"sqlite:///{folder / 'studies.db'}")
+    return BudgetLedger(file, storage or f"sqlite:///{folder / 'studies.db'}")
 
 
-def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> Claim:
-    asked: dict[str, Any] = {"tags": {"team": "nlp"}, "origin": "measured", "now": NOVEMBER, "what": "ml.g5.xlarge"}
-    return Claim(**{**asked, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
+def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> BudgetRequest:
+    asked: dict[str, Any] = {
+        "tags": {"team": "nlp"},
+        "origin": "measured",
+        "now": NOVEMBER,
+        "instance_type": "ml.g5.xlarge",
+    }
+    return BudgetRequest(**{**asked, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
 
 
-def left(accounts: Accounts, origin: str = "measured", now: float = NOVEMBER) -> dict[str, float]:
-    return {found.budget.name: found.left_usd for found in accounts.standings(now, origin)}
+def left(accounts: BudgetLedger, origin: str = "measured", now: float = NOVEMBER) -> dict[str, float]:
+    return {found.budget.name: found.left_usd for found in accounts.statuses(now, origin)}
 
 
 def test_a_job_counts_against_every_budget_whose_tags_it_has(tmp_path: Path) -> None:
@@ -44,7 +50,7 @@ def test_a_job_counts_against_every_budget_whose_tags_it_has(tmp_path: Path) -> 
     accounts.reserve(claim("b", 4.0, tags={"team": "vision"}))
 
     assert left(accounts) == {"everything": 14.0, "nlp": 3.0}
-    (only,) = accounts.standings(NOVEMBER, "measured", {"team": "vision"})
+    (only,) = accounts.statuses(NOVEMBER, "measured", {"team": "vision"})
     assert only.budget.name == "everything"
 
 
@@ -210,7 +216,7 @@ def test_the_tables_of_the_revisions_are_those_of_the_code_and_a_newer_version_i
     engine = open_engine(f"sqlite:///{tmp_path / 'studies.db'}")
     with engine.begin() as connection:
         inspector = sa.inspect(connection)
-        for name, table in METADATA.tables.items():
+        for name, table in BUDGET_METADATA.tables.items():
             assert {column["name"] for column in inspector.get_columns(name)} == set(table.columns.keys())
             assert {index["name"] for index in inspector.get_indexes(name)} == {one.name for one in table.indexes}
         connection.execute(sa.text("update paretune_budget_schema set version_num = '999'"))
@@ -229,7 +235,7 @@ def test_accounts_of_version_1_go_on_and_nothing_of_unknown_age_is_taken_back(tm
     engine.dispose()
 
     accounts = accounts_in(tmp_path)
-    assert accounts.release_unbegun("measured", NOVEMBER + 1e6) == []
+    assert accounts.release_abandoned("measured", NOVEMBER + 1e6) == []
     assert left(accounts)["nlp"] == 3.0
 
 

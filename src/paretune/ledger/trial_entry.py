@@ -1,0 +1,161 @@
+"""What the ledger of a study holds of one trial: what it was started for, how it ended, and its dollars."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+from paretune.specification.parameters import Value
+
+
+class TrialStatus(Enum):
+    """How a trial ended."""
+
+    COMPLETED = "Completed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    """Infeasible: the sampler gets it as a violated constraint, and it is never tried again."""
+    FAILED = "Failed"
+    STOPPED = "Stopped"
+    """Stopped early, because even an optimistic end would have been dominated; its partial cost is booked."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialNote:
+    """What a trial is started for; written when its dollars are reserved.
+
+    Attributes:
+        repeats: number of the trial that it repeats with another seed; None for a first one.
+        changes: parameters of its job that differ from those of its point.
+        kind: `trial` for a point that the sampler has suggested, or the name of an action of `method: split`.
+        predicted: metric to the value that the trial is to verify; empty if it verifies nothing.
+        expected_usd: expected cost, including other jobs needed to learn the same; 0 if unknown.
+    """
+
+    point: Mapping[str, Value] = field(default_factory=dict)
+    seed: int = 42
+    repeats: int | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "trial"
+    predicted: Mapping[str, float] = field(default_factory=dict)
+    expected_usd: float = 0.0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is one of the study's n_trials; repeats are not."""
+        return self.repeats is None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialEnd:
+    """How a trial's job ended.
+
+    Attributes:
+        metrics: of its run; empty unless it completed.
+        cost_usd: what was billed, however it ended; None if the price is unknown.
+        kept_usd: the most that a warm pool kept after its job can still be billed; None if none is kept.
+        curve: share of the training, 0 to 1, and F1 measured then.
+        retryable: its end says nothing about its point: no capacity, a quota, an interruption, a driver that died.
+        transient: retryable, and the cause may last, such as missing capacity: wait before the next try.
+        alone: retryable, but not in a job that it shares with other trials.
+        conclusive: it failed, and the same job would fail again: it is not run a second time.
+        expected: metrics that a job stopped early would have reached at its end.
+        verdicts: sentences about its training; see jobs/notes/verdicts.
+        at: time of its end by the launcher's clock, seconds since the epoch; 0 in entries written before version 4.
+        off_plan: its training plan was dropped: it would have run on demand, as the next job would.
+        refused_beside: number of jobs of its driver that ran when the launcher refused to create it; else None.
+    """
+
+    status: TrialStatus
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    cost_usd: float | None = None
+    kept_usd: float | None = None
+    reason: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
+    retryable: bool = False
+    transient: bool = False
+    alone: bool = False
+    conclusive: bool = False
+    expected: Mapping[str, float] = field(default_factory=dict)
+    verdicts: tuple[str, ...] = ()
+    at: float = 0.0
+    off_plan: bool = False
+    refused_beside: int | None = None
+
+    def as_json(self) -> str:
+        """One JSON object with everything but the dollars, which have columns of their own."""
+        values = asdict(self) | {"status": self.status.value}
+        del values["cost_usd"], values["kept_usd"]
+        return json.dumps(values)
+
+    @classmethod
+    def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
+        """Read what `as_json` wrote, in this version or an earlier one, which wrote "again" and "later"."""
+        renamed = {"again": "retryable", "later": "transient"}
+        values = {renamed.get(name, name): value for name, value in read_json(text).items()}
+        values["status"] = TrialStatus(values["status"])
+        values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
+        values["verdicts"] = tuple(values.get("verdicts", ()))
+        return cls(**values, cost_usd=cost_usd)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrialEntry:
+    """One trial in the ledger.
+
+    Attributes:
+        identity: hash of what its job computes.
+        parameters: of its job, as `JobSpec.from_text` reads them; empty ones are left out.
+        run_id: its MLflow run; empty until that is created.
+        worst_usd: dollars reserved; None if the price is unknown.
+        booked_usd: dollars paid; None while it runs, or if the price is unknown.
+        kept_usd: dollars reserved for a warm pool kept after its job, 0 once they are booked; None if there was none.
+        ended: how it ended; None while it runs.
+        booking_order: from 1, in the order of booking; None while it runs.
+        spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
+    """
+
+    trial: int
+    identity: str
+    parameters: Mapping[str, str]
+    note: TrialNote
+    run_id: str
+    worst_usd: float | None
+    booked_usd: float | None
+    kept_usd: float | None
+    ended: TrialEnd | None
+    booking_order: int | None
+    spent_usd: float | None
+    owner: str
+
+    @classmethod
+    def of_row(cls, row: Any) -> "TrialEntry":
+        """The entry of a row of `tables.TRIALS`."""
+        same = [
+            "trial",
+            "identity",
+            "run_id",
+            "worst_usd",
+            "booked_usd",
+            "kept_usd",
+            "booking_order",
+            "spent_usd",
+            "owner",
+        ]
+        return cls(
+            **{name: getattr(row, name) for name in same},
+            parameters={name: text for name, text in read_json(row.parameters).items() if text},
+            note=TrialNote(**read_json(row.note)),
+            ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
+        )
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """A JSON object. Equal texts of all trials share one string: thousands of trials are nearly the same."""
+    values: dict[str, Any] = json.loads(text, object_pairs_hook=_interned)
+    return values
+
+
+def _interned(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in pairs}
