@@ -95,7 +95,12 @@ def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tm
 def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
     home = tmp_path / "home"
     former = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
-    asked: dict[str, Any] = {"tags": {"team": "nlp"}, "origin": "measured", "now": payer.clock.now(), "what": SMALL}
+    asked: dict[str, Any] = {
+        "tags": {"team": "nlp"},
+        "origin": "measured",
+        "now": payer.clock.now(),
+        "instance_type": SMALL,
+    }
     former.reserve(BudgetRequest(job="a", run_id="a", worst_usd=4.0, **asked))
     place = replace(payer.place(), home=home)
 
@@ -172,7 +177,7 @@ def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_
     payer.type()  # tells `sync` which file there is
     accounts, now = payer.place().budget_ledger("team.yaml"), payer.clock.now()
     assert accounts is not None
-    asked: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "what": SMALL}
+    asked: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "instance_type": SMALL}
     accounts.reserve(BudgetRequest(job="study/1", now=now - ABANDONED_AFTER_S - 1, **asked))
     accounts.reserve(BudgetRequest(job="study/2", now=now - 1, **asked))
     said = sync_all(payer)

@@ -183,7 +183,7 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
 
 
 def test_the_heartbeat_goes_on_while_a_proposal_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.studies.search.driver._HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("paretune.studies.search.drivers.HEARTBEAT_S", 0.01)
     driver = desk.driver(sampler="random", n_trials=1)
     ask, beats, blocked = driver.study.ask, Semaphore(0), []
     heartbeat = driver.ledger.heartbeat

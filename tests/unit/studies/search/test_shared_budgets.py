@@ -190,7 +190,7 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
 
     def claim(job: str) -> BudgetRequest:
         asked: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
-        return BudgetRequest(job=job, run_id=job, what=SMALL, **asked)
+        return BudgetRequest(job=job, run_id=job, instance_type=SMALL, **asked)
 
     fitted: list[str] = []
 
@@ -202,7 +202,7 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
             with suppress(BudgetRefused):
                 if number < 4:
                     terms = {"worst_usd": 0.1, "budget_usd": 100.0, "owner": str(number)}
-                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), also=reserve, **terms)  # type: ignore[arg-type]
+                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
                     assert made is Reservation.GRANTED
                 else:
                     reserve()
