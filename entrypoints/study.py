@@ -2,8 +2,8 @@
 
 import sys
 
+from paretune.cli.invocation import go_where_typed
 from paretune.cli.main import main
-from paretune.cli.where_typed import go_where_typed
 
 if __name__ == "__main__":
     go_where_typed(sys.argv)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paretune.cli.main import _COMMANDS, main
+from paretune.cli.main import COMMANDS, command_named, main
 from paretune.specification.job import JobSpec
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
 
 def parameters_of(command: str) -> set[str]:
     """Names of all parameters of a command."""
-    return {"json"}.union(*_COMMANDS[command].groups().values())
+    return {"json"}.union(*command_named(command).all_groups().values())
 
 
 def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
@@ -225,12 +225,12 @@ def test_every_command_in_a_page_is_one_that_paretune_takes(page: str) -> None:
         if words[1:] in (["--help"], ["--version"]):
             continue
         entry_point, parameters = job_of([word for word in words if word != "--help"])
-        assert entry_point in _COMMANDS, shlex.join(words)
+        assert entry_point in COMMANDS, shlex.join(words)
         assert set(parameters) <= parameters_of(entry_point), shlex.join(words)
         if entry_point == "main":
             JobSpec.from_text(parameters)  # raises on a wrong type and a value out of range
         elif entry_point in {"prices", "report"}:
-            _COMMANDS[entry_point].read(parameters, [])
+            command_named(entry_point).read(parameters, [])
 
 
 def test_the_pages_show_every_entry_point() -> None:
@@ -240,7 +240,7 @@ def test_the_pages_show_every_entry_point() -> None:
 def test_every_parameter_that_a_page_mentions_is_one_of_paretune(page: str) -> None:
     mentioned = set(re.findall(r"-P\s+'?(\w+)=", page)) | set(re.findall(r"`--(\w+) [^`]*`", page))
 
-    assert mentioned <= {name for command in _COMMANDS for name in parameters_of(command)} | {"help", "key", "name"}
+    assert mentioned <= {name for command in COMMANDS for name in parameters_of(command)} | {"help", "key", "name"}
 
 
 def test_every_name_in_a_table_of_parameters_is_a_parameter() -> None:

@@ -113,7 +113,7 @@ def an_input(source: random.Random) -> HostileInput:
 
 def _parameters_of(command: str) -> list[str]:
     """What the command can be given; whether it is a dry run is ours to say."""
-    groups = cli._COMMANDS[command].groups()
+    groups = cli.command_named(command).all_groups()
     return sorted({name for lines in groups.values() for name in lines} - {"dry_run"})
 
 

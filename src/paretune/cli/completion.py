@@ -14,11 +14,11 @@ ABOUT = (
 )
 
 
-def script(words: Sequence[str]) -> str:
-    """What the shell named in `words` must run so that it completes the words of `paretune`.
+def shell_script(words: Sequence[str]) -> str:
+    """Return the script that completes the words of `paretune` in the shell named in `words`.
 
     Raises:
-        BadInput: no shell is named, or another one.
+        BadInput: `words` is not one of the supported shells.
     """
     if len(words) != 1 or words[0] not in SHELLS:
         raise BadInput([f"{COMMAND} needs a shell: paretune {COMMAND} {' | '.join(SHELLS)}, got {' '.join(words)!r}"])
@@ -27,19 +27,19 @@ def script(words: Sequence[str]) -> str:
     return str(shellcode(["paretune"], shell=words[0])).strip()
 
 
-def is_asked() -> bool:
-    """Whether a shell has started this process to be told what may come next."""
-    return "_ARGCOMPLETE" in os.environ
+def typed_line() -> str | None:
+    """Return the line that a shell wants completed, or None if this process was started for a command."""
+    return os.environ.get("COMP_LINE", "") if "_ARGCOMPLETE" in os.environ else None
 
 
-def answer(parser: argparse.ArgumentParser) -> None:
-    """Tell the shell what may come next, and end the process."""
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print what may come next in the typed line, and end the process."""
     import argcomplete
 
     argcomplete.autocomplete(parser, always_complete_options="long")
 
 
 def suggest(option: argparse.Action, values: Sequence[str]) -> None:
-    """Have a shell complete the value of an option by these, or by names of files where there are none."""
+    """Let the shell complete the value of an option by `values`, or by file names if there are none."""
     if values:
         option.completer = lambda **_: values  # type: ignore[attr-defined]

@@ -159,18 +159,6 @@ def groups_of(cls: type) -> dict[str, str]:
     return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
 
 
-def grouped(lines: Mapping[str, str], first: Mapping[str, str], title: str) -> dict[str, dict[str, str]]:
-    """Lines of help in groups, by title; `title` is that of the parameters before the first group.
-
-    `first` maps the first parameter of each group to the group's title; a group goes on to the next one.
-    """
-    groups: dict[str, dict[str, str]] = {}
-    for name, line in lines.items():
-        title = first.get(name, title)
-        groups.setdefault(title, {})[name] = line
-    return groups
-
-
 def parameter_hint(name: str, known: Collection[str], command: str = "main") -> str:
     """The parameters that were probably meant by an unknown `name`, or where all are listed."""
     return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help all` lists all parameters"

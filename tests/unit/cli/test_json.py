@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from paretune.cli.main import _COMMANDS, main
+from paretune.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "api.md").read_text()
@@ -39,7 +39,7 @@ def fields_of(command: str) -> set[str]:
 
 
 def test_the_page_lists_every_command() -> None:
-    for name in _COMMANDS.keys() - {"mcp"}:  # which answers an agent, not its caller
+    for name in COMMANDS.keys() - {"mcp"}:  # which answers an agent, not its caller
         assert fields_of(f"`{name}`")
 
 

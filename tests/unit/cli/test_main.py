@@ -315,3 +315,16 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 
     assert end.value.code == 0
     assert capsys.readouterr().out.strip() == version("paretune")
+
+
+def test_the_list_of_commands_needs_no_outside_package_and_no_command(workplace: Path) -> None:
+    program = (
+        "import sys; from paretune.cli.main import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('numpy', 'yaml', 'psutil', 'mlflow', 'argcomplete', 'paretune.specification.job')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli import where_typed
-from paretune.cli.where_typed import go_where_typed
+from paretune.cli import invocation
+from paretune.cli.invocation import go_where_typed
 from tests.conftest import sentences, write_csv
 
 REPOSITORY = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(project)
     monkeypatch.setenv("MLFLOW_RUN_ID", "1")
-    monkeypatch.setattr(where_typed, "_folder_of_mlflow", lambda: folder)
+    monkeypatch.setattr(invocation, "_mlflow_folder", lambda: folder)
     return folder
 
 

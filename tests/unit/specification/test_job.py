@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paretune.cli.main import _read
+from paretune.cli.main import read_words
 from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE
@@ -97,7 +97,7 @@ def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: Jo
     assert rest[::2] == ["-P"] * (len(rest) // 2)
     pairs = dict(item.split("=", maxsplit=1) for item in rest[1::2])  # as MLflow takes them apart
     assert JobSpec.from_text(pairs) == spec
-    texts, faults = _read(shlex.split(spec.command())[2:], ())  # as paretune takes them apart
+    texts, faults = read_words(shlex.split(spec.command())[2:], ())  # as paretune takes them apart
     assert (JobSpec.from_text(texts), faults) == (spec, [])
     assert parameters_of(spec.command()) == texts
 

@@ -1,126 +1,112 @@
-"""The command `doctor`: what is wrong with machine, account and server, and whether a real job runs as expected."""
+"""The command `doctor`: which cluster to check, and whether to pay for one job."""
 
 import os
-from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from paretune.commands.doctor.examination import examine, paid_worst_case_usd
-from paretune.commands.doctor.request import MOST_USD, DoctorRequest
-from paretune.core.checks import Finding, Verdict
-from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput
-from paretune.core.text_table import text_table
-from paretune.core.untrusted import printable
+from paretune.specification.cluster import SIMULATED
+from paretune.specification.command import Command, make_or_refuse
+from paretune.specification.job import JobSpec, missing_files
+from paretune.specification.parameters import affecting, parse
+from paretune.specification.profile import CHARGED, read_profile
+
+PAID_HELP = "after the checks, launch one job of less than 0.10 USD in your AWS account and report how it went"
+MOST_USD = 0.1
+PAID_INSTANCE_TYPE = "ml.m5.large"
+_PAID = {
+    "instance_type": PAID_INSTANCE_TYPE,
+    "max_train_samples": "64",
+    "max_eval_samples": "32",
+    "max_seq_length": "32",
+    "per_device_train_batch_size": "8",
+    "precision": "fp32",
+    "training_arguments": '{"logging_steps": 1}',
+    "max_runtime_minutes": "20",  # (20 x 60 + 180 s) at 0.115 USD an hour: 0.044 USD
+    "max_cost_usd": str(MOST_USD),
+}
+_KEPT = {
+    *affecting(JobSpec, "account", without=("limit",)),
+    *("image_uri", "model", "dataset", "dataset_config_name", "text_column", "label_column"),
+} - {"keep_alive_minutes"}
+"""What the paid job takes over from the request."""
+_OWN = ("paid",)
 
 
-def run(request: DoctorRequest) -> CommandOutput:
-    """What every check found, and, where asked for, how one paid job went; nothing is raised for what is wrong."""
-    environment, clock = dict(os.environ), SystemClock()
-    findings = examine(request, environment, clock)
-    counts = Counter(finding.verdict for finding in findings)
-    document: dict[str, object] = {
-        "checks": [_document(finding) for finding in findings],
-        "wrong": counts[Verdict.FAILED],
-        "paid_worst_case_usd": None if request.is_local else paid_worst_case_usd(request, environment, clock),
-        "paid": None,
-    }
-    lines = [_table(findings), "", _summary(counts)]
-    if not request.paid or counts[Verdict.FAILED]:
-        _open_run(environment)
-    if not request.paid:
-        lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
-        return CommandOutput(text="\n".join(lines), document=document, exit_code=_code(counts))
-    if counts[Verdict.FAILED]:
-        lines.append("paid=true: no job was launched, mend what is wrong first")
-        return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
-    print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
-    text, document["paid"], code = _pay(request, findings)
-    return CommandOutput(text=text, document=document, exit_code=code)
+@dataclass(frozen=True, kw_only=True)
+class DoctorRequest:
+    """What to check.
+
+    Attributes:
+        spec: the job to be checked for; on SageMaker unless `is_local`.
+        is_local: nothing of AWS is to be checked: the launcher is local or simulated.
+        wants_sagemaker: an instance type, the account or its profile has been set, or a job is to be paid for;
+            otherwise a machine without credentials is in order.
+        profile_faults: what of the profile no job can have.
+    """
+
+    spec: JobSpec
+    paid: bool = False
+    is_local: bool = False
+    wants_sagemaker: bool = False
+    profile_faults: tuple[str, ...] = ()
+
+    @classmethod
+    def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
+        """From what was typed, completed by the profile; a broken profile is no fault of the request.
+
+        Raises:
+            BadInput: all that is wrong with what was typed.
+        """
+        faults, paid = list[str](), False
+        try:
+            paid = bool(texts.get("paid", "").strip() and parse("paid", texts["paid"], bool))
+        except ValueError as error:
+            faults.append(str(error))
+        typed = {name: text for name, text in texts.items() if name not in _OWN and text.strip()}
+        is_local = typed.get("launcher") in {"local", SIMULATED} or typed.get("instance_type") == "local"
+        if is_local and paid:
+            faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
+        usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
+        spec = JobSpec()
+        with collecting(faults):
+            spec = JobSpec.from_text(usual | typed)
+        if faults:
+            raise BadInput(faults)
+        wrong, profile = list[str](), dict[str, str]()
+        if not is_local:
+            with collecting(wrong):
+                profile = read_profile(environment)
+                spec = JobSpec.from_text(usual | profile | typed)
+        asked = ({"instance_type", *affecting(JobSpec, "account")} - set(CHARGED)) & {*typed, *profile}
+        return cls(
+            spec=spec,
+            paid=paid,
+            is_local=is_local,
+            wants_sagemaker=not is_local and bool(asked or paid or typed.get("launcher") == "sagemaker"),
+            profile_faults=tuple(wrong),
+        )
+
+    def paid_spec(self) -> JobSpec:
+        """The job that is paid for: of seconds on a CPU instance, in the account that was asked for.
+
+        Raises:
+            BadInput: what is taken over does not go with that job.
+        """
+        kept = {name: text for name, text in self.spec.changed().items() if name in _KEPT}
+        return JobSpec.from_text(kept | _PAID)
 
 
-def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict[str, object], int]:
-    """What the paid job says, for a person and for a program, and the exit code."""
-    from paretune.commands.doctor.expectations import compare
-    from paretune.commands.doctor.paid_job import observe
-    from paretune.commands.doctor.report import write_report
-    from paretune.jobs.workplace import Workplaces
-
-    workplaces, clock = Workplaces.of_process(), SystemClock()
-    seen = observe(request.paid_spec(), workplaces)
-    now = clock.now()
-    moment = datetime.fromtimestamp(now, UTC)
-    path = workplaces.home / "doctor" / f"{moment:%Y%m%d-%H%M%S}-{seen.run_id[:8] or 'no-run'}.md"
-    write_report(path, findings, seen, now)
-    rows = compare(seen)
-    different = [row for row in rows if not row.holds]
-    lines = [f"differs: {row.part}: {row.what}: expected {row.expected}, found {row.found}" for row in different]
-    lines += [f"the job has no result: {seen.failure}"] if seen.failure else []
-    lines.append(f"{len(different)} of {len(rows)} expectations differ from what was found")
-    lines.append(f"report, without names of your account, to be posted: {path}")
-    failed = bool(different or seen.failure or not rows)
-    code = Interrupted.exit_code if workplaces.interruption.reason else BadInput.exit_code if failed else 0
-    return (
-        "\n".join(lines),
-        {
-            "report": str(path),
-            "run_id": seen.run_id or None,
-            "job_name": seen.name or None,
-            "cost_usd": seen.metrics.get("cost_usd"),
-            "failure": seen.failure or None,
-            "compared": len(rows),
-            "differences": [
-                {"part": row.part, "what": row.what, "expected": row.expected, "found": row.found} for row in different
-            ],
-        },
-        code,
-    )
+def _read(texts: Mapping[str, str], faults: list[str]) -> DoctorRequest:
+    """Read the request; a broken profile is one of the doctor's findings and does not refuse it."""
+    return make_or_refuse(lambda: DoctorRequest.from_text(texts, os.environ), faults, lambda: missing_files(texts))
 
 
-def _open_run(environment: dict[str, str]) -> None:
-    """Name the run that `mlflow run` has opened for this command; MLflow's own trouble is among the findings."""
-    if "MLFLOW_RUN_ID" not in environment:
-        return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+def _run(request: DoctorRequest) -> CommandOutput:
+    from paretune.commands.doctor.run import run_doctor  # boto3 and MLflow take seconds to import
 
-    with suppress(ParetuneError):
-        Tracking(environment, SystemClock()).begin("doctor").set_tags({schema.KIND: "doctor"})
+    return run_doctor(request)
 
 
-def _document(finding: Finding) -> dict[str, object]:
-    return {
-        "subject": finding.subject,
-        "verdict": finding.verdict.value,
-        "text": finding.text,
-        "commands": finding.commands,
-    }
-
-
-def _table(findings: Sequence[Finding]) -> str:
-    """A line for every check."""
-    rows = [(finding.verdict.value, finding.subject, " ".join(finding.text.split())) for finding in findings]
-    return text_table(("", "", ""), rows).lstrip("\n")
-
-
-def _summary(counts: Counter[Verdict]) -> str:
-    asked = (
-        f"{counts[Verdict.PASSED]} ok, {counts[Verdict.FAILED]} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
-    )
-    return f"{asked}; nothing was paid for this"
-
-
-def _offer(worst_usd: object) -> str:
-    """What the paid job would do, and cost at most."""
-    cost = (
-        f"{worst_usd:.3f} USD" if isinstance(worst_usd, float) else f"{MOST_USD:g} USD, refused where no price is known"
-    )
-    return (
-        "`paretune doctor --paid true` launches one real job, 8 steps of 64 rows on 1 x ml.m5.large, compares it with "
-        f"what is expected and writes a report that names no account; it costs at most {cost}"
-    )
-
-
-def _code(counts: Counter[Verdict]) -> int:
-    return BadInput.exit_code if counts[Verdict.FAILED] else 0
+COMMAND = Command(read=_read, run=_run, parameters={"paid": f"{PAID_HELP} (default: false)"}, takes_jobs=True)

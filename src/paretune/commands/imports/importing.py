@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paretune.commands.imports.command import ImportRequest
 from paretune.core.errors import TrackingUnavailable
-from paretune.estimating.recorded.import_request import ImportRequest
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.jobs.priced import price_tags
 from paretune.jobs.recording import params_of, run_name

@@ -1,21 +1,51 @@
 """The command `mcp`: a server for agents on standard input and output."""
 
-from paretune.commands.mcp.request import McpRequest
-from paretune.core.errors import BadInput
+from dataclasses import dataclass
+
+from paretune.core.errors import BadInput, refuse
 from paretune.core.result import CommandOutput
+from paretune.specification.command import Command, reader_of
+from paretune.specification.parameters import check, help_lines, parameter, switches_of
 
 
-def run(asked: McpRequest) -> CommandOutput:
-    """Serve until the agent hangs up.
+@dataclass(frozen=True, kw_only=True)
+class McpRequest:
+    """What agents may do through this server.
+
+    Raises:
+        BadInput: with all faults at once.
+    """
+
+    session_budget_usd: float = parameter(
+        0.0, "dollars that all that agents launch may cost together; with 0 they may look only", minimum=0
+    )
+    own_code: bool = parameter(False, "let agents launch jobs with scripts, projects and images of their own")
+
+    def __post_init__(self) -> None:
+        refuse(check(self))
+
+
+def _run(request: McpRequest) -> CommandOutput:
+    """Serve until the agent disconnects.
 
     Raises:
         BadInput: the package `mcp` is not installed.
     """
     try:
-        from paretune.commands.mcp.server import serve
+        from paretune.commands.mcp.server import serve  # MLflow takes a second to import
+
+        serve(request.session_budget_usd, own_code=request.own_code)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise
-        raise BadInput(["this command needs the package mcp: python -m pip install 'paretune[mcp]'"]) from error
-    serve(asked.session_budget_usd, own_code=asked.own_code)
+        install = "python -m pip install 'paretune[mcp]'"
+        raise BadInput([f"paretune mcp needs the package mcp, which is not installed: {install}"]) from error
     return CommandOutput()
+
+
+COMMAND = Command(
+    read=reader_of(McpRequest, "mcp"),
+    run=_run,
+    parameters=help_lines(McpRequest),
+    switches=switches_of(McpRequest),
+)

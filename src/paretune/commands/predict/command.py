@@ -1,91 +1,123 @@
 """The command `predict`: a trained model on the rows of a file."""
 
-import os
-from collections.abc import Mapping
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
-from paretune.commands.predict.predict import Predictions, predict
-from paretune.commands.predict.request import PredictRequest
-from paretune.core.clock import SystemClock
-from paretune.core.result import CommandOutput, as_json
-from paretune.jobs.progress import watched
-from paretune.jobs.workplace import Workplaces
-from paretune.presentation.numbers import duration, plain, usd
+from paretune.core.errors import BadInput
+from paretune.core.result import CommandOutput
+from paretune.core.untrusted import at_home, exists, is_file, is_folder
+from paretune.specification.catalog import instances, unknown_type
+from paretune.specification.command import Command, reader_of
+from paretune.specification.job import current_name
+from paretune.specification.parameters import check, help_lines, parameter, switches_of
+from paretune.specification.regions import region_faults
 
-_NAMES = {"f1": "F1 (macro)", "accuracy": "accuracy", "rmse": "root mean squared error", "mae": "mean absolute error"}
+_WRITTEN = (".csv", ".tsv", ".jsonl")
+_REGISTERED = re.compile(r"models:/(m-[\w-]+|[^/@]+(@[\w-]+|/\d+))")
+_RUN = re.compile(r"runs:/\w{4,}(/.+)?")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:/")
+_FORMS = "a folder, models:/NAME@champion, models:/NAME/3 or runs:/RUN_ID"
 
 
-def run(request: PredictRequest) -> CommandOutput:
-    """The rows with their predictions in a file; how good they are where rows have labels, and what they cost.
+@dataclass(frozen=True, kw_only=True)
+class PredictRequest:
+    """Which model predicts which rows, and what a machine costs that does so.
 
-    No run is made for it; the one that `mlflow run` has opened gets the figures.
+    Raises:
+        BadInput: with all faults at once.
     """
-    environment, clock = dict(os.environ), SystemClock()
-    interruption = Workplaces.of_process().interruption
-    with watched(interruption) as on_events:
-        found = predict(request, environment, clock, interruption, on_events)
-    _record(found, environment)
-    return CommandOutput(text=_text(request, found), document=_document(found))
+
+    model: str | None = parameter(None, f"needed: {_FORMS}")
+    data: str | None = parameter(None, "needed: CSV, TSV, JSONL or Parquet file with the rows")
+    text_column: str | None = parameter(None, "column with the text; by default that of the model's training, or text")
+    label_column: str | None = parameter(
+        None, "column with the true class, for F1; it may be absent; by default that of the model's training, or label"
+    )
+    output: str = parameter("predictions.csv", "file to write: the rows with prediction and score (.csv, .tsv, .jsonl)")
+    batch_size: int = parameter(32, "texts that the model reads at once", minimum=1, maximum=65_536)
+    max_seq_length: int | None = parameter(
+        None, "tokens, longer texts are truncated; by default as in the training", minimum=4
+    )
+    instance_type: str | None = parameter(
+        None, "price the seconds as if this type had taken them; by default the notional price of this machine"
+    )
+    region: str | None = parameter(None, "region of that price; by default the profile's, AWS_REGION, else us-east-1")
+    local_price_usd_per_hour: float | None = parameter(
+        None, "price of this machine, for its dollars; by default the profile's, else that of ml.m5.large", above=0
+    )
+
+    def __post_init__(self) -> None:
+        faults = check(self) + self._model_faults() + self._file_faults() + region_faults(self.region)
+        if self.instance_type is not None and self.instance_type not in instances():
+            faults.append(unknown_type(self.instance_type, instances()))
+        if self.instance_type is not None and self.local_price_usd_per_hour is not None:
+            faults.append(
+                "local_price_usd_per_hour and instance_type both say what an hour costs: leave one of them out"
+            )
+        if faults:
+            raise BadInput(faults)
+
+    @property
+    def is_address(self) -> bool:
+        """Whether the model is one of MLflow's and no folder."""
+        return (self.model or "").startswith(("models:/", "runs:/"))
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of a model that is one."""
+        return at_home(current_name(self.model or ""))
+
+    @property
+    def data_path(self) -> Path:
+        """The file with the rows."""
+        return at_home(current_name(self.data or ""))
+
+    @property
+    def output_path(self) -> Path:
+        """The file that is written."""
+        return at_home(self.output)
+
+    def _model_faults(self) -> list[str]:
+        if self.model is None:
+            return [f"model must name the model that predicts: {_FORMS}"]
+        if self.is_address:
+            known = _REGISTERED if self.model.startswith("models:/") else _RUN
+            if known.fullmatch(self.model):
+                return []
+            return [f"model must be {_FORMS}, got {self.model!r}: a registered model needs an alias or a version"]
+        if _ADDRESS.match(self.model) and not self.model.startswith("file:/"):
+            return [f"model must be {_FORMS}, got {self.model!r}: download it first"]
+        if not is_folder(self.model_folder):
+            what = "is no folder" if exists(self.model_folder) else f"does not exist (looked from {Path.cwd()})"
+            return [f"model {self.model} {what}: give {_FORMS}"]
+        return []
+
+    def _file_faults(self) -> list[str]:
+        faults = []
+        if self.data is None:
+            faults.append("data must name the file with the rows: --data rows.csv")
+        elif not is_file(self.data_path):
+            faults.append(f"data {self.data} does not exist (looked from {Path.cwd()})")
+        output = self.output_path
+        if output.suffix.lower() not in _WRITTEN:
+            faults.append(f"output must end in {', '.join(_WRITTEN)}, got {self.output}")
+        if not is_folder(output.parent) or is_folder(output):
+            faults.append(f"output must be a file in a folder that exists, got {self.output}: mkdir {output.parent}")
+        elif self.data is not None and is_file(self.data_path) and exists(output) and output.samefile(self.data_path):
+            faults.append(f"output must be another file than data, got {self.output} for both")
+        return faults
 
 
-def _record(found: Predictions, environment: Mapping[str, str]) -> None:
-    """Fill the run that `mlflow run` has opened for this command; nothing where it was started by hand."""
-    if "MLFLOW_RUN_ID" not in environment:
-        return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+def _run(request: PredictRequest) -> CommandOutput:
+    from paretune.commands.predict.run import run_predict  # MLflow takes a second to import
 
-    run = Tracking(environment, SystemClock()).begin("predict")
-    run.set_tags({schema.KIND: "predict"})
-    run.log_metrics({**found.metrics, "rows": float(found.rows), "seconds_per_1000_rows": found.seconds_per_1000_rows})
+    return run_predict(request)
 
 
-def _text(request: PredictRequest, found: Predictions) -> str:
-    labelled = found.found["labelled_rows"]
-    rows = {
-        _NAMES.get(name, name): f"{value:.4f} on {labelled:,} rows with {request.label_column!r}"
-        for name, value in found.metrics.items()
-    }
-    counts = found.found["counts"]
-    rows |= {"predicted": ", ".join(f"{name} {count:,}" for name, count in counts.items())} if counts else {}
-    dollars = found.usd_per_1000_rows
-    cost = "" if dollars is None else f", {usd(dollars)} ({_basis(found)})"
-    rows["per 1,000 rows"] = f"{duration(found.seconds_per_1000_rows)} on {found.found['device']}{cost}"
-    if found.found["truncated_rows"]:
-        share = found.found["truncated_rows"] / found.rows
-        rows["truncated texts"] = f"{share:.1%} longer than {found.found['max_seq_length']} tokens"
-    width = max(map(len, rows))
-    head = f"{found.rows:,} rows of {request.data} predicted by {found.model}: {found.output}"
-    lines = [head, *(f"  {name:<{width}}  {value}" for name, value in rows.items())]
-    return "\n".join([*lines, *(f"  {remark}" for remark in (*found.found["remarks"], *found.price_remarks))])
-
-
-def _basis(found: Predictions) -> str:
-    """Where the dollars come from: they are estimated, for nobody bills them."""
-    price = found.price
-    if price is None:
-        return ""
-    hourly = f"{plain(price.usd_per_hour, 3)} USD an hour"
-    if price.confidence == "notional":
-        return f"estimated: this machine at a notional {hourly}"
-    return f"estimated: seconds of this machine at {hourly} of {price.instance_type} in {price.region}"
-
-
-def _document(found: Predictions) -> dict[str, object]:
-    told = found.found
-    return {
-        "model": found.model,
-        "run_id": found.run_id or None,
-        "output": str(found.output),
-        "rows": found.rows,
-        "labelled_rows": told["labelled_rows"],
-        "metrics": as_json(found.metrics),
-        "counts": told["counts"],
-        "problem_type": told["kind"],
-        "max_seq_length": told["max_seq_length"],
-        "truncated_rows": told["truncated_rows"],
-        "device": told["device"],
-        "seconds": found.seconds,
-        "seconds_per_1000_rows": found.seconds_per_1000_rows,
-        "usd_per_1000_rows": found.usd_per_1000_rows,
-        "usd_basis": _basis(found) or None,
-        "remarks": [*told["remarks"], *found.price_remarks],
-    }
+COMMAND = Command(
+    read=reader_of(PredictRequest, "predict"),
+    run=_run,
+    parameters=help_lines(PredictRequest),
+    switches=switches_of(PredictRequest),
+)

@@ -20,6 +20,8 @@ from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
+from paretune.specification.command import Command, reader_of
+from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
 from paretune.storage.address import file_faults, shown
@@ -146,3 +148,11 @@ def _faults(request: ScheduleRequest, file: StudyFile, environment: Mapping[str,
             "to job in the study, or set PARETUNE_ROLE, an IAM role that SageMaker may assume, by name or ARN"
         )
     return faults
+
+
+COMMAND = Command(
+    read=reader_of(ScheduleRequest, "schedule"),
+    run=run,
+    parameters=help_lines(ScheduleRequest),
+    switches=switches_of(ScheduleRequest),
+)

@@ -8,10 +8,10 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from paretune.commands.imports.command import ImportRequest, import_help
 from paretune.commands.imports.importing import Imported, import_runs
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
-from paretune.estimating.recorded.import_request import ImportRequest, import_help
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking

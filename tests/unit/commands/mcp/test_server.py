@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
+from paretune.cli.main import main
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import Quoter
 from paretune.commands.mcp.server import Tools, make_server
@@ -168,3 +170,13 @@ def test_a_job_is_stopped_by_its_name(agent: Agent) -> None:
 
     assert agent.call("stop", name="main-1")["state"] == "failed"
     assert "nothing was launched as main-9: main-1" in agent.call("stop", name="main-9")
+
+
+def test_without_its_extra_the_command_names_the_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    monkeypatch.setitem(sys.modules, "mcp.server", None)
+
+    assert main(["mcp"]) == 2
+    assert "pip install 'paretune[mcp]'" in capsys.readouterr().err

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli import started
-from paretune.cli.started import spelling_here
+from paretune.cli import invocation
+from paretune.cli.invocation import spelling_here
 
 RUN = ["/env/bin/python3.11", "/env/bin/mlflow", "run"]
 
@@ -23,7 +23,7 @@ RUN = ["/env/bin/python3.11", "/env/bin/mlflow", "run"]
 def test_a_command_of_mlflow_run_is_repeated_with_the_options_it_was_typed_with(
     typed: list[str], repeated: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(started, "_words_of_parent", lambda: [*RUN, *typed])
+    monkeypatch.setattr(invocation, "_parent_words", lambda: [*RUN, *typed])
     spelling = spelling_here({"MLFLOW_RUN_ID": "abc"})
 
     assert (spelling.words, spelling.by_mlflow) == (("mlflow", "run", *repeated), True)
@@ -34,7 +34,7 @@ def test_a_command_of_mlflow_run_is_repeated_with_the_options_it_was_typed_with(
 def test_where_the_parent_is_no_mlflow_run_it_is_the_program(
     parent: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(started, "_words_of_parent", lambda: parent)
+    monkeypatch.setattr(invocation, "_parent_words", lambda: parent)
 
     assert not spelling_here({"MLFLOW_RUN_ID": "abc"}).by_mlflow
 

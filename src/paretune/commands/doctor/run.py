@@ -1,0 +1,126 @@
+"""The command `doctor`: what is wrong with machine, account and server, and whether a real job runs as expected."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from paretune.commands.doctor.command import MOST_USD, DoctorRequest
+from paretune.commands.doctor.examination import examine, paid_worst_case_usd
+from paretune.core.checks import Finding, Verdict
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput, Interrupted, ParetuneError
+from paretune.core.result import CommandOutput
+from paretune.core.text_table import text_table
+from paretune.core.untrusted import printable
+
+
+def run_doctor(request: DoctorRequest) -> CommandOutput:
+    """What every check found, and, where asked for, how one paid job went; nothing is raised for what is wrong."""
+    environment, clock = dict(os.environ), SystemClock()
+    findings = examine(request, environment, clock)
+    counts = Counter(finding.verdict for finding in findings)
+    document: dict[str, object] = {
+        "checks": [_document(finding) for finding in findings],
+        "wrong": counts[Verdict.FAILED],
+        "paid_worst_case_usd": None if request.is_local else paid_worst_case_usd(request, environment, clock),
+        "paid": None,
+    }
+    lines = [_table(findings), "", _summary(counts)]
+    if not request.paid or counts[Verdict.FAILED]:
+        _open_run(environment)
+    if not request.paid:
+        lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
+        return CommandOutput(text="\n".join(lines), document=document, exit_code=_code(counts))
+    if counts[Verdict.FAILED]:
+        lines.append("paid=true: no job was launched, mend what is wrong first")
+        return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
+    print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
+    text, document["paid"], code = _pay(request, findings)
+    return CommandOutput(text=text, document=document, exit_code=code)
+
+
+def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict[str, object], int]:
+    """What the paid job says, for a person and for a program, and the exit code."""
+    from paretune.commands.doctor.expectations import compare
+    from paretune.commands.doctor.paid_job import observe
+    from paretune.commands.doctor.report import write_report
+    from paretune.jobs.workplace import Workplaces
+
+    workplaces, clock = Workplaces.of_process(), SystemClock()
+    seen = observe(request.paid_spec(), workplaces)
+    now = clock.now()
+    moment = datetime.fromtimestamp(now, UTC)
+    path = workplaces.home / "doctor" / f"{moment:%Y%m%d-%H%M%S}-{seen.run_id[:8] or 'no-run'}.md"
+    write_report(path, findings, seen, now)
+    rows = compare(seen)
+    different = [row for row in rows if not row.holds]
+    lines = [f"differs: {row.part}: {row.what}: expected {row.expected}, found {row.found}" for row in different]
+    lines += [f"the job has no result: {seen.failure}"] if seen.failure else []
+    lines.append(f"{len(different)} of {len(rows)} expectations differ from what was found")
+    lines.append(f"report, without names of your account, to be posted: {path}")
+    failed = bool(different or seen.failure or not rows)
+    code = Interrupted.exit_code if workplaces.interruption.reason else BadInput.exit_code if failed else 0
+    return (
+        "\n".join(lines),
+        {
+            "report": str(path),
+            "run_id": seen.run_id or None,
+            "job_name": seen.name or None,
+            "cost_usd": seen.metrics.get("cost_usd"),
+            "failure": seen.failure or None,
+            "compared": len(rows),
+            "differences": [
+                {"part": row.part, "what": row.what, "expected": row.expected, "found": row.found} for row in different
+            ],
+        },
+        code,
+    )
+
+
+def _open_run(environment: dict[str, str]) -> None:
+    """Name the run that `mlflow run` has opened for this command; MLflow's own trouble is among the findings."""
+    if "MLFLOW_RUN_ID" not in environment:
+        return
+    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+
+    with suppress(ParetuneError):
+        Tracking(environment, SystemClock()).begin("doctor").set_tags({schema.KIND: "doctor"})
+
+
+def _document(finding: Finding) -> dict[str, object]:
+    return {
+        "subject": finding.subject,
+        "verdict": finding.verdict.value,
+        "text": finding.text,
+        "commands": finding.commands,
+    }
+
+
+def _table(findings: Sequence[Finding]) -> str:
+    """A line for every check."""
+    rows = [(finding.verdict.value, finding.subject, " ".join(finding.text.split())) for finding in findings]
+    return text_table(("", "", ""), rows).lstrip("\n")
+
+
+def _summary(counts: Counter[Verdict]) -> str:
+    asked = (
+        f"{counts[Verdict.PASSED]} ok, {counts[Verdict.FAILED]} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
+    )
+    return f"{asked}; nothing was paid for this"
+
+
+def _offer(worst_usd: object) -> str:
+    """What the paid job would do, and cost at most."""
+    cost = (
+        f"{worst_usd:.3f} USD" if isinstance(worst_usd, float) else f"{MOST_USD:g} USD, refused where no price is known"
+    )
+    return (
+        "`paretune doctor --paid true` launches one real job, 8 steps of 64 rows on 1 x ml.m5.large, compares it with "
+        f"what is expected and writes a report that names no account; it costs at most {cost}"
+    )
+
+
+def _code(counts: Counter[Verdict]) -> int:
+    return BadInput.exit_code if counts[Verdict.FAILED] else 0

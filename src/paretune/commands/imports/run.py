@@ -1,0 +1,43 @@
+"""The command `import`: runs of other teams, from a table into MLflow."""
+
+import os
+from functools import partial
+
+from paretune.commands.imports.command import ImportRequest
+from paretune.commands.imports.importing import import_runs
+from paretune.core.clock import SystemClock
+from paretune.core.result import CommandOutput
+from paretune.pricing.prices import PriceList, usual_price
+from paretune.tracking import Tracking, schema
+
+
+def run_import(request: ImportRequest) -> CommandOutput:
+    """A run of every row that was not there yet, and how many those are."""
+    clock, environment = SystemClock(), dict(os.environ)
+    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
+    tracking = Tracking(environment, clock)
+    if tracking.opened_run_id() is not None:
+        tracking.begin("import").set_tags({schema.KIND: "import"})  # `mlflow run` shows a run for every command
+    imported = import_runs(request, tracking, price_of, clock.now())
+    table = request.table
+    lines = [f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already"]
+    if table.ignored:
+        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+    if imported.unpriced:
+        lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    if imported.lines_apart:
+        lines.append(
+            "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "
+            f"in {len(imported.lines_apart)} runs, such as line {imported.lines_apart[0]}: it may hold storage or a "
+            "discount"
+        )
+    return CommandOutput(
+        text="\n".join(lines),
+        document={
+            "table": table.name,
+            "run_ids": list(imported.added),
+            "known": imported.known,
+            "ignored_columns": list(table.ignored),
+            "unpriced_instance_types": list(imported.unpriced),
+        },
+    )

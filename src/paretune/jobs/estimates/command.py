@@ -1,0 +1,20 @@
+"""The command `estimate`: seconds, dollars and memory of jobs before they are paid for."""
+
+from collections.abc import Mapping
+
+from paretune.core.result import Result
+from paretune.jobs.estimates.request import PROBE_HELP, EstimateRequest
+from paretune.specification.command import Command, read_with_profile
+
+
+def _read(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
+    return read_with_profile(EstimateRequest.from_text, texts, faults)
+
+
+def _run(request: EstimateRequest) -> Result:
+    from paretune.jobs.estimates.estimate import run_estimate  # MLflow takes a second to import
+
+    return run_estimate(request)
+
+
+COMMAND = Command(read=_read, run=_run, parameters={"probe": PROBE_HELP}, takes_jobs=True)

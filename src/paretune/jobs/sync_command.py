@@ -1,0 +1,50 @@
+"""The command `sync`: collect jobs that have ended, follow jobs that still run."""
+
+from collections.abc import Mapping
+
+from paretune.core.clock import SystemClock
+from paretune.core.errors import refuse
+from paretune.core.result import CommandOutput
+from paretune.specification.command import Command
+
+
+def _read(texts: Mapping[str, str], faults: list[str]) -> None:
+    refuse([*faults, *(f"this command takes no parameters, got {name}" for name in texts)])
+
+
+def _run(_: None) -> CommandOutput:
+    """Bring MLflow up to date with every job whose launcher has ended."""
+    from paretune.jobs.progress import watched  # MLflow takes a second to import
+    from paretune.jobs.sync import Sync
+    from paretune.jobs.workplace import Workplaces
+    from paretune.projects.collection import Collector
+    from paretune.tracking import Tracking
+
+    workplaces = Workplaces.of_process()
+    tracking = Tracking(workplaces.environment, SystemClock())
+    if tracking.opened_run_id() is not None:
+        tracking.begin("sync")  # `mlflow run` shows a run for every command
+    with watched(workplaces.interruption) as on_events:
+        jobs = Sync(
+            workplace_of=workplaces.of,
+            tracking=tracking,
+            interruption=workplaces.interruption,
+            on_events=on_events,
+            collect=Collector(SystemClock()),
+        ).run()
+    lines = [str(job.outcome) for job in jobs if job.outcome is not None]
+    lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
+    runs = [
+        {
+            "run_id": job.run_id,
+            "remark": job.remark or None,
+            "result": job.outcome.to_dict() if job.outcome is not None else None,
+        }
+        for job in jobs
+    ]
+    return CommandOutput(
+        text="\n".join(lines) if jobs else "nothing to do: no run is unfinished", document={"runs": runs}
+    )
+
+
+COMMAND = Command(read=_read, run=_run)

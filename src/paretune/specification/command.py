@@ -1,0 +1,123 @@
+"""What the command line needs to know of a command: its parameters, its reader and its runner.
+
+Every command defines one `COMMAND` in a module that imports quickly: `paretune NAME --help` and refused input must not
+wait for MLflow, boto3 or torch. `run` imports the rest.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from paretune.core.errors import BadInput, collecting
+from paretune.core.result import CommandOutput, Result
+from paretune.specification.job import JobSpec, missing_files, parameter_help
+from paretune.specification.parameters import basics_of, groups_of, read, switches_of
+from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
+
+_Request = TypeVar("_Request")
+HelpGroups = dict[str, dict[str, str]]
+"""Title of each group of parameters to their names and lines of help."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command(Generic[_Request]):
+    """One command of `paretune`.
+
+    Attributes:
+        read: makes the request from the typed texts. It also gets the faults found so far, and raises BadInput with
+            these and its own.
+        run: does the work and returns what is printed.
+        parameters: name to line of help of the command's own parameters.
+        switches: those of them whose bare name means true.
+        takes_jobs: whether the parameters of a job can be typed, too.
+        excluded: parameters of a job that this command does not take.
+    """
+
+    read: Callable[[Mapping[str, str], list[str]], _Request]
+    run: Callable[[_Request], CommandOutput | Result]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    switches: frozenset[str] = frozenset()
+    takes_jobs: bool = False
+    excluded: tuple[str, ...] = ()
+
+    def all_switches(self) -> frozenset[str]:
+        """Parameters whose bare name means true."""
+        return self.switches | (switches_of(JobSpec) if self.takes_jobs else frozenset())
+
+    def all_groups(self) -> HelpGroups:
+        """The help of all parameters."""
+        groups: HelpGroups = {}
+        title, titles = "parameters of this command", groups_of(JobSpec)
+        for name, line in (dict(self.parameters) | self._job_parameters()).items():
+            title = titles.get(name, title)  # a group's title stands at its first parameter
+            groups.setdefault(title, {})[name] = line
+        return groups
+
+    def basic_groups(self) -> tuple[HelpGroups, int]:
+        """The help of the command's own parameters and the basic ones of a job, and how many are left out."""
+        others = {name: line for name, line in self._job_parameters().items() if name not in self.parameters}
+        basic = {name: line for name, line in others.items() if name in basics_of(JobSpec)}
+        groups = {"parameters of this command": dict(self.parameters), "the most used parameters of a job": basic}
+        return {title: lines for title, lines in groups.items() if lines}, len(others) - len(basic)
+
+    def _job_parameters(self) -> dict[str, str]:
+        lines = parameter_help() if self.takes_jobs else {}
+        return {name: line for name, line in lines.items() if name not in self.excluded}
+
+
+def reader_of(cls: type[_Request], command: str) -> Callable[[Mapping[str, str], list[str]], _Request]:
+    """A reader for a command whose parameters are the fields of `cls`."""
+    return lambda texts, faults: make_or_refuse(lambda: read(cls, texts, command), faults)
+
+
+def make_or_refuse(
+    make: Callable[[], _Request], faults: list[str], further_faults: Callable[[], list[str]] = list
+) -> _Request:
+    """Return what `make` makes.
+
+    Raises:
+        BadInput: `faults` and those that `make` raises; if there are any, also those of `further_faults`.
+    """
+    faults = list(faults)
+    with collecting(faults):
+        made = make()
+    if faults:
+        raise BadInput([*faults, *further_faults()])
+    return made
+
+
+def read_with_profile(
+    make: Callable[[Mapping[str, str]], _Request], texts: Mapping[str, str], faults: list[str]
+) -> _Request:
+    """Make a request from the typed texts, completed by the profile; faults of the profile are reported, too."""
+    completed = texts
+    with collecting(faults):
+        completed = with_profile(texts, os.environ)
+    return make_or_refuse(lambda: make(completed), faults, lambda: missing_files(completed))
+
+
+def read_file_argument(
+    make: Callable[[str, Mapping[str, str]], _Request],
+    texts: Mapping[str, str],
+    faults: list[str],
+    *,
+    name: str,
+    kind: str,
+    example: str,
+) -> _Request:
+    """Make a request from the file that the parameter `name` names, and the other typed texts.
+
+    Prints a remark if the profile sets something that such a file does not take from it.
+
+    Raises:
+        BadInput: no file is named, or `make` raises it.
+    """
+    path = texts.get(name, "").strip()
+    if not path:
+        raise BadInput([*faults, f"{name} must name the file of a {kind}, such as {example}"])
+    with collecting(faults):
+        if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
+            print(f"{FILE}: {', '.join(ignored)} without effect on a {kind}: write them into its job", file=sys.stderr)
+    return make_or_refuse(lambda: make(path, {key: text for key, text in texts.items() if key != name}), faults)
