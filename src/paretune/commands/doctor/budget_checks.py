@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from paretune.commands.doctor.command import DoctorRequest
-from paretune.core.checks import Finding, passed
+from paretune.core.checks import Finding, failed, passed
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.jobs.workplace import budget_ledger_of, home_of
