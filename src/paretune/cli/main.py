@@ -10,7 +10,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from paretune import __version__
 from paretune.cli import completion
 from paretune.cli.invocation import spelling_here
 from paretune.core.clock import SystemClock
@@ -189,6 +188,14 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
     return texts, faults
 
 
+class _PrintVersion(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # takes 30 ms to import
+
+        print(version("paretune"))
+        parser.exit()
+
+
 def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentParser:
     """Return a parser that knows the names of all commands, and the parameters of `command`.
 
@@ -200,7 +207,7 @@ def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentPar
         epilog=f"{completion.ABOUT}; paretune COMMAND --help: its most used parameters, --help all: all of them",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=__version__)
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", required=True, metavar=f"{{{','.join(COMMANDS)}}}")
     for name, (about, _) in COMMANDS.items():
         subparser = commands.add_parser(
