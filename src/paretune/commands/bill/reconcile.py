@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.commands.bill.command import ReconcileRequest
 from paretune.commands.bill.deliveries import SUFFIXES
 from paretune.commands.bill.difference import RunBill
 from paretune.commands.bill.reading import BillFiles
 from paretune.commands.bill.reconciliation import Reconciliation, reconcile
 from paretune.commands.bill.recorded_jobs import recorded_cost, runs_on_the_bill
+from paretune.commands.bill.request import ReconcileRequest
 from paretune.core.untrusted import at_home
 from paretune.jobs.workplace import Workplaces
 from paretune.specification import metrics

@@ -4,8 +4,8 @@ import os
 
 from paretune.commands.bill import rates
 from paretune.commands.bill import tables as bill_tables
-from paretune.commands.bill.command import ReconcileRequest
 from paretune.commands.bill.reconcile import Reconciled, reconcile_runs
+from paretune.commands.bill.request import ReconcileRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, csv_text
 from paretune.tracking import RunStatus, Tracking, schema

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
 
-from paretune.commands.doctor.command import PAID_INSTANCE_TYPE, DoctorRequest
+from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.errors import ParetuneError
 from paretune.launchers.sagemaker import preflight

@@ -1,101 +1,12 @@
-"""The command `doctor`: which cluster to check, and whether to pay for one job."""
+"""The command `doctor`: checks of this machine, the AWS account and MLflow."""
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from paretune.core.errors import BadInput, collecting
+from paretune.commands.doctor.request import PAID_HELP, DoctorRequest
 from paretune.core.result import CommandOutput
-from paretune.specification.cluster import SIMULATED
 from paretune.specification.command import Command, make_or_refuse
-from paretune.specification.job import JobSpec, missing_files
-from paretune.specification.parameters import affecting, parse
-from paretune.specification.profile import CHARGED, read_profile
-
-PAID_HELP = "after the checks, launch one job of less than 0.10 USD in your AWS account and report how it went"
-MOST_USD = 0.1
-PAID_INSTANCE_TYPE = "ml.m5.large"
-_PAID = {
-    "instance_type": PAID_INSTANCE_TYPE,
-    "max_train_samples": "64",
-    "max_eval_samples": "32",
-    "max_seq_length": "32",
-    "per_device_train_batch_size": "8",
-    "precision": "fp32",
-    "training_arguments": '{"logging_steps": 1}',
-    "max_runtime_minutes": "20",  # (20 x 60 + 180 s) at 0.115 USD an hour: 0.044 USD
-    "max_cost_usd": str(MOST_USD),
-}
-_KEPT = {
-    *affecting(JobSpec, "account", without=("limit",)),
-    *("image_uri", "model", "dataset", "dataset_config_name", "text_column", "label_column"),
-} - {"keep_alive_minutes"}
-"""What the paid job takes over from the request."""
-_OWN = ("paid",)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DoctorRequest:
-    """What to check.
-
-    Attributes:
-        spec: the job to be checked for; on SageMaker unless `is_local`.
-        is_local: nothing of AWS is to be checked: the launcher is local or simulated.
-        wants_sagemaker: an instance type, the account or its profile has been set, or a job is to be paid for;
-            otherwise a machine without credentials is in order.
-        profile_faults: what of the profile no job can have.
-    """
-
-    spec: JobSpec
-    paid: bool = False
-    is_local: bool = False
-    wants_sagemaker: bool = False
-    profile_faults: tuple[str, ...] = ()
-
-    @classmethod
-    def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
-        """From what was typed, completed by the profile; a broken profile is no fault of the request.
-
-        Raises:
-            BadInput: all that is wrong with what was typed.
-        """
-        faults, paid = list[str](), False
-        try:
-            paid = bool(texts.get("paid", "").strip() and parse("paid", texts["paid"], bool))
-        except ValueError as error:
-            faults.append(str(error))
-        typed = {name: text for name, text in texts.items() if name not in _OWN and text.strip()}
-        is_local = typed.get("launcher") in {"local", SIMULATED} or typed.get("instance_type") == "local"
-        if is_local and paid:
-            faults.append("paid=true launches a job on SageMaker: leave launcher and instance_type out")
-        usual = {} if is_local else {"instance_type": PAID_INSTANCE_TYPE}
-        spec = JobSpec()
-        with collecting(faults):
-            spec = JobSpec.from_text(usual | typed)
-        if faults:
-            raise BadInput(faults)
-        wrong, profile = list[str](), dict[str, str]()
-        if not is_local:
-            with collecting(wrong):
-                profile = read_profile(environment)
-                spec = JobSpec.from_text(usual | profile | typed)
-        asked = ({"instance_type", *affecting(JobSpec, "account")} - set(CHARGED)) & {*typed, *profile}
-        return cls(
-            spec=spec,
-            paid=paid,
-            is_local=is_local,
-            wants_sagemaker=not is_local and bool(asked or paid or typed.get("launcher") == "sagemaker"),
-            profile_faults=tuple(wrong),
-        )
-
-    def paid_spec(self) -> JobSpec:
-        """The job that is paid for: of seconds on a CPU instance, in the account that was asked for.
-
-        Raises:
-            BadInput: what is taken over does not go with that job.
-        """
-        kept = {name: text for name, text in self.spec.changed().items() if name in _KEPT}
-        return JobSpec.from_text(kept | _PAID)
+from paretune.specification.job import missing_files
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> DoctorRequest:

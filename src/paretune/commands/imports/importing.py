@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paretune.commands.imports.command import ImportRequest
+from paretune.commands.imports.request import ImportRequest
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.jobs.priced import price_tags

@@ -1,37 +1,9 @@
 """The command `prices`: the known prices of a region, read anew from AWS if asked for."""
 
-from dataclasses import dataclass
-
-from paretune.core.errors import BadInput
+from paretune.commands.prices.request import PricesRequest
 from paretune.core.result import CommandOutput
 from paretune.specification.command import Command, reader_of
-from paretune.specification.parameters import check, help_lines, parameter, switches_of
-from paretune.specification.regions import region_faults
-
-
-@dataclass(frozen=True, kw_only=True)
-class PricesRequest:
-    """Which prices to show, and whether to read them anew.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
-
-    region: str | None = parameter(
-        None, "AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"
-    )
-    instance_type: str | None = parameter(None, "types to show, comma-separated; all that are known by default")
-    refresh: bool = parameter(False, "read today's prices of SageMaker Training from AWS into the cache")
-    price_source: str = parameter(
-        "auto",
-        "api: Pricing API, needs credentials; bulk: public file, needs none; auto: the API if it may be asked",
-        choices=("auto", "api", "bulk"),
-    )
-
-    def __post_init__(self) -> None:
-        faults = check(self) + region_faults(self.region)
-        if faults:
-            raise BadInput(faults)
+from paretune.specification.parameters import help_lines, switches_of
 
 
 def _run(request: PricesRequest) -> CommandOutput:

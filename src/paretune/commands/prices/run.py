@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from datetime import date
 
-from paretune.commands.prices.command import PricesRequest
+from paretune.commands.prices.request import PricesRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable

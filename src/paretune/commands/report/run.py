@@ -5,11 +5,11 @@ from dataclasses import asdict, fields
 from datetime import date
 
 from paretune.commands.report.accuracy import accuracy, estimate_errors
-from paretune.commands.report.command import ReportRequest
 from paretune.commands.report.effective import effective_rates
 from paretune.commands.report.estimated import TABLE, estimated_jobs
 from paretune.commands.report.report import Report, Section
 from paretune.commands.report.repricing import Terms, remarks, reprice, with_new_costs
+from paretune.commands.report.request import ReportRequest
 from paretune.commands.report.tables import about_kinds, cost_rows, cost_table, error_tables, front_changes
 from paretune.commands.report.totals.picture import dollars_against_f1
 from paretune.commands.report.totals.sums import totals

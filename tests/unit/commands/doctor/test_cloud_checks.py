@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 
 from paretune.commands.doctor.cloud_checks import cloud_findings
-from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 
