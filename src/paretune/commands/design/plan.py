@@ -65,7 +65,9 @@ class DesignPlan:
             job = file.job_at(point)
             identity = job.spec.spec_hash()
             spec = job.spec.replace(seed=job.spec.seed + seen[identity]) if seen[identity] else job.spec
-            rows.append(Row(run=run, point=point, job=RowJob(spec=spec, steps=job.steps, asked_steps=job.asked_steps)))
+            rows.append(
+                Row(run=run, point=point, job=RowJob(spec=spec, steps=job.steps, requested_steps=job.requested_steps))
+            )
             seen[identity] += 1
         return cls(file=file, rows=rows, points=points * file.replicates, model=model)
 

@@ -1,75 +1,65 @@
-"""The parts of a design, from its file, its table and what was typed."""
+"""Reads a design from its file, its table and what was typed."""
 
 import csv
 import io
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar
 
 from paretune.commands.design.file import TABLE, TYPED, DesignDraft, DesignFile, DesignTerms, Level, design_faults
-from paretune.commands.design.rows import row_kinds
+from paretune.commands.design.rows import row_types
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_TABLE, read_text
-from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED, listed
-from paretune.specification.parameters import Value, annotations
+from paretune.specification.cluster import SIMULATED, listed
+from paretune.specification.parameters import Value
 from paretune.storage.yaml import DESIGN, FileKind, Node
-from paretune.studies.definition.reading import FileReading, each
+from paretune.studies.definition.file_model import FileReader, each
 from paretune.studies.definition.space import FaultPath
-
-_TERMS: dict[str, Any] = {item.name: annotations(DesignTerms)[item.name] for item in fields(DesignTerms)}
-_OWN = ("design", "exclude")
 
 
 def read_design(path: str, overrides: Mapping[str, str]) -> DesignFile:
-    """The design of a file, and what was typed, which wins.
+    """The design of a file, with overrides that win over the file.
 
-    `overrides` maps names to text, an empty text is none: one of `TYPED`, or what a row may say. For a factor, one
-    value ends it, and several with commas between them replace its levels; of levels whose parameters travel together,
-    a parameter that is typed no longer does.
+    `overrides` maps names to texts; empty texts are ignored. A name is one of `TYPED` or a parameter of a row. For a
+    factor, one value ends it, and several values with commas between them replace its levels. A typed parameter that
+    varies together with others leaves their group.
 
     Raises:
         BadInput: all faults at once, each with its line where it has one.
     """
-    return DesignFile(**vars(DesignReading(path, overrides).draft()))
+    return DesignFile(**vars(DesignReader(path, overrides).draft()))
 
 
-class DesignReading(FileReading):
-    """Collects parts and faults of one design; of what was typed, an empty text is none."""
+class DesignReader(FileReader):
+    """Reads one design file; collects its parts and faults."""
 
     kind: ClassVar[FileKind] = DESIGN
-    sections = ("job", "factors")
-    terms: ClassVar[Mapping[str, Any]] = _TERMS
-    typed_terms = TYPED
-    kinds: ClassVar[Mapping[str, Any]] = row_kinds()
-    examples: ClassVar[Mapping[str, str]] = {
+    sections: ClassVar[Mapping[str, str]] = {
         "job": "job: {max_seq_length: 128}",
         "factors": "factors: {instance_count: [1, 2, 4]}",
-        "factors of": "{name}: [A, B]",
     }
+    entry_example = "{name}: [A, B]"
+    terms = DesignTerms
+    typed_terms = TYPED
+    other_keys = ("design", "exclude")
+    parameter_types: ClassVar[Mapping[str, Any]] = row_types()
 
     def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
         super().__init__(path, overrides)
         self._factors: dict[str, tuple[Level, ...]] = {}
-        self._rows: list[dict[str, Value]] = []  # of a table
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """Keys of the file."""
-        return (*super().keys, *_OWN)
+        self._rows: list[dict[str, Value]] = []  # if the design is a table
 
     def draft(self) -> DesignDraft:
-        """The whole design; BadInput with everything that is wrong with it."""
+        """The whole design; BadInput with all its faults."""
         self._read()
-        if self._job.get("launcher") != SIMULATED:  # what only a rehearsal takes is left aside
-            for name in set(ONLY_SIMULATED) - self._typed.keys():
-                self._job.pop(name, None)
+        if self._job.get("launcher") != SIMULATED:
+            self._drop_simulated_only()
         self._settle_factors()
         draft = DesignDraft(job=self._job, factors=self._factors, **{"name": "unnamed", **self._parts})
         self._finish(design_faults(draft, self._broken))
         return draft
 
-    def _key(self, key: str, node: Node) -> None:
+    def _read_key(self, key: str, node: Node) -> None:
         if key == "design":
             self._take_design(node)
         elif key == "exclude":
@@ -79,7 +69,7 @@ class DesignReading(FileReading):
                 )
             self._parts["exclude"] = tuple(each(node.value, partial(self._members, ("exclude",))))
         else:
-            super()._key(key, node)
+            super()._read_key(key, node)
 
     def _take_design(self, node: Node) -> None:
         if not isinstance(node.value, dict):
@@ -92,7 +82,7 @@ class DesignReading(FileReading):
             self._rows = self._read_table(path)
 
     def _read_table(self, path: str) -> list[dict[str, Value]]:
-        """The rows of a table whose columns are parameters; ValueError with all its faults."""
+        """The rows of a table whose columns are parameters. ValueError with all its faults."""
         try:
             text = read_text(path, LARGEST_TABLE, must="table ")
             reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
@@ -103,9 +93,9 @@ class DesignReading(FileReading):
         except csv.Error as error:
             raise ValueError(f"table {path} cannot be read ({error})") from error
         unknown = [
-            f"table {path}: unknown column {name}: {self._meant(name, True)}"
+            f"table {path}: unknown column {name}: {self._parameter_hint(name)}"
             for name in names
-            if name not in self.kinds
+            if name not in self.parameter_types
         ]
         if unknown:
             raise ValueError(*unknown)
@@ -122,10 +112,10 @@ class DesignReading(FileReading):
 
         return each(rows, lambda item: cells(*item))
 
-    def _entry(self, fault_path: FaultPath, node: Node) -> None:
+    def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
         section, name = fault_path
         if section == "job":
-            super()._entry(fault_path, node)
+            super()._read_entry(fault_path, node)
         elif not isinstance(node.value, list):
             rule = f"{name} in factors must be a list of its levels, got {node.described()}"
             raise ValueError(f"{rule}: write {name}: [A, B]; one value goes in job")
@@ -134,25 +124,23 @@ class DesignReading(FileReading):
 
     def _level(self, fault_path: FaultPath, node: Node) -> Level:
         name = fault_path[1]
-        if name in self.kinds:
+        if name in self.parameter_types:
             return {name: self._value(fault_path, node, is_choice=True)}
         if not isinstance(node.value, dict):
             group = (
                 f"levels of {name} would be mappings of parameters that travel together, such as {{instance_count: 2}}"
             )
-            raise ValueError(f"unknown factor {name}: {self._meant(name, of_job=True)}; {group}")
+            raise ValueError(f"unknown factor {name}: {self._parameter_hint(name)}; {group}")
         return self._members(fault_path, node)
 
     def _members(self, fault_path: FaultPath, node: Node) -> Level:
-        """Parameters and values of a mapping."""
+        """The level that a mapping of parameters to values spells."""
         if not isinstance(node.value, dict):
             raise ValueError(f"{fault_path[-1]} must hold mappings of parameters to values, got {node.described()}")
 
         def member(item: tuple[str, Node]) -> tuple[str, Value]:
-            if item[0] not in self.kinds:
-                raise ValueError(
-                    f"unknown parameter {item[0]} in {fault_path[-1]}: {self._meant(item[0], of_job=True)}"
-                )
+            if item[0] not in self.parameter_types:
+                raise ValueError(f"unknown parameter {item[0]} in {fault_path[-1]}: {self._parameter_hint(item[0])}")
             return item[0], self._value((*fault_path, item[0]), item[1], is_choice=True)
 
         return dict(each(node.value.items(), member))
@@ -160,18 +148,20 @@ class DesignReading(FileReading):
     def _section_of(self, name: str) -> str:
         return "factors" if name in self._factors else "job"
 
-    def _take_parameter(self, section: str, name: str, text: str) -> None:
+    def _set_parameter(self, section: str, name: str, text: str) -> None:
         if section == "factors" and "," in text:
             self._factors[name] = tuple({name: value} for value in each(listed(text), partial(self._parsed, name)))
             return
-        super()._take_parameter("job", name, text)
+        super()._set_parameter("job", name, text)
         self._factors.pop(name, None)
         for factor, levels in self._factors.items():
-            self._factors[factor] = tuple({one: level[one] for one in level if one != name} for level in levels)
-        self._rows = [{one: row[one] for one in row if one != name} for row in self._rows]
+            self._factors[factor] = tuple(
+                {member: level[member] for member in level if member != name} for level in levels
+            )
+        self._rows = [{column: row[column] for column in row if column != name} for row in self._rows]
 
     def _settle_factors(self) -> None:
-        """Make factors of a table's columns; what no longer varies after something was typed goes to the job."""
+        """Turn a table's columns into factors; factors with one level left after overrides move to the job."""
         if self._rows:
             for name in dict.fromkeys(name for row in self._rows for name in row):
                 values = dict.fromkeys(row[name] for row in self._rows if name in row)

@@ -17,7 +17,7 @@ _ROUNDING = 1e-9  # of a number of epochs
 
 @dataclass(frozen=True, kw_only=True)
 class RowTerms:
-    """What a row of a design may say beside parameters of a job, which follow from it."""
+    """Parameters of a row that a job does not have; parameters of the job follow from them."""
 
     dataset_size: int | None = parameter(
         None, "rows before the split; max_train_samples and max_eval_samples follow from it", minimum=2
@@ -29,17 +29,20 @@ class RowTerms:
     round_epochs: bool = parameter(False, "take the nearest whole epochs where total_steps is none, and show it")
 
 
+ROW_TERMS = frozenset(field.name for field in fields(RowTerms))
+
+
 @cache
 def row_parameters() -> dict[str, Any]:
-    """Name to field of all that a row of a design may say."""
-    return {**parameters(), **{item.name: item for item in fields(RowTerms)}}
+    """The field of each parameter that a row of a design may set."""
+    return {**parameters(), **{field.name: field for field in fields(RowTerms)}}
 
 
 @cache
-def row_kinds() -> dict[str, Any]:
-    """Name to type of all that a row of a design may say."""
-    kinds = {**annotations(JobSpec), **annotations(RowTerms)}
-    return {name: kinds[name] for name in row_parameters()}
+def row_types() -> dict[str, Any]:
+    """The type of each parameter that a row of a design may set."""
+    types = {**annotations(JobSpec), **annotations(RowTerms)}
+    return {name: types[name] for name in row_parameters()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,34 +50,33 @@ class RowJob:
     """The job of a row.
 
     Attributes:
-        steps: optimiser steps that it makes; None where the number of its training rows is not known.
-        asked_steps: those that were asked for; None where epochs were.
+        steps: optimiser steps that it makes, or None if the number of its training rows is not known.
+        requested_steps: `total_steps` of the row, or None if the row sets epochs.
     """
 
     spec: JobSpec
     steps: int | None
-    asked_steps: int | None
+    requested_steps: int | None
 
     @property
     def deviation(self) -> float | None:
-        """By which share it makes more steps than were asked for; None where none were.
+        """Share by which it makes more steps than requested, or None if the row sets epochs.
 
-        Also with whole epochs there may be more, for the last batch of an epoch may be smaller than the others.
+        Whole epochs may make more steps, because the last batch of an epoch may be smaller.
         """
-        if self.asked_steps is None or self.steps is None:
+        if self.requested_steps is None or self.steps is None:
             return None
-        return self.steps / self.asked_steps - 1
+        return self.steps / self.requested_steps - 1
 
 
 def job_of_row(values: Mapping[str, Value]) -> RowJob:
     """The job of these values.
 
     Raises:
-        BadInput: everything that is wrong with them, such as steps that make no whole epochs.
+        BadInput: with all their faults, such as steps that make no whole epochs.
     """
-    named = {item.name for item in fields(RowTerms)}
-    terms = RowTerms(**{name: value for name, value in values.items() if name in named})  # type: ignore[arg-type]  # they were checked
-    job = {name: value for name, value in values.items() if name not in named}
+    terms = RowTerms(**{name: value for name, value in values.items() if name in ROW_TERMS})  # type: ignore[arg-type]  # they were checked
+    job = {name: value for name, value in values.items() if name not in ROW_TERMS}
     refuse(_contradictions(terms, job))
     if terms.dataset_size is not None:
         held_out = max(1, round(terms.dataset_size * terms.validation_share))
@@ -84,7 +86,7 @@ def job_of_row(values: Mapping[str, Value]) -> RowJob:
     if terms.total_steps is not None:
         spec = spec.replace(num_train_epochs=float(_epochs(spec, rows, terms.total_steps, terms.round_epochs)))
     steps = None if rows is None else training_steps(spec, spec.plan(), rows)
-    return RowJob(spec=spec, steps=steps, asked_steps=terms.total_steps)
+    return RowJob(spec=spec, steps=steps, requested_steps=terms.total_steps)
 
 
 def _contradictions(terms: RowTerms, job: Mapping[str, Value]) -> list[str]:
@@ -99,16 +101,16 @@ def _contradictions(terms: RowTerms, job: Mapping[str, Value]) -> list[str]:
 
 
 def _training_rows(spec: JobSpec) -> int | None:
-    """Rows that a job trains on; None where only its data can tell."""
-    there = BUNDLED_ROWS[spec.dataset][0] if spec.dataset in BUNDLED_ROWS else None
-    return min((rows for rows in (there, spec.max_train_samples) if rows is not None), default=None)
+    """Rows that a job trains on, or None if they are not known before its data is read."""
+    bundled = BUNDLED_ROWS[spec.dataset][0] if spec.dataset in BUNDLED_ROWS else None
+    return min((rows for rows in (bundled, spec.max_train_samples) if rows is not None), default=None)
 
 
 def _epochs(spec: JobSpec, rows: int | None, steps: int, rounds: bool) -> int:
-    """Whole epochs for so many steps, or that make exactly so many with their last, smaller batches.
+    """The whole number of epochs that makes this many steps; the nearest one if `rounds`.
 
     Raises:
-        BadInput: with the nearest ones, where there are none and it does not round.
+        BadInput: no whole number does, and `rounds` is false; the message names the nearest ones.
     """
     if rows is None:
         text = f"total_steps needs the number of training rows, and that of {spec.dataset} is not known"
@@ -117,13 +119,13 @@ def _epochs(spec: JobSpec, rows: int | None, steps: int, rounds: bool) -> int:
     batch = plan.global_batch_size
     epochs = steps * batch / rows
     near = sorted({max(1, math.floor(epochs)), max(1, math.ceil(epochs))})
-    made = {number: training_steps(spec.replace(num_train_epochs=float(number)), plan, rows) for number in near}
+    steps_of = {number: training_steps(spec.replace(num_train_epochs=float(number)), plan, rows) for number in near}
     nearest = max(1, round(epochs))
-    exact = [number for number in near if made[number] == steps]
+    exact = [number for number in near if steps_of[number] == steps]
     if rounds or exact or abs(epochs - nearest) < _ROUNDING:
         return exact[0] if exact else nearest
     whole = " and ".join(
-        f"{number} epoch{'s' if number > 1 else ''} ({total:,} steps)" for number, total in made.items()
+        f"{number} epoch{'s' if number > 1 else ''} ({total:,} steps)" for number, total in steps_of.items()
     )
     raise BadInput(
         [

@@ -26,7 +26,7 @@ from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
 from paretune.storage.address import file_faults, shown
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.reading import PATHS
+from paretune.studies.definition.file_model import PATHS
 
 _OF_JOBS = ("PARETUNE_ROLE", "PARETUNE_BUCKET", "MLFLOW_EXPERIMENT_NAME")
 """Variables of this command's environment that rounds get wherever they run: they decide where jobs are looked for."""

@@ -1,11 +1,10 @@
-"""The files of studies and designs: read, checked, and what they define.
+"""Study files: read, checked, and what they define.
 
-- `file.StudyFile`: a study, checked; `StudyFile.read` reads it, `StudyFile.spec_at` gives the job of a trial.
-- `file.study_help`: one line of help for each key of a study that can be typed.
-- `space.Choices`, `space.Range`: the values of a searched parameter; `space.make_spec` makes a job of a point.
-- `rules.StudyTerms`: the keys of a study that are one value each.
-- `objectives.OBJECTIVES`: the metrics that a study can optimise or bound.
-- `design.DesignFile`: a design, checked; `design_reading.read_design` reads it, `DesignFile.job_at` gives a row's job.
-- `design_rows.RowTerms`: what a row of a design may say beside parameters of a job.
-- `reading.FileReading`: what both kinds of files have in common; `study_reading`, `design_reading`: what is their own.
+- `file.StudyFile`: a checked study; `StudyFile.read` reads a file, `StudyFile.spec_at` gives the job of a trial.
+- `file_model.FileReader`: how a file with sections and keys is read, with the line of each fault; `file_model.Rule`: a
+  rule between parts. Design and recurring files share both.
+- `rules`: the keys of a study (`StudyTerms`), its unchecked parts (`Draft`) and the rules for them.
+- `space`: what is searched (`Choices`, `Range`) and the job at a point (`make_spec`).
+- `objectives`: the metrics that a study can optimise or bound, and their faults.
+- `quality.Quality`: the metric that models are judged by, and what is known of it before any run.
 """

@@ -7,6 +7,7 @@ import math
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,11 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 from paretune.storage.yaml import read_yaml
-from paretune.studies.definition.file import StudyFile, study_help
+from paretune.studies.definition.file import StudyFile, StudyReader, study_help
+from paretune.studies.definition.file_model import LISTED
 from paretune.studies.definition.objectives import OBJECTIVES
-from paretune.studies.definition.reading import LISTED
+from paretune.studies.definition.rules import StudyTerms
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
-from paretune.studies.definition.study_reading import StudyReading
 from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
@@ -794,7 +795,7 @@ def test_what_is_recorded_says_every_key_that_is_set(tmp_path: Path) -> None:
     assert json.loads(recorded["objectives"]) == {"cost_usd": "minimize", "f1": "maximize"}
     assert (recorded["budget_usd"], recorded["n_trials"], recorded["method"]) == ("3.0", "10", "split")
     assert "sampler" not in recorded
-    assert set(recorded) <= {"name", *StudyReading.sections, *StudyReading.terms}
+    assert set(recorded) <= {"name", *StudyReader.sections, *(field.name for field in fields(StudyTerms))}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.reading import beside
+from paretune.studies.definition.file_model import beside
 
 
 @pytest.fixture
