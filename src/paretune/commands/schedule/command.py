@@ -1,20 +1,24 @@
-"""The command `schedule`: a ready entry for the scheduler that is to call the rounds of a study."""
+"""The command `schedule`: an entry for the scheduler that calls the rounds of a study, ready to be pasted.
 
+The entries are the files in `templates/`. A round that exits with 75 ("call again") has done its work, so no entry
+counts it as a failure. No entry contains a secret: an address with a password is read from a secret of the scheduler,
+or from a file that only its user can read. A round in a container without such an address is refused, because a ledger
+of its own would say that nothing was paid yet.
+"""
+
+import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from paretune.commands.schedule.entries import (
-    Schedule,
-    cron_line,
-    eventbridge_command,
-    github_workflow,
-    kubernetes_manifest,
-)
-from paretune.commands.schedule.request import ScheduleRequest
+import jinja2
+
+from paretune.commands.schedule.request import ScheduleRequest, cron_expression
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
@@ -24,112 +28,131 @@ from paretune.specification.command import Command, reader_of
 from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
-from paretune.storage.address import file_faults, shown
+from paretune.storage.address import SERVERS_ONLY, file_faults, shown
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.file_model import PATHS
 
-_OF_JOBS = ("PARETUNE_ROLE", "PARETUNE_BUCKET", "MLFLOW_EXPERIMENT_NAME")
-"""Variables of this command's environment that rounds get wherever they run: they decide where jobs are looked for."""
-_OF_THIS_MACHINE = (
+_JOB_VARIABLES = ("PARETUNE_ROLE", "PARETUNE_BUCKET", "MLFLOW_EXPERIMENT_NAME")
+"""Environment variables that every round gets: they decide where jobs are found again."""
+_MACHINE_VARIABLES = (
     *("PARETUNE_HOME", "PARETUNE_PROFILE", "PARETUNE_PRICES"),
     *("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"),
     *("SAGEMAKER_USER_CONFIG_OVERRIDE", "SAGEMAKER_ADMIN_CONFIG_OVERRIDE"),
 )
-"""Those that the rounds on its machine get, too: files, and names of what stands in them."""
+"""Environment variables that rounds on this machine get as well: files of this machine, and names inside them."""
+_AGAIN = '{ code=$?; [ "$code" -eq 75 ] || exit "$code"; }'
+"""Follows `||` after a round in a shell: exit code 75 is no failure."""
+_LONGEST_S = 1800
+"""Seconds after which a round in a container is ended; with the start of the container it takes a few minutes."""
 
 
 def run(request: ScheduleRequest) -> CommandOutput:
-    """The entry, to be pasted; BadInput where the study cannot be driven in rounds."""
+    """The entry for the scheduler.
+
+    Raises:
+        BadInput: the study cannot be driven in rounds by this scheduler; with all faults at once.
+    """
     environment = dict(os.environ)
     overrides = {} if request.storage is None else {"storage": request.storage}
     file = StudyFile.read(request.study, {**overrides, "once": "true"})
     budget = str(charged(file.job, environment).get("budget") or "")
-    faults = [*_faults(request, file, environment), *_budget_faults(request, file, budget)]
-    refuse([*faults, *_file_faults(request, file)])
+    faults = [*_server_faults(request, file, environment), *_budget_faults(request, file, budget)]
+    refuse([*faults, *_path_faults(request, file)])
     if "MLFLOW_RUN_ID" in environment:
         from paretune.tracking import Tracking, schema  # MLflow takes a second to import
 
-        opened = Tracking(environment, SystemClock()).begin("schedule")
-        opened.set_tags({schema.KIND: "schedule"})
-    text = _entry(request.kind, _schedule(request, file, environment, budget), home_of(environment))
+        mlflow_run = Tracking(environment, SystemClock()).begin("schedule")
+        mlflow_run.set_tags({schema.KIND: "schedule"})
+    text = _entry(request, file, environment, budget)
     return CommandOutput(text=text, document={"kind": request.kind, "study": file.name, "entry": text})
 
 
-def _schedule(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str], budget: str) -> Schedule:
-    usual = environment.get(STORAGE_VARIABLE, "")
-    storage = file.storage or usual
-    addresses = (storage, usual) if budget else (storage,)  # accounts of budgets lie in the usual one
+def _entry(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str], budget: str) -> str:
+    default_storage = environment.get(STORAGE_VARIABLE, "")
+    storage = file.storage or default_storage
+    addresses = (storage, default_storage) if budget else (storage,)  # accounts of budgets lie in the default storage
     has_secret = any(shown(address) != address for address in addresses)
-    names = (*_OF_JOBS, *_OF_THIS_MACHINE) if request.kind == "cron" else _OF_JOBS
-    carried = {name: environment.get(name, "") for name in names}
+    typed_storage = request.storage if request.storage and shown(request.storage) == request.storage else ""
+    region = request.region or usual_region(read_profile(environment).get("region"), environment)
+    tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
+    names = (*_JOB_VARIABLES, *_MACHINE_VARIABLES) if request.kind == "cron" else _JOB_VARIABLES
+    variables = {name: environment.get(name, "") for name in names}
+    study = request.study
     if request.kind == "cron":
-        carried[STORAGE_VARIABLE] = usual if shown(usual) == usual and not has_secret else ""
+        variables[STORAGE_VARIABLE] = "" if has_secret or shown(default_storage) != default_storage else default_storage
+        variables["MLFLOW_TRACKING_URI"] = tracking_uri
     else:
-        carried["PARETUNE_ROLE"] = carried["PARETUNE_ROLE"] or request.role or ""
-    typed = request.storage if request.storage and shown(request.storage) == request.storage else ""
-    return Schedule(
+        variables["PARETUNE_ROLE"] = variables["PARETUNE_ROLE"] or request.role or ""
+        variables |= {SERVERS_ONLY: "1", "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+    if request.kind == "eventbridge":
+        variables["MLFLOW_TRACKING_URI"] = tracking_uri
+    if request.kind == "kubernetes":
+        study = "study.yaml"  # its key in a ConfigMap, which takes no spaces and no quotes
+    option = f" --storage {shlex.quote(typed_storage)}" if typed_storage else ""
+    cron = ""
+    with suppress(ValueError):  # EventBridge takes intervals that cron has not
+        cron = cron_expression(request.every_minutes)
+    templates = jinja2.Environment(  # noqa: S701  # the entries are no HTML; shell and JSON are quoted by the filters
+        loader=jinja2.PackageLoader("paretune.commands.schedule", "templates"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    templates.filters |= {"sh": shlex.quote, "json": json.dumps}
+    return templates.get_template(f"{request.kind}.txt").render(
+        **{name: getattr(request, name) or "" for name in ("image_uri", "role", "scheduler_role", "secret", "bucket")},
         study=request.study,
-        name=file.name,
+        # Kubernetes and AWS take names of small letters, digits and hyphens; 40 leave room for what they add.
+        slug=re.sub(r"[^a-z0-9]+", "-", file.name.lower())[:40].strip("-") or "study",
         every_minutes=request.every_minutes,
-        storage=typed,
+        cron=cron,
+        command=f"paretune study --study {shlex.quote(study)} --once{option}",
+        again=_AGAIN,
+        longest_s=_LONGEST_S,
         has_secret=has_secret,
-        names_storage=bool(typed or (file.storage and not request.storage)),
-        variables=carried,
-        tracking_uri=environment.get("MLFLOW_TRACKING_URI", ""),
-        image_uri=request.image_uri or "",
-        role=request.role or "",
-        scheduler_role=request.scheduler_role or "",
-        secret=request.secret or "",
-        bucket=request.bucket or "",
-        region=request.region or usual_region(read_profile(environment).get("region"), environment),
+        names_storage=bool(typed_storage or (file.storage and not request.storage)),
+        variables={name: text for name, text in variables.items() if text},
+        region=region,
+        folder=str(Path.cwd()),
+        home=str(Path.cwd() / home_of(environment)),
+        python=sys.executable,
     )
 
 
-def _entry(kind: str, schedule: Schedule, home: Path) -> str:
-    if kind == "cron":
-        return cron_line(schedule, Path.cwd(), Path.cwd() / home, f"{shlex.quote(sys.executable)} -m paretune")
-    make = {"kubernetes": kubernetes_manifest, "github": github_workflow, "eventbridge": eventbridge_command}
-    return make[kind](schedule)
-
-
 def _budget_faults(request: ScheduleRequest, file: StudyFile, budget: str) -> list[str]:
-    """Why rounds in containers cannot count against the budgets that rounds on this machine count against."""
+    """Rounds in containers could not count against the budgets of this machine."""
     if request.kind == "cron" or not budget:
         return []
-    where = "the study" if file.budget else "the profile"
+    owner = "the study" if file.budget else "the profile"
     return [
-        f"budget: {budget}, of {where}, does not travel into containers, where rounds would run without it: take it "
-        f"out of {where} and give the study a budget_usd, or take kind=cron"
+        f"budget: {budget}, of {owner}, does not travel into containers, where rounds would run without it: take it "
+        f"out of {owner} and give the study a budget_usd, or take kind=cron"
     ]
 
 
-def _file_faults(request: ScheduleRequest, file: StudyFile) -> list[str]:
-    """Why rounds in containers would not have the files or folders of this machine that the study names."""
+def _path_faults(request: ScheduleRequest, file: StudyFile) -> list[str]:
+    """Rounds in containers would not have the files or folders of this machine that the study names."""
     if request.kind == "cron":
         return []
-    job = {name: [value] for name, value in file.job.items()}
-    asked = job | {name: list(entry.corners) for name, entry in file.search.items()}
-    named = [(name, str(value)) for name in (*PATHS, "project") for value in asked.get(name, ()) if value]
+    fixed = {name: [value] for name, value in file.job.items()}
+    values = fixed | {name: list(entry.corners) for name, entry in file.search.items()}
+    named = [(name, str(value)) for name in (*PATHS, "project") for value in values.get(name, ()) if value]
     local = [(name, text) for name, text in named if name != "budget" and exists(text.partition("#")[0])]
     if request.kind == "github":
         top = Path.cwd().resolve()
         outside = [(name, text) for name, text in local if not at_home(text).resolve().is_relative_to(top)]
         if at_home(request.study).is_absolute() or not Path(request.study).resolve().is_relative_to(top):
             outside.insert(0, ("study", request.study))
-        why = (
-            "is not in the folder that GitHub checks out: call this command there, with relative paths of what is in it"
-        )
-        return [f"{name} {text} {why}" for name, text in outside]
-    why = "does not travel into containers, only the study's file does"
-    return [
-        f"{name} {text} {why}: put it into S3 or git where it may be there, or take kind=cron" for name, text in local
-    ]
+        rule = "is not in the folder that GitHub checks out: call this command there, with relative paths inside it"
+        return [f"{name} {text} {rule}" for name, text in outside]
+    rule = "does not travel into containers, only the study's file does: put it into S3 or git where it may be there"
+    return [f"{name} {text} {rule}, or take kind=cron" for name, text in local]
 
 
-def _faults(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str]) -> list[str]:
+def _server_faults(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, str]) -> list[str]:
     tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
     faults = []
-    if request.kind != "cron":  # where the storage is not said, it is the scheduler's secret
+    if request.kind != "cron":  # without a storage here, it is the scheduler's secret
         faults += file_faults(file.storage or "postgresql://", tracking_uri)
     if request.kind in {"cron", "eventbridge"} and (urlsplit(tracking_uri).password or "@" in tracking_uri):
         faults.append(

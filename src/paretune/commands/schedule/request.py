@@ -3,26 +3,25 @@
 import re
 from dataclasses import dataclass
 
-from paretune.commands.schedule.entries import cron_expression
 from paretune.core.errors import refuse
 from paretune.specification.parameters import check, parameter
 from paretune.specification.regions import region_faults
 
-_OF_KIND = {
+_REQUIRED = {
     "kubernetes": ("image_uri",),
     "eventbridge": ("image_uri", "role", "scheduler_role", "secret", "bucket"),
 }
-"""Kind of scheduler to the parameters without which its entry would be incomplete."""
+"""Kind of scheduler to the parameters that its entry needs."""
 _GITHUB_MINUTES = 5
 """The least interval between two runs of a workflow (GitHub's documentation of `schedule`, read 2026-11-22)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRequest:
-    """Which scheduler is to call the rounds of which study, and how often.
+    """The scheduler, the study whose rounds it calls, and how often.
 
     Raises:
-        BadInput: with all faults at once.
+        BadInput: a parameter is missing or wrong; with all faults at once.
     """
 
     study: str = parameter("", "the study's file, such as studies/pareto.yaml")
@@ -48,7 +47,7 @@ class ScheduleRequest:
         faults = check(self) + region_faults(self.region)
         if not self.study:
             faults.append("study must name a study file, such as studies/pareto.yaml")
-        needed = [name for name in _OF_KIND.get(self.kind, ()) if not getattr(self, name)]
+        needed = [name for name in _REQUIRED.get(self.kind, ()) if not getattr(self, name)]
         faults += [f"kind={self.kind} needs {name}: its entry would be incomplete" for name in needed]
         for name in ("role", "scheduler_role"):
             if (text := getattr(self, name)) and not re.fullmatch(r"arn:aws[a-z-]*:iam::\d{12}:role/\S+", text):
@@ -62,7 +61,7 @@ class ScheduleRequest:
         refuse(faults)
 
     def _interval_faults(self) -> list[str]:
-        """What the scheduler has against an interval that is a number of minutes up to a day."""
+        """Faults of an interval of 1 to 1,440 minutes with this scheduler."""
         faults = []
         if self.kind == "github" and self.every_minutes < _GITHUB_MINUTES:
             faults.append(f"every_minutes must be {_GITHUB_MINUTES} or more for GitHub, got {self.every_minutes}")
@@ -75,3 +74,19 @@ class ScheduleRequest:
                     "5, 10, 15, 20, 30, 60, 120, 240"
                 )
         return faults
+
+
+def cron_expression(every_minutes: int) -> str:
+    """The five fields of cron for this interval; ValueError if it divides neither an hour nor a day.
+
+    >>> cron_expression(10), cron_expression(60), cron_expression(240), cron_expression(1440)
+    ('*/10 * * * *', '0 * * * *', '0 */4 * * *', '0 0 * * *')
+    """
+    if every_minutes == 1:
+        return "* * * * *"
+    if every_minutes < 60 and 60 % every_minutes == 0:
+        return f"*/{every_minutes} * * * *"
+    hours, rest = divmod(every_minutes, 60)
+    if rest or not hours or 24 % hours:
+        raise ValueError(f"{every_minutes} minutes divide neither an hour nor a day")
+    return "0 * * * *" if hours == 1 else "0 0 * * *" if hours == 24 else f"0 */{hours} * * *"
