@@ -24,7 +24,7 @@ import arguments
 import published
 
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimates import Estimator
+from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.specification.job import JobSpec
 

@@ -22,7 +22,7 @@ import published
 
 from paretune.core.clock import SystemClock
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimates import Estimator
+from paretune.estimating.estimator import Estimator
 from paretune.estimating.evidence import collect
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking

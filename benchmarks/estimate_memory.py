@@ -24,9 +24,9 @@ from typing import Any
 import arguments
 import published
 
-from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.estimates.estimate import step_settings
 from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.preparation import inputs_of

@@ -14,7 +14,7 @@ import numpy as np
 
 from paretune.core.errors import BadInput
 from paretune.estimating.noise import SECONDS_NOISE
-from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, Answer, RecordedRuns
+from paretune.estimating.recorded.recorded_runs import STARTUP_SECONDS, RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow, RunTable
 from paretune.pricing.prices import VARIABLE, Price, PriceList, usual_price
 from paretune.specification.batch_size import BatchPlan
@@ -86,11 +86,11 @@ class Remembered(RecordedRuns):
 
     def __init__(self, table: RunTable) -> None:
         super().__init__(table)
-        self._known: dict[tuple[Any, ...], Answer | BadInput] = {}
+        self._known: dict[tuple[Any, ...], ReplayedJob | BadInput] = {}
 
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
-    ) -> Answer:
+    ) -> ReplayedJob:
         """As `RecordedRuns.answer`."""
         key = (spec.spec_hash(), spec.seed, spec.probe_steps, plan, draw, startup_seconds)
         if key not in self._known:

@@ -13,7 +13,7 @@ from paretune.estimating.memory import MemorySetting
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
 from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, describe
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import ADAPTERS, JobSpec

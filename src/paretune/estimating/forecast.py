@@ -9,13 +9,14 @@ from functools import cached_property
 
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.architecture import Architecture, config_in, of_config, well_known
-from paretune.estimating.estimates import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
-from paretune.estimating.learnt.times import LearntTimes, TimeEstimate
 from paretune.estimating.memory_limits import Footprint
+from paretune.estimating.own_training import LearntTimes
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing_features import describe
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs

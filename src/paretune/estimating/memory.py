@@ -1,6 +1,6 @@
 """How much memory a device needs: what the model's own code holds, or arithmetic, with constants learnt from peaks.
 
-Where a step of the model was traced (traced/step.py), its bytes are taken. Else:
+Where a step of the model was traced (traced_step.py), its bytes are taken. Else:
 
     bytes       = framework + weights + training state + activations
     weights     = 4 T / w,  2 T / w more where fp32 weights are multiplied in half precision,  and f F / w
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from paretune.estimating.posterior import Noise, Posterior, interval
-from paretune.estimating.traced.step import Peak
+from paretune.estimating.traced_step import Peak
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9

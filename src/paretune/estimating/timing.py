@@ -31,9 +31,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paretune.estimating.exchange import Exchange
-from paretune.estimating.learnt.seconds import Seconds
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
+from paretune.estimating.time_estimate import Seconds
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {

@@ -12,8 +12,7 @@ from paretune.estimating.exchange import divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.timing import TimingFeatures
-from paretune.estimating.traced.cache import TracedSteps
-from paretune.estimating.traced.step import Division, StepSetting, share_in_layers
+from paretune.estimating.traced_step import Division, StepSetting, TracedSteps, share_in_layers
 from paretune.estimating.workload import (
     LEAST_EVALUATED_ROWS,
     Workload,

@@ -12,9 +12,9 @@ from functools import cached_property
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import Forecast, known_architecture
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.estimating.workload import training_rows
 from paretune.jobs.notes.rates import is_full_rate, is_unscaled
 from paretune.jobs.workplace import Workplace

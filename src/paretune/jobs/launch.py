@@ -13,7 +13,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
 from paretune.core.tags import Attribution
 from paretune.estimating.hardware import speed_remarks
-from paretune.estimating.learnt.times import TimeEstimate
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of

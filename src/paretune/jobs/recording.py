@@ -10,7 +10,7 @@ from paretune.core.commands import command_line, options
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json, printable
-from paretune.estimating.learnt.times import TimeEstimate
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.notes.job_note import job_note
 from paretune.jobs.notes.verdicts import verdicts
 from paretune.jobs.priced import price_tags

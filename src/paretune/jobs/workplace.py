@@ -13,7 +13,7 @@ from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock

@@ -22,7 +22,7 @@ from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import at_home, exists, is_folder
-from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
 from paretune.specification.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec

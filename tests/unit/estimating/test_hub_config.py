@@ -9,7 +9,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import hub_config
-from paretune.estimating.estimates import architecture_of
+from paretune.estimating.estimator import architecture_of
 from tests.stand_ins.hub import Hub
 
 CONFIG = {"model_type": "bert", "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100}

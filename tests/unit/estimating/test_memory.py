@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.estimating.memory import GIB, MemoryModel, MemoryPrediction, MemorySetting
-from paretune.estimating.traced.step import Peak
+from paretune.estimating.traced_step import Peak
 
 FP32 = MemorySetting(
     model="m",

@@ -11,11 +11,10 @@ from paretune.estimating import timing_features as room
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.hardware import accelerator_of, processor
 from paretune.estimating.timing_features import JobFeatures, describe, share_of, step_setting
-from paretune.estimating.traced.cache import TracedSteps
-from paretune.estimating.traced.step import Division, StepSetting
+from paretune.estimating.traced_step import Division, StepSetting, TracedSteps
 from paretune.specification.catalog import instance
 from paretune.specification.job import JobSpec
-from tests.unit.estimating.traced.test_step import STEP
+from tests.unit.estimating.test_traced_step import STEP
 
 BUILT = Architecture(parameters=1500, matrices=1000, layers=6, hidden_size=10, vocabulary=50)
 

@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.traced.step import NF4_BYTES
+from paretune.estimating.traced_step import NF4_BYTES
 from paretune.estimating.workload import (
     Workload,
     frozen_weight_bytes,

@@ -9,7 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli.main import main
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.jobs.advice import ForeseenJob, disk_bytes, on_one_device, warnings_of

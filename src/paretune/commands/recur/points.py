@@ -10,8 +10,8 @@ from paretune.commands.recur.file import RecurFile
 from paretune.commands.recur.history import TRY, Night, NightJob
 from paretune.commands.recur.policy import Candidate, Policy
 from paretune.core.errors import BudgetRefused, refuse
-from paretune.estimating.estimates import Estimate
-from paretune.estimating.learnt.times import TimeEstimate
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import cost_usd

@@ -35,7 +35,7 @@ _SHOWN = 8  # values listed in a message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class ReplayedJob:
     """What the table says of one job.
 
     Attributes:
@@ -79,7 +79,7 @@ class RecordedRuns:
 
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
-    ) -> Answer:
+    ) -> ReplayedJob:
         """What the job takes and reaches.
 
         Args:
@@ -96,7 +96,7 @@ class RecordedRuns:
         if runs_out_of_memory(rows, spec, plan):
             full = [row for row in rows if row.status == OUT_OF_MEMORY]
             nearest = min(full, key=lambda row: math.dist(at, point_of_row(row)))
-            return Answer(
+            return ReplayedJob(
                 billable_seconds=nearest.billable_seconds or startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
@@ -110,10 +110,10 @@ class RecordedRuns:
         row, is_one_row = timed.parts[0][0], found is not None and len(timed.parts) == 1
         if row.status == FAILED:
             seconds = row.billable_seconds or startup_seconds
-            return Answer(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
+            return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
         if spec.probe_steps is not None:
             return _probe(spec, plan, timed, startup_seconds)
-        whole = Answer(
+        whole = ReplayedJob(
             billable_seconds=timed.seconds(),
             f1=timed.f1(),
             curve=timed.curve(),
@@ -182,7 +182,7 @@ class RecordedRuns:
                 return found
         raise BadInput(self._missing(rows, spec, plan))
 
-    def _with_quality(self, timed: Answer, spec: JobSpec, plan: BatchPlan, choose: Choose) -> Answer:
+    def _with_quality(self, timed: ReplayedJob, spec: JobSpec, plan: BatchPlan, choose: Choose) -> ReplayedJob:
         """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
         at = logarithms((plan.learning_rate, plan.global_batch_size))
         for rows in self._teachers(spec):
@@ -211,7 +211,7 @@ class RecordedRuns:
         return [rows for rows in groups if all(rows[0].others[name] == text for name, text in deciding.items())]
 
 
-def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float) -> Answer:
+def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float) -> ReplayedJob:
     """The beginning of the job that the rows tell of.
 
     Raises:
@@ -224,7 +224,7 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float)
     seconds = timed.seconds()
     startup = _startup(seconds, startup_seconds)
     steps = min(spec.probe_steps or total, total)
-    return Answer(
+    return ReplayedJob(
         billable_seconds=startup + (seconds - startup) * steps / total,
         f1=None,
         basis=f"{steps} of {total} steps of {timed.words()}",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 from paretune.core.errors import BadInput
-from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.recorded.run_lookup import Point, enclosing, logarithms

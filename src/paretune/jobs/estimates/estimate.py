@@ -11,12 +11,11 @@ from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
 from paretune.core.packages import training_is_missing
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
 from paretune.estimating.hardware import machine_name, precision_faults, precision_faults_of_this_machine, speed_remarks
 from paretune.estimating.timing_features import step_setting
-from paretune.estimating.traced.cache import TracedSteps
-from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.traced_step import StepSetting, TracedSteps
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
 from paretune.jobs.estimates.own_trainings import OwnEstimates, estimate_own

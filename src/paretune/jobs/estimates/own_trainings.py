@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.text_table import text_table
-from paretune.estimating.learnt.times import LearntTimes, TimeEstimate
+from paretune.estimating.own_training import LearntTimes
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RunStatus, Tracking, schema

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from paretune.core.errors import BudgetRefused
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.estimator import Estimate
 from paretune.pricing.budget import admit
 from paretune.specification.job import JobSpec
 

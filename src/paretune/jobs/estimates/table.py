@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paretune.core.result import Result, Row, as_json, csv_text
-from paretune.estimating.estimates import Estimate, on_front
+from paretune.estimating.estimator import Estimate, on_front
 from paretune.jobs.estimates.request import DIVISIONS
 from paretune.specification.parameters import spell
 

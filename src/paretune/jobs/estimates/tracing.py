@@ -10,8 +10,7 @@ from dataclasses import asdict
 
 from paretune.core.errors import BadInput
 from paretune.core.packages import training_is_missing
-from paretune.estimating.traced.cache import TracedSteps
-from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.traced_step import StepSetting, TracedSteps
 
 LIMIT = "PARETUNE_TRACE_SECONDS"
 """Environment variable: seconds that one `estimate` may spend on tracing; 0 for formulas only."""

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.estimator import Estimate
 from paretune.estimating.hardware import speed_remarks
-from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
+from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, Phase, Timeline, in_one_job
 from paretune.specification import metrics
@@ -71,7 +71,7 @@ class TimelineFactory:
             return Timeline(phases=(wait,), failure=(FailureKind.ERROR, unknown), log=(unknown,))
         return _timeline(document, answer, wait, draws)
 
-    def _answer(self, document: JobDocument, settings: Simulation) -> Answer:
+    def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
         spec = document.spec
         if spec.recorded_runs is not None:
             return self.read_table(Path(spec.recorded_runs)).answer(
@@ -87,7 +87,7 @@ class TimelineFactory:
             )
         basis = f"the estimate ({found.basis})"
         if found.did_not_fit is not None or found.memory.gib > found.usable_gib:
-            return Answer(
+            return ReplayedJob(
                 billable_seconds=found.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
@@ -95,7 +95,7 @@ class TimelineFactory:
             )
         recalled = self.recall_f1(document) if spec.probe_steps is None else None
         f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
-        return Answer(
+        return ReplayedJob(
             billable_seconds=found.time.seconds,
             f1=f1,
             basis=f"seconds from {basis}{source}",
@@ -118,7 +118,7 @@ class _Draws:
     def exponential(self, mean: float, *what: object) -> float:
         return self.settings.exponential(mean, *what, *self._job)
 
-    def noise(self, answer: Answer) -> Answer:
+    def noise(self, answer: ReplayedJob) -> ReplayedJob:
         """`answer` with the run-to-run noise of seconds and F1."""
         factor = math.exp(self.settings.normal(self.settings.seconds_noise, "seconds", *self._job))
         shift = self.settings.normal(self.settings.f1_noise, "f1", *self._job)
@@ -134,7 +134,7 @@ class _Draws:
         )
 
 
-def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws) -> Timeline:
+def _timeline(document: JobDocument, answer: ReplayedJob, wait: Phase, draws: _Draws) -> Timeline:
     """The timeline of a job with the seconds and F1 of `answer`, with the failures and interruptions drawn."""
     work, failure = _ending(answer, draws)
     phases = [wait, *_phases(document, answer, work, draws)]
@@ -151,7 +151,7 @@ def _timeline(document: JobDocument, answer: Answer, wait: Phase, draws: _Draws)
     )
 
 
-def _ending(answer: Answer, draws: _Draws) -> tuple[float, tuple[FailureKind, str] | None]:
+def _ending(answer: ReplayedJob, draws: _Draws) -> tuple[float, tuple[FailureKind, str] | None]:
     """Seconds of an uninterrupted job until its end, and kind and reason of its failure, or None."""
     whole, settings = answer.billable_seconds, draws.settings
     if answer.status == OUT_OF_MEMORY:
@@ -173,7 +173,7 @@ class _Work(Phase):
     end: float
 
 
-def _phases(document: JobDocument, answer: Answer, work: float, draws: _Draws) -> Iterator[Phase]:
+def _phases(document: JobDocument, answer: ReplayedJob, work: float, draws: _Draws) -> Iterator[Phase]:
     """Start-up and training; after a spot interruption a wait, another start-up and the work since the checkpoint."""
     startup = min(answer.startup_seconds, work)
     yield _Work(seconds=startup, detail="Downloading", begin=0.0, end=startup)
@@ -202,7 +202,7 @@ def _moment(phases: list[Phase], done: float) -> float:
     return begin
 
 
-def _curve(document: JobDocument, answer: Answer) -> Iterator[tuple[float, Event]]:
+def _curve(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, Event]]:
     """Seconds of an uninterrupted job and the event written then: at the start of training, after each evaluation."""
     values = answer.curve or (() if answer.f1 is None else (answer.f1,))
     training = answer.billable_seconds - answer.startup_seconds
@@ -215,7 +215,7 @@ def _curve(document: JobDocument, answer: Answer) -> Iterator[tuple[float, Event
         yield answer.startup_seconds + training * share, Event(time=0.0, step=step, metrics=curve, total_steps=total)
 
 
-def _report(document: JobDocument, answer: Answer) -> JobReport:
+def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     """The report of a completed job: F1, and the throughput that follows from the seconds."""
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     found: dict[str, float] = {metrics.TRAIN_SECONDS: training}

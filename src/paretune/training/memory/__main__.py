@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from paretune.core.errors import first_line
-from paretune.estimating.traced.step import StepSetting
+from paretune.estimating.traced_step import StepSetting
 from paretune.training.stop_signal import StopSignal
 
 

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from paretune.estimating.traced.step import KINDS, StepSetting, TracedStep, envelope
+from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
 from paretune.training.memory.likeness import like_gpu
 from paretune.training.model import table_with_unused_rows, with_trained_weights
 from paretune.training.on_processor.suiting import suit_processor

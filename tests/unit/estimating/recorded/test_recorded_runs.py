@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.recorded.recorded_runs import Answer, RecordedRuns
+from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.specification.job import JobSpec
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"  # one accelerator each
@@ -35,7 +35,7 @@ def runs(tmp_path: Path, *lines: str, more: str = "") -> RecordedRuns:
     return RecordedRuns.read(path)
 
 
-def ask(table: RecordedRuns, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> Answer:
+def ask(table: RecordedRuns, draw: int = 0, startup_seconds: float = 120.0, **changes: object) -> ReplayedJob:
     spec = JobSpec(**{"launcher": "simulated", "instance_type": SMALL, "learning_rate": 4e-5, **changes})  # type: ignore[arg-type]
     return table.answer(spec, spec.plan(), draw=draw, startup_seconds=startup_seconds)
 

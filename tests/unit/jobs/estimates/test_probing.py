@@ -8,7 +8,7 @@ import pytest
 
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimates import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.jobs.estimates.probing import PROBE_STEPS, probe_of, probes, require_limit, run_probes
 from paretune.pricing.prices import Price

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paretune.estimating.architecture import well_known
-from paretune.estimating.estimates import Estimate, Estimator
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
 from paretune.jobs.estimates import table as rendered
 from paretune.jobs.estimates.table import MOST_LABELS, as_csv, as_text, figure

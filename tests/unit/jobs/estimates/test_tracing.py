@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.estimates.tracing import LIMIT, limit_s, trace
-from tests.unit.estimating.traced.test_step import GPU
+from tests.unit.estimating.test_traced_step import GPU
 
 
 def test_the_time_is_limited_by_the_environment() -> None:

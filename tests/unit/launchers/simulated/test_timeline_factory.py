@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.estimating.estimates import Estimate
+from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import Timeline

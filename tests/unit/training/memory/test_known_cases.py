@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from transformers import BertConfig, LlamaConfig, MptConfig, PreTrainedConfig
 
-from paretune.estimating.estimates import Estimate, Estimator, architecture_of
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing_features import step_setting
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.specification.job import JobSpec
 from paretune.training.memory.step import trace
 

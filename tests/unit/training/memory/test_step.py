@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, LlamaConfig
 
-from paretune.estimating.traced.step import Division, StepSetting, TracedStep
+from paretune.estimating.traced_step import Division, StepSetting, TracedStep
 from paretune.training.memory.__main__ import _answer
 from paretune.training.memory.step import trace
 

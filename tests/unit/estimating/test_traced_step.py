@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paretune.estimating.traced.step import KINDS, NF4_BYTES, Division, StepSetting, TracedStep, envelope
+from paretune.estimating.traced_step import KINDS, NF4_BYTES, Division, StepSetting, TracedStep, envelope
 
 NOTHING = (0.0,) * len(KINDS)
 FORWARD = (0.0, 50.0, 0.0, 0.0, 7.0, 0.0, 0.0, 0.0, 4.0, 40.0, 6.0, 0.0)

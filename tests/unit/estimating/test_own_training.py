@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.estimating.learnt.times import LearntTimes
+from paretune.estimating.own_training import LearntTimes
 from paretune.pricing.prices import local_price
 from paretune.specification.job import JobSpec
 

@@ -3,8 +3,8 @@
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from paretune.estimating.traced.cache import TracedSteps
-from tests.unit.estimating.traced.test_step import GPU, STEP
+from paretune.estimating.traced_step import TracedSteps
+from tests.unit.estimating.test_traced_step import GPU, STEP
 
 
 def test_what_was_traced_is_found_by_another_process(tmp_path: Path) -> None:

@@ -15,12 +15,12 @@ from paretune.estimating.architecture import (
     well_known,
 )
 from paretune.estimating.evidence import Evidence
-from paretune.estimating.learnt.times import TimeEstimate
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
-from paretune.estimating.traced.cache import TracedSteps
+from paretune.estimating.traced_step import TracedSteps
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan

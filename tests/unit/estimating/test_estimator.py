@@ -10,7 +10,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, config_in, well_known
-from paretune.estimating.estimates import Estimate, Estimator, architecture_of, on_front
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of, on_front
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec

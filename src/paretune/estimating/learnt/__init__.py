@@ -1,1 +1,0 @@
-"""Seconds of trainings of the user's own, learnt from their finished runs; nothing is known before one has run."""

@@ -1,0 +1,58 @@
+"""Predicted seconds and dollars of a job, with where they come from."""
+
+from dataclasses import dataclass
+
+from paretune.pricing.budget import cost_usd
+from paretune.pricing.prices import Price
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Billable seconds of a job, with an interval that holds 80 % of such jobs."""
+
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeEstimate:
+    """How long one job is predicted to take, and what that costs.
+
+    Attributes:
+        measured_here: number of such jobs that have run on this cluster.
+        price: of one instance; None when it is not known, then so are the dollars.
+        basis: where the prediction comes from, in words.
+    """
+
+    spec: JobSpec
+    measured_here: int
+    time: Seconds
+    price: Price | None
+    basis: str
+
+    def usd(self, seconds: float) -> float | None:
+        """Dollars of so many billable seconds."""
+        return cost_usd(self.price, self.spec, seconds)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Predicted dollars."""
+        return self.usd(self.time.seconds)
+
+    def sentence(self) -> str:
+        """The estimate as one line for a person who has just launched the job."""
+        low, high = self.time.seconds_low, self.time.seconds_high
+        dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
+        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
+
+    def as_metrics(self) -> dict[str, float]:
+        """What a job's run records of its own estimate."""
+        found = {
+            metrics.ESTIMATED_SECONDS: self.time.seconds,
+            f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
+            f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
+        }
+        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
