@@ -2,19 +2,11 @@
 
 from dataclasses import dataclass
 
+from paretune.estimating.timing import Seconds
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """Billable seconds of a job, with an interval that holds 80 % of such jobs."""
-
-    seconds: float
-    seconds_low: float
-    seconds_high: float
 
 
 @dataclass(frozen=True, kw_only=True)

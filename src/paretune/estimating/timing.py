@@ -33,7 +33,6 @@ import numpy as np
 from paretune.estimating.exchange import Exchange
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
 from paretune.estimating.posterior import Noise, Posterior, interval
-from paretune.estimating.time_estimate import Seconds
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
@@ -143,6 +142,15 @@ class Measurement:
     seconds: float | None = None
     step_seconds: float | None = None
     origin: str = "measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Billable seconds of a job, with an interval that holds 80 % of such jobs."""
+
+    seconds: float
+    seconds_low: float
+    seconds_high: float
 
 
 @dataclass(frozen=True, kw_only=True)
