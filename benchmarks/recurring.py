@@ -54,7 +54,7 @@ from search.tables import Scatter, Table, residuals
 from paretune.commands.recur.policy import Candidate, Policy, Seen
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.definition.quality import F1
-from paretune.studies.results.f1_model import quality_of
+from paretune.studies.results.f1_model import quality_key
 from paretune.studies.search.split.candidates import step_of
 
 HERE = Path(__file__).parent
@@ -170,7 +170,7 @@ def recur(training: Training) -> Course:
     for spec, usd in zip(training.specs, training.estimated, strict=True):
         kinds, numbers = step_of(spec, spec.plan())
         cost = (kinds, (*numbers, math.log2(spec.num_train_epochs)))
-        candidates.append(Candidate(quality=quality_of(spec, spec.plan()), cost=cost, log_usd=math.log(usd)))
+        candidates.append(Candidate(quality=quality_key(spec, spec.plan()), cost=cost, log_usd=math.log(usd)))
     policy = Policy(candidates, 0, F1, training.floor)
     rng, history, course = np.random.default_rng(training._seed), list[Seen](), Course()
 

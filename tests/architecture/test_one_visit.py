@@ -34,7 +34,7 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
-from paretune.studies.results.f1_model import quality_of
+from paretune.studies.results.f1_model import quality_key
 from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.knowledge import OF_THE_CLUSTER
 from paretune.tracking import RecordedRun
@@ -74,7 +74,7 @@ print(json.dumps({
     "F1 of a job that leaves them alone": round(rehearsal.recall_f1(document(plain))[0], 6),
     "evidence": sorted(name.removeprefix("made_") for name in NAMES if not asked.is_no_easier(shown[name])),
     "memory": telling(lambda spec: Footprint.of(spec, spec.plan()).is_no_easier(Footprint.of(plain, plain.plan()))),
-    "split, F1": telling(lambda spec: quality_of(spec, spec.plan())),
+    "split, F1": telling(lambda spec: quality_key(spec, spec.plan())),
     "split, seconds": telling(lambda spec: step_of(spec, spec.plan())),
     "split, cluster": sorted(name.removeprefix("made_") for name in NAMES if name in OF_THE_CLUSTER),
     "preparation": telling(lambda spec: preparation._path(spec, pathlib.Path())),

@@ -17,7 +17,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import cost_usd
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
-from paretune.studies.results.f1_model import Key, quality_of
+from paretune.studies.results.f1_model import Key, quality_key
 from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.own_training import key_over
 from paretune.studies.search.trial_history import but_for_its_seed
@@ -124,7 +124,7 @@ def _keys(file: RecurFile, specs: Sequence[JobSpec]) -> list[tuple[Key, Key]]:
     for spec in specs:
         plan = spec.plan()
         kinds, numbers = step_of(spec, plan)
-        found.append((quality_of(spec, plan), (kinds, (*numbers, math.log2(spec.num_train_epochs)))))
+        found.append((quality_key(spec, plan), (kinds, (*numbers, math.log2(spec.num_train_epochs)))))
     return found
 
 

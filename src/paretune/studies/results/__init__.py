@@ -8,7 +8,7 @@
 - `points.Point`: trials that differ only in their seed, merged; `points.merge`, `points.each_point`; `points.value_of`
   reads a metric of a trial.
 - `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks what is stated of F1.
-- `noise.Noise`, `noise.are_alike`: how far one run scatters, and whether two means differ by more than that;
+- `noise.RunNoise`, `noise.are_alike`: how far one run scatters, and whether two means differ by more than that;
   `noise.Scatter`: what repeats have shown.
 - `recommendation.recommend`, `recommendation.headline`: which configurations to take, and the answer in sentences.
 - `payoff.weigh`: what the search has cost against what every later run saves.

@@ -14,11 +14,11 @@ from paretune.specification.parameters import spell
 from paretune.studies.definition.objectives import Constraints, spelled
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.objective_text import axis, between
 from paretune.studies.results.payoff import Payoff, weigh
 from paretune.studies.results.points import value_of
-from paretune.studies.results.quantities import axis, between
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
+from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.trials import Trial
 
 _MOST_LINES = 20  # of the front, in a terminal

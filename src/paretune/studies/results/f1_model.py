@@ -143,7 +143,7 @@ class GaussianProcess:
         variance = np.maximum(self._scale**2 - (half**2).sum(axis=0), 1e-12)
         return NormalPrediction(mean, np.sqrt(variance))
 
-    def fantasize(self, keys: Sequence[Key]) -> "GaussianProcess":
+    def condition_on(self, keys: Sequence[Key]) -> "GaussianProcess":
         """The same process, as if N further points had shown what is expected of them: what it would then know.
 
         Only of a process with one noise for all values, and without groups.
@@ -350,11 +350,11 @@ class F1Model:
         """Logarithm of the Bayes factor that F1 of the values depends on these clusters of theirs, against not."""
         return self._process.shift_evidence(clusters)
 
-    def fantasize(self, keys: Sequence[Key]) -> "F1Model":
+    def condition_on(self, keys: Sequence[Key]) -> "F1Model":
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
         other._processes = {
-            power: (probability, process.fantasize(along(keys, power)))
+            power: (probability, process.condition_on(along(keys, power)))
             for power, (probability, process) in self._processes.items()
         }
         return other
@@ -444,7 +444,7 @@ def _keys_of(points: Sequence[Mapping[str, object]]) -> list[Key]:
     return [(tuple(text), tuple(number)) for text, number in zip(texts, numbers, strict=True)]
 
 
-def quality_of(spec: JobSpec, plan: BatchPlan) -> Key:
+def quality_key(spec: JobSpec, plan: BatchPlan) -> Key:
     """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
     return spec.key_of("quality", but="num_train_epochs"), numbers
@@ -463,20 +463,3 @@ def along(keys: Sequence[Key], power: float) -> list[Key]:
         (kinds, (log2_batch, log_rate - power * math.log(2) * log2_batch, *rest))
         for kinds, (log2_batch, log_rate, *rest) in keys
     ]
-
-
-def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Hypervolume that each of N by 2 points adds to a non-dominated front, K by 2; both objectives are minimised.
-
-    What lies beyond the reference point counts nothing.
-    """
-    inside = front[(front < reference).all(axis=1)]
-    order = inside[np.argsort(inside[:, 0])]
-    lefts = np.concatenate([[-np.inf], order[:, 0]])
-    rights = np.concatenate([order[:, 0], [reference[0]]])
-    tops = np.concatenate([[reference[1]], order[:, 1]])
-    gained = np.zeros(len(points))
-    for left, right, top in zip(lefts, rights, tops, strict=True):
-        width = np.clip(right - np.maximum(points[:, 0], left), 0.0, None)
-        gained += width * np.clip(np.minimum(top, reference[1]) - points[:, 1], 0.0, None)
-    return gained

@@ -12,8 +12,8 @@ from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, s
 from paretune.presentation.scale import LOG_FROM, scale_of
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.objective_text import axis, between, format_value, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.trials import Trial
 
 MOST_PAIRS = 10

@@ -16,8 +16,9 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by, violations
 from paretune.studies.definition.quality import Quality
-from paretune.studies.results.noise import Noise
+from paretune.studies.results.hypervolume import hypervolume_growth, reference_point
 from paretune.studies.results.points import Point, merge
+from paretune.studies.results.run_noise import RunNoise
 from paretune.studies.results.trials import AS_RUN, Trial
 
 
@@ -46,7 +47,7 @@ class StudyFront:
     constraints: Constraints
     trials: tuple[Trial, ...]
     points: tuple[Point, ...]
-    noises: Mapping[str, Noise]
+    noises: Mapping[str, RunNoise]
     forecast: tuple[Trial, ...] = ()
     judged_by: Quality | None = None
     takes: Mapping[str, str] = field(default_factory=dict)
@@ -206,7 +207,7 @@ class StudyFront:
         if not found:
             return []
         minimised = [costs(point.means, self.objectives) for point in found]
-        volumes = growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
+        volumes = hypervolume_growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
         return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
 
 
@@ -305,37 +306,3 @@ def _dominance(values: Any, errors: Any, rows: slice) -> Any:
         is_better |= excess > 0
         is_as_good &= excess >= 0
     return (tells & is_credible) | (is_better & is_as_good)
-
-
-MARGIN = 0.1
-"""Of each objective's range, by which the reference point lies beyond the worst point."""
-
-
-def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """The worst of each objective plus 10 % of its range, so that the extreme points of a front count too.
-
-    Where all points agree in an objective, 10 % of its size takes the range's place, or 1 where that is 0 too.
-
-    Args:
-        points: N >= 1 points of M objectives, minimised.
-    """
-    ends = [(max(column), min(column)) for column in zip(*points, strict=True)]
-    return tuple(worst + (MARGIN * (worst - best or abs(worst)) or 1.0) for worst, best in ends)
-
-
-def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Volume that N >= 0 points of M objectives, minimised, dominate up to the reference point; exact.
-
-    A point that is not better than the reference in every objective adds nothing.
-    """
-    return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
-
-
-def growth(points: Sequence[Sequence[float]], reference: Sequence[float]) -> list[float]:
-    """Hypervolume of the first, the first two, ... the first N points."""
-    volumes: list[float] = []
-    best = np.empty((0, len(reference)))
-    for point in points:
-        best = moocore.filter_dominated(np.vstack([best, point]))
-        volumes.append(hypervolume(best.tolist(), reference))
-    return volumes

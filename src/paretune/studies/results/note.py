@@ -8,8 +8,8 @@ from typing import Any
 from paretune.presentation.picture import DOMINATED, FRONT, PICKED, Picture
 from paretune.presentation.scale import LOG_FROM
 from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.objective_text import axis, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import axis, label
 
 PICTURE_FILE = "front.png"
 _MOST_ROWS = 12  # of the front

@@ -19,10 +19,10 @@ from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.importance import FEWEST, importance
-from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.objective_text import axis, between, format_value, label
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.quantities import axis, between, format_value, label
 from paretune.studies.results.recommendation import failures
+from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.trials import Trial
 
 _MOST_POINTS = 30  # rows of the table of the front

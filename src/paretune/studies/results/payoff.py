@@ -8,8 +8,8 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.objective_text import format_value, label
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.quantities import format_value, label
 from paretune.studies.results.trials import Trial
 
 

@@ -16,9 +16,9 @@ from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
 from paretune.studies.definition.quality import F1, Quality
-from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, quality_of, surface
-from paretune.studies.results.noise import Noise, pooled
-from paretune.studies.results.quantities import label
+from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, quality_key, surface
+from paretune.studies.results.objective_text import label
+from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import AS_RUN, Trial, job_of
 
 FEWEST_TO_SHRINK = 6
@@ -91,7 +91,7 @@ def merge(
     shrinks: bool = False,
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
-) -> tuple[list[Point], dict[str, Noise]]:
+) -> tuple[list[Point], dict[str, RunNoise]]:
     """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
 
     The trials come by number. What was measured and is no objective is averaged too. `shrinks` asks for the quality as
@@ -113,7 +113,7 @@ def each_point(
     *,
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
-) -> tuple[Iterator[Point], dict[str, Noise]]:
+) -> tuple[Iterator[Point], dict[str, RunNoise]]:
     """As `merge`, nothing shrunk, one point after the other, for who needs no list of thousands of them."""
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
@@ -124,7 +124,7 @@ def each_point(
     noises = {}
     for name in names:
         values = [_values(runs, name) for runs in (together.values() if name in OF_THE_CLUSTER else own)]
-        noises[name] = pooled(name, values, rows, (earlier or {}).get(name), quality)
+        noises[name] = pooled_noise(name, values, rows, (earlier or {}).get(name), quality)
     shared = {key: _of_the_cluster(runs, noises) for key, runs in together.items()}
     of_cluster = {number: shared[id(runs)] for number, runs in alike.items()}
     return (_point(first, runs, of_cluster[first.number], noises, constraints) for first, runs in families), noises
@@ -193,7 +193,7 @@ def _point(
     first: Trial,
     runs: tuple[Trial, ...],
     shared: Mapping[str, tuple[float, int]],
-    noises: Mapping[str, Noise],
+    noises: Mapping[str, RunNoise],
     constraints: Constraints,
 ) -> Point:
     """`shared` is what `_of_the_cluster` says of all runs that take equally long."""
@@ -207,7 +207,7 @@ def _point(
     return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins, unmet=unmet)
 
 
-def _shrunk(points: Sequence[Point], noise: Noise, quality: Quality) -> list[Point]:
+def _shrunk(points: Sequence[Point], noise: RunNoise, quality: Quality) -> list[Point]:
     """With the quality as a model of all points has it, their own runs included; as they are where they are too few."""
     name = quality.metric
     told = sorted((point for point in points if name in point.means), key=lambda one: -quality.sign * one.means[name])
@@ -222,7 +222,7 @@ def _shrunk(points: Sequence[Point], noise: Noise, quality: Quality) -> list[Poi
     return [_with(point, name, *stated[point.number], noise) if point.number in stated else point for point in points]
 
 
-def _along_the_ridge(points: Sequence[Point], noise: Noise, name: str) -> NormalPrediction:
+def _along_the_ridge(points: Sequence[Point], noise: RunNoise, name: str) -> NormalPrediction:
     """What the F1 model has at each point, for paretune's own training."""
     model = F1Model(
         [key for point in points if (key := _quality_key(point.trial)) is not None],
@@ -234,7 +234,7 @@ def _along_the_ridge(points: Sequence[Point], noise: Noise, name: str) -> Normal
     return model.at_its_values()
 
 
-def _modelled(points: Sequence[Point], noise: Noise, quality: Quality) -> NormalPrediction:
+def _modelled(points: Sequence[Point], noise: RunNoise, quality: Quality) -> NormalPrediction:
     """What a model over the parameters that the quality depends on has at each point."""
     name = quality.metric
     searched = list(dict.fromkeys(factor for point in points for factor in point.trial.point))
@@ -249,7 +249,7 @@ def _modelled(points: Sequence[Point], noise: Noise, quality: Quality) -> Normal
     return NormalPrediction(quality.sign * found.mean, found.deviation)
 
 
-def _with(point: Point, name: str, mean: float, error: float, noise: Noise) -> Point:
+def _with(point: Point, name: str, mean: float, error: float, noise: RunNoise) -> Point:
     return replace(
         point,
         means={**point.means, name: mean},
@@ -260,7 +260,7 @@ def _with(point: Point, name: str, mean: float, error: float, noise: Noise) -> P
 
 def _quality_key(trial: Trial) -> Key | None:
     """What its F1 depends on; None where its parameters make no job."""
-    return quality_of(job_of(trial.parameters), trial.plan) if trial.plan is not None else None
+    return quality_key(job_of(trial.parameters), trial.plan) if trial.plan is not None else None
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from paretune.specification import metrics
 from paretune.specification.cluster import ONLY_SIMULATED
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
 from paretune.studies.results.front import StudyFront
+from paretune.studies.results.objective_text import format_value, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.quantities import format_value, label
 from paretune.studies.results.trials import Trial, job_of
 
 _MOST_REASONS = 6

@@ -11,8 +11,8 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
 from paretune.core.pareto import front
 from paretune.estimating.noise import F1_NOISE
-from paretune.studies.results.f1_model import F1Model, GaussianProcess, Key, hypervolume_improvement
-from paretune.studies.results.front import hypervolume
+from paretune.studies.results.f1_model import F1Model, GaussianProcess, Key
+from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement
 
 KEYS: list[Key] = [(("a",), (4.0, -9.0, 0.0)), (("a",), (6.0, -8.0, 0.0)), (("a",), (9.0, -10.0, 0.0))]
 VALUES = [0.80, 0.90, 0.70]
@@ -104,7 +104,7 @@ def test_hopes_do_not_rise_far_above_the_best_that_was_seen() -> None:
 def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     soon: list[Key] = [(("a",), (5.0, -8.5, 0.0))]
     before = F1Model(KEYS, VALUES)
-    after = before.fantasize(soon)
+    after = before.condition_on(soon)
 
     assert after.predict(soon).mean == pytest.approx(before.predict(soon).mean, abs=1e-4)
     assert after.predict(soon).deviation[0] < 0.8 * before.predict(soon).deviation[0]

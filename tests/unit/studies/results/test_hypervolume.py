@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paretune.studies.results.front import growth, hypervolume, reference_point
+from paretune.studies.results.hypervolume import hypervolume, hypervolume_growth, reference_point
 
 grids = st.integers(1, 5).flatmap(lambda m: st.lists(st.tuples(*[st.integers(0, 4)] * m), min_size=1, max_size=8))
 
@@ -47,7 +47,9 @@ def test_whole_numbers_are_counted_cell_by_cell(points: list[tuple[int, ...]]) -
 def test_growth_is_the_hypervolume_after_every_point(points: list[tuple[int, ...]]) -> None:
     reference = [4] * len(points[0])
 
-    assert growth(points, reference) == [hypervolume(points[: n + 1], reference) for n in range(len(points))]
+    assert hypervolume_growth(points, reference) == [
+        hypervolume(points[: n + 1], reference) for n in range(len(points))
+    ]
 
 
 @pytest.mark.parametrize("objectives", [2, 3, 4, 5])

@@ -9,8 +9,8 @@ import pytest
 from paretune.estimating.noise import are_alike
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.results.answer import StudyAnswer, answer
-from paretune.studies.results.noise import pooled
 from paretune.studies.results.page import page
+from paretune.studies.results.run_noise import pooled_noise
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, many_trials, trial_of
 
@@ -71,15 +71,15 @@ def test_the_unit_of_the_metric_decides_nothing() -> None:
 
 
 def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
-    spread = pooled("val_ndcg", [[10.0], [20.0], [30.0]], quality=OWN)
-    calm = pooled("val_ndcg", [[10.0, 10.1, 9.9, 10.05], [20.0, 20.1], [30.0, 29.9]], quality=OWN)
-    rough = pooled("val_ndcg", [[10.0, 14.0, 7.0, 11.0], [20.0, 25.0], [30.0, 24.0]], quality=OWN)
+    spread = pooled_noise("val_ndcg", [[10.0], [20.0], [30.0]], quality=OWN)
+    calm = pooled_noise("val_ndcg", [[10.0, 10.1, 9.9, 10.05], [20.0, 20.1], [30.0, 29.9]], quality=OWN)
+    rough = pooled_noise("val_ndcg", [[10.0, 14.0, 7.0, 11.0], [20.0, 25.0], [30.0, 24.0]], quality=OWN)
 
     assert spread.deviation == pytest.approx(0.1 * 10.0 / 0.6745)
     assert "F1" not in spread.basis
     assert calm.deviation < spread.deviation < rough.deviation
     assert "5 repeats in this study" in calm.basis
-    alone = pooled("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
+    alone = pooled_noise("val_ndcg", [[10.0, 10.001]], quality=OWN)  # two runs of one job say little about all others
     assert 0.01 < alone.deviation < 0.1
 
 

@@ -107,7 +107,7 @@ class _Difference:
         half = solve_triangular(self._cholesky, across.T, lower=True, check_finite=False)
         return points.mean + across @ self._weights, np.maximum(variance - (half**2).sum(axis=0), 1e-12)
 
-    def fantasize(self, points: _Points) -> "_Difference":
+    def condition_on(self, points: _Points) -> "_Difference":
         """The same, as if N further points had shown what is expected of them."""
         if not len(self._residual):
             return self
@@ -198,11 +198,11 @@ class BorrowedF1Model:
         """As that of `F1Model`, of the own values alone."""
         return self._own.shift_evidence(clusters)
 
-    def fantasize(self, keys: Sequence[Key]) -> "BorrowedF1Model":
+    def condition_on(self, keys: Sequence[Key]) -> "BorrowedF1Model":
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
-        other._own = self._own.fantasize(keys)
-        other._differences = [one.fantasize(self._points(keys, one.source)) for one in self._differences]
+        other._own = self._own.condition_on(keys)
+        other._differences = [one.condition_on(self._points(keys, one.source)) for one in self._differences]
         return other
 
     def _reference(self, source: Source, top: Key | None) -> float:

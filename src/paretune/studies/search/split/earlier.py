@@ -16,7 +16,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.quality import LAST, Quality
-from paretune.studies.results.f1_model import Key, quality_of
+from paretune.studies.results.f1_model import Key, quality_key
 from paretune.studies.search.default_job import default_job
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import step_of
@@ -160,7 +160,7 @@ def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searc
         name=name,
         is_same_data=is_same,
         parents=frozenset({job.parent_run_id}),
-        worths=() if worth is None else ((quality_of(alike, plan), quality.sign * worth),),
+        worths=() if worth is None else ((quality_key(alike, plan), quality.sign * worth),),
         log_seconds=() if seconds is None else ((step_of(alike, plan), math.log(seconds)),),
         overheads=() if overhead is None else ((spec.instance_count, overhead),),
         footprints=((Footprint.of(alike, plan), job.is_completed),) if is_same else (),

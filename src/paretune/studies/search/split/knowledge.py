@@ -25,11 +25,10 @@ from paretune.studies.results.f1_model import (
     F1Model,
     Key,
     NormalPrediction,
-    hypervolume_improvement,
-    quality_of,
+    quality_key,
 )
-from paretune.studies.results.front import hypervolume, reference_point
-from paretune.studies.results.noise import INTERVAL
+from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement, reference_point
+from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, sources_of
@@ -169,7 +168,7 @@ class Knowledge:
         trained = {*qualities, *under_way}
         self.was_trained = np.array([key in trained for key in self.quality_keys], dtype=bool)
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in waiting)
-        self._times = self._times_of(steps, log_seconds).fantasize([self._step_of(*job) for job in waiting])
+        self._times = self._times_of(steps, log_seconds).condition_on([self._step_of(*job) for job in waiting])
         shown = {**self._earlier_overheads, **overheads}
         self._overheads = {count: float(np.median(seconds)) for count, seconds in shown.items()}
         self.overhead = np.array([self._overhead_of(item.spec) for item in self.pool])
@@ -180,7 +179,7 @@ class Knowledge:
         if ran:
             trainings = [(spec, plan) for spec, plan in waiting if spec.probe_steps is None]
             predictions = self._f1.predict(under_way).mean
-            self._f1 = self._f1.fantasize(under_way)
+            self._f1 = self._f1.condition_on(under_way)
             ran += [
                 self._expected(spec, self._rows_of(spec, data_rows), f1)
                 for (spec, _), f1 in zip(trainings, predictions, strict=True)
@@ -344,7 +343,7 @@ class Knowledge:
         """What gives what seconds of a job depend on, and what its quality depends on."""
         if self.is_own:
             return key_over([*file.search], file.search), key_over(file.changes_quality, file.search)
-        return step_of, quality_of
+        return step_of, quality_key
 
     def _times_of(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> "SecondsModel | JobSecondsModel":
         if self.is_own:

@@ -23,7 +23,7 @@ KeyOf = Callable[[JobSpec, BatchPlan], Key]
 _USUAL_S = 300.0
 _SECONDS_SCALE = 1.5
 """Standard deviation of the logarithm of seconds before any job has run: a minute to 25, at two in three."""
-_NOISE = 0.1  # of one run, as a share of what configurations differ by, as in `results.noise`
+_NOISE = 0.1  # of one run, as a share of what configurations differ by, as in `results.run_noise`
 _NOISES = {factor: 0.5 * math.log(factor) ** 2 for factor in (0.2, 0.5, 1.0, 2.0, 4.0)}
 _LIKE_F1 = 0.03  # what configurations differ by, on the scale on which the process sees them: that of F1
 _DEPTHS = 2.0  # times the median distance to the best value, from which on differences count less and less
@@ -80,10 +80,10 @@ class JobSecondsModel:
             noises=surprises(SECONDS_DEGREES),
         )
 
-    def fantasize(self, keys: Sequence[Key]) -> "JobSecondsModel":
+    def condition_on(self, keys: Sequence[Key]) -> "JobSecondsModel":
         """The same, as if N further jobs had taken what is expected of them."""
         other = copy.copy(self)
-        other._process = self._process.fantasize(keys)
+        other._process = self._process.condition_on(keys)
         return other
 
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:
@@ -159,8 +159,8 @@ class OwnQualityModel:
         """As that of `F1Model`; shifts are taken for as large as those of F1, against what configurations differ by."""
         return self._process.shift_evidence(clusters)
 
-    def fantasize(self, keys: Sequence[Key]) -> "OwnQualityModel":
+    def condition_on(self, keys: Sequence[Key]) -> "OwnQualityModel":
         """The same, as if N further points had shown what is expected of them."""
         other = copy.copy(self)
-        other._process = self._process.fantasize(keys)
+        other._process = self._process.condition_on(keys)
         return other

@@ -18,7 +18,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.front import trials_on_front
-from paretune.studies.results.quantities import label
+from paretune.studies.results.objective_text import label
 from paretune.studies.results.trials import Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver

@@ -75,12 +75,12 @@ class SecondsModel:
             noises=surprises(SECONDS_DEGREES),
         )
 
-    def fantasize(self, keys: Sequence[Key]) -> "SecondsModel":
+    def condition_on(self, keys: Sequence[Key]) -> "SecondsModel":
         """The same, as if N further clusters had taken what is expected of them: what it would then know."""
         other = copy.copy(self)
         values = np.append(self._values, self.predict(keys).mean)
         other.fitted = self._by_kind([*self._keys, *keys], values)
-        other._rest = self._rest.fantasize(keys)
+        other._rest = self._rest.condition_on(keys)
         return other
 
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:

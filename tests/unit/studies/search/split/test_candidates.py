@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.f1_model import quality_of
+from paretune.studies.results.f1_model import quality_key
 from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, step_of
 
 Read = Callable[[str], list[Candidate]]
@@ -58,14 +58,14 @@ def test_clusters_that_make_the_same_global_batch_share_their_quality_and_not_th
     )
 
     assert one.spec.instance_type != two.spec.instance_type
-    assert quality_of(one.spec, one.plan) == quality_of(two.spec, two.plan)
+    assert quality_key(one.spec, one.plan) == quality_key(two.spec, two.plan)
     assert step_of(one.spec, one.plan) != step_of(two.spec, two.plan)
 
 
 def test_learning_rates_differ_in_quality_and_not_in_speed(read: Read) -> None:
     one, two = read("  learning_rate: {choices: [1e-5, 1e-4]}\n")
 
-    assert quality_of(one.spec, one.plan) != quality_of(two.spec, two.plan)
+    assert quality_key(one.spec, one.plan) != quality_key(two.spec, two.plan)
     assert step_of(one.spec, one.plan) == step_of(two.spec, two.plan)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.studies.results.front import hypervolume
+from paretune.studies.results.hypervolume import hypervolume
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY

@@ -84,7 +84,7 @@ def test_another_type_is_thought_to_be_like_those_that_are_known() -> None:
 
 def test_what_is_expected_makes_surer_and_changes_no_mean() -> None:
     before = model((4, 1))
-    after = before.fantasize([key(64)])
+    after = before.condition_on([key(64)])
 
     assert after.predict([key(64)]).mean == pytest.approx(before.predict([key(64)]).mean, abs=0.02)
     assert after.predict([key(64)]).deviation[0] < before.predict([key(64)]).deviation[0] / 3

@@ -5,7 +5,7 @@ import math
 from pathlib import Path
 
 from paretune.core.pareto import front
-from paretune.studies.results.front import hypervolume, reference_point
+from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.search.split import search as split
 from tests.study_rig import driver_of
 

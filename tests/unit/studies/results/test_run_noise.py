@@ -7,11 +7,11 @@ import pytest
 from scipy.stats import t as student
 
 from paretune.estimating.noise import SECONDS_NOISE, Scatter, are_alike
-from paretune.studies.results.noise import INTERVAL, pooled
+from paretune.studies.results.run_noise import INTERVAL, pooled_noise
 
 
 def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
-    noise = pooled("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
+    noise = pooled_noise("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
 
     # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and two of the assumed 0.004
     assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 2 * 0.004**2) / 5))
@@ -21,7 +21,7 @@ def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
 
 
 def test_dollars_and_seconds_scatter_in_proportion() -> None:
-    noise = pooled("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
+    noise = pooled_noise("cost_usd", [[99.0, 101.0], [9.9, 10.1]])
 
     assert noise.deviation == pytest.approx(math.sqrt((2 * 0.0002 + 4 * SECONDS_NOISE**2) / 6))
     assert noise.of_one_run(50.0) == pytest.approx(50 * noise.deviation)
@@ -29,7 +29,7 @@ def test_dollars_and_seconds_scatter_in_proportion() -> None:
 
 
 def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
-    noise = pooled("train_seconds", [[100.0], [50.0]])
+    noise = pooled_noise("train_seconds", [[100.0], [50.0]])
 
     # half of all pairs of runs with this deviation differ by less than 1.4 %
     assert noise.deviation * math.sqrt(2) * 0.6745 == pytest.approx(0.014)
@@ -37,14 +37,14 @@ def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
 
 
 def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
-    assert pooled("f1", [[0.9]], validation_rows=20_000).deviation == 0.004  # binomial: 0.0021
-    assert pooled("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
-    assert pooled("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
-    assert pooled("f1", [[0.9]]).deviation == 0.004
+    assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.004  # binomial: 0.0021
+    assert pooled_noise("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
+    assert pooled_noise("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
+    assert pooled_noise("f1", [[0.9]]).deviation == 0.004
 
 
 def test_until_repeats_are_known_the_interval_is_wide() -> None:
-    unknown, known = pooled("f1", [[0.9]]), pooled("f1", [[0.9 - 0.004, 0.9 + 0.004]] * 10)
+    unknown, known = pooled_noise("f1", [[0.9]]), pooled_noise("f1", [[0.9 - 0.004, 0.9 + 0.004]] * 10)
 
     assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.004 * student.ppf(0.9, 2))
     assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
@@ -53,9 +53,9 @@ def test_until_repeats_are_known_the_interval_is_wide() -> None:
 def test_repeats_of_earlier_studies_count_as_those_of_this_one() -> None:
     here, there = [[0.90, 0.92]], [[0.80, 0.80, 0.83]]
 
-    both = pooled("f1", here, earlier=Scatter.of(there))
+    both = pooled_noise("f1", here, earlier=Scatter.of(there))
 
-    assert (both.deviation, both.degrees) == (pooled("f1", here + there).deviation, 5)
+    assert (both.deviation, both.degrees) == (pooled_noise("f1", here + there).deviation, 5)
     assert "1 repeat in this study and 2 in earlier runs of the same model and data" in both.basis
 
 
@@ -65,7 +65,7 @@ def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_ass
     for _ in range(4000):
         deviation = 0.004 * math.sqrt(2 / random.chisquare(2))
         runs = [list(random.normal(mean, deviation, 2)) for mean in (0.7, 0.8, 0.9)]
-        noise = pooled("f1", runs)
+        noise = pooled_noise("f1", runs)
         error = noise.standard_error(0.9, 2)
         inside.append(abs(float(np.mean(runs[2])) - 0.9) <= noise.margin(error))
     assert np.mean(inside) == pytest.approx(INTERVAL, abs=0.02)

@@ -41,7 +41,7 @@ _NORMAL_MEDIAN = 0.6745  # median size of a standard normal number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Noise:
+class RunNoise:
     """Scatter of one objective between runs that differ in nothing but the seed.
 
     Attributes:
@@ -73,13 +73,13 @@ class Noise:
         return error * 1.96 * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, 0.975))
 
 
-def pooled(
+def pooled_noise(
     objective: str,
     groups: Sequence[Sequence[float]],
     validation_rows: int | None = None,
     earlier: Scatter | None = None,
     quality: Quality | None = None,
-) -> Noise:
+) -> RunNoise:
     """The noise of one objective, from groups of values that differ only in their seed; one of one tells no scatter.
 
     `validation_rows` are the rows that F1 was measured on, where known; `earlier` is the scatter of repeats in earlier
@@ -97,7 +97,7 @@ def pooled(
         if earlier is not None and earlier.degrees:
             seen.append(f"{earlier.degrees} in earlier runs of the same model and data")
         basis = f"pooled from {' and '.join(seen)}, which count beside what is {basis}"
-    return Noise(deviation=deviation, degrees=sure + found.degrees, is_relative=is_relative, basis=basis)
+    return RunNoise(deviation=deviation, degrees=sure + found.degrees, is_relative=is_relative, basis=basis)
 
 
 def _assumed(

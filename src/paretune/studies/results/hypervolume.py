@@ -1,0 +1,56 @@
+"""Hypervolume: the volume that a front dominates, one number to compare fronts by."""
+
+from collections.abc import Sequence
+
+import moocore
+import numpy as np
+
+MARGIN = 0.1
+"""Share of each objective's range by which the reference point lies beyond the worst point."""
+
+
+def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
+    """The worst value of each objective plus 10 % of its range, so that the extreme points of a front count too.
+
+    If all points agree in an objective, 10 % of its size is added instead, or 1 if it is 0.
+
+    Args:
+        points: N >= 1 points of M objectives, minimised.
+    """
+    ends = [(max(column), min(column)) for column in zip(*points, strict=True)]
+    return tuple(worst + (MARGIN * (worst - best or abs(worst)) or 1.0) for worst, best in ends)
+
+
+def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
+    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point.
+
+    A point that is not better than the reference in every objective adds nothing.
+    """
+    return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
+
+
+def hypervolume_growth(points: Sequence[Sequence[float]], reference: Sequence[float]) -> list[float]:
+    """Hypervolumes of the first point, of the first two points, and so on up to all N points."""
+    volumes: list[float] = []
+    best = np.empty((0, len(reference)))
+    for point in points:
+        best = moocore.filter_dominated(np.vstack([best, point]))
+        volumes.append(hypervolume(best.tolist(), reference))
+    return volumes
+
+
+def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Hypervolume that each of N points, shape (N, 2), adds to a non-dominated front, shape (K, 2).
+
+    Both objectives are minimised. Points beyond the reference point add nothing.
+    """
+    inside = front[(front < reference).all(axis=1)]
+    order = inside[np.argsort(inside[:, 0])]
+    lefts = np.concatenate([[-np.inf], order[:, 0]])
+    rights = np.concatenate([order[:, 0], [reference[0]]])
+    tops = np.concatenate([[reference[1]], order[:, 1]])
+    gained = np.zeros(len(points))
+    for left, right, top in zip(lefts, rights, tops, strict=True):
+        width = np.clip(right - np.maximum(points[:, 0], left), 0.0, None)
+        gained += width * np.clip(np.minimum(top, reference[1]) - points[:, 1], 0.0, None)
+    return gained
