@@ -34,7 +34,7 @@ from paretune.specification.metrics import F1, MFU, THROUGHPUT_SAMPLES, training
 from paretune.training import device
 from paretune.training.model import Shape
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.data import TokenRows, as_batch
+from paretune.training.rows.tokenised import TokenRows, as_batch
 
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new
@@ -74,9 +74,9 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
 
 _UNSUITED = """
 import runpy
-from paretune.training import loop
-loop.suit_processor = lambda model: None
-loop.keep_freed_memory = lambda: None
+from paretune.training import device, loop
+loop.use_cpu_kernels = lambda model: None
+device.keep_freed_memory = lambda: None
 runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 """
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from paretune.specification.container import JobDocument, JobFolder
-from paretune.training.__main__ import _leave
+from paretune.training.__main__ import _exit
 from paretune.training.loop import train
 
 
@@ -43,4 +43,4 @@ def run(root: str, step: str) -> None:
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
         run(*argument.partition("@")[::2])
-    _leave(0)
+    _exit(0)

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification
 from paretune.cli.main import main
 from paretune.specification.container import JobFolder, JobReport
 from paretune.specification.job import JobSpec
-from paretune.training.trainer import open_split
+from paretune.training.rows.tokenised import open_split
 from tests.conftest import sentences, write_csv
 from tests.end_to_end.instances import curves, make_job, messages, run, running, wait_for_step
 from tests.end_to_end.test_strategies import model_without_dropout, on_two_processes

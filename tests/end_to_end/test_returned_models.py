@@ -64,8 +64,8 @@ def train(spec: JobSpec, place: Path, model: Path) -> JobFolder:
     from transformers import AutoTokenizer
 
     from paretune.training.loop import train
-    from paretune.training.rows import data
-    from paretune.training.rows.data import Rows
+    from paretune.training.rows import tokenised
+    from paretune.training.rows.tokenised import Rows
     from paretune.training.stop_signal import StopSignal
 
     def rows(of: list[tuple[str, str]]) -> Rows:
@@ -74,7 +74,7 @@ def train(spec: JobSpec, place: Path, model: Path) -> JobFolder:
 
     splits = {"train": rows(sentences(48)), "validation": rows(VALIDATION)}
     labels = LABELS if spec.task == "classification" else ()
-    made = data.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), place / "prepared")
+    made = tokenised.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), place / "prepared")
     folder = JobFolder(place / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):

@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
-from paretune.training.tasks.judging import regression_metrics
+from paretune.training.tasks.evaluation import regression_metrics
 from tests.conftest import sentences
 from tests.end_to_end.instances import make_job, run
 

@@ -1,9 +1,10 @@
 """Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,22 @@ import torch
 from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.estimating.hardware import usable_cores
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
 from paretune.specification.metrics import finite_numbers
 from paretune.training import device
-from paretune.training.on_processor.others import Usage, others_share_since
 from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
+
+NOTABLE_OTHERS_SHARE = 0.25
+"""Share of the usable cores taken by other programs from which on a measurement reports it."""
 
 
 class EventWriter:
     """Appends each event as a line to the file `path` and to standard output; to neither with None (other ranks).
 
-    `member` is the key of the trial of a shared job that the events tell of.
+    `member` is the key of the trial of a shared job that the events belong to.
     """
 
     def __init__(self, path: Path | None, *, member: str = "") -> None:
@@ -35,15 +39,15 @@ class EventWriter:
     def write(
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
     ) -> None:
-        """Write one event; values that are not finite numbers are left out."""
+        """Write an event with these metrics; values that are not finite numbers are left out."""
         numbers = finite_numbers(metrics)
         if self._path is None or not (numbers or message):
             return
-        told = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
-        self.tell(replace(told, member=self.member))
+        event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
+        self.append(replace(event, member=self.member))
 
-    def tell(self, event: Event) -> None:
-        """Write an event as it is."""
+    def append(self, event: Event) -> None:
+        """Write this event unchanged."""
         if self._path is None:
             return
         with self._path.open("a") as file:
@@ -54,7 +58,7 @@ class EventWriter:
 class Stopwatch:
     """Seconds spent training. Each reading waits until the device has finished its queued work.
 
-    `clock` returns seconds from an arbitrary start; `time.perf_counter` with None.
+    `clock` returns seconds from an arbitrary start; None means `time.perf_counter`.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
@@ -74,7 +78,7 @@ class Stopwatch:
             self._since = None
 
     def seconds(self) -> float:
-        """Seconds so far."""
+        """Seconds measured so far."""
         if self._since is None:
             return self._seconds
         device.synchronize()
@@ -82,12 +86,12 @@ class Stopwatch:
 
     @property
     def is_running(self) -> bool:
-        """Whether it counts now."""
+        """Whether the stopwatch is counting now."""
         return self._since is not None
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Exclude the block."""
+        """Exclude the block from the measured seconds."""
         running = self.is_running
         self.stop()
         try:
@@ -107,12 +111,64 @@ class Progress:
         self.rows = 0
         self.tokens = 0
 
-    def step(self, done: int) -> None:
-        """Count optimiser step number `done`, from 0 over all epochs."""
-        epoch, index = divmod(done, self.sampler.steps)
+    def count_step(self, number: int) -> None:
+        """Count optimiser step `number`, from 0 over all epochs."""
+        epoch, index = divmod(number, self.sampler.steps)
         rows = self.sampler.epoch_steps(epoch)[index]
         self.rows += len(rows)
         self.tokens += int(self._lengths[rows].sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuUsage:
+    """Core-seconds used so far, at the moment `time_s` of a monotonic clock.
+
+    `machine_s` counts all programs of the machine, `job_s` the processes of this job.
+    """
+
+    time_s: float
+    machine_s: float
+    job_s: float
+
+    @classmethod
+    def now(cls) -> "CpuUsage":
+        """The usage until now. A job's processes are those of its session, which a launcher starts it in."""
+        spent = psutil.cpu_times()
+        # Linux counts the time of virtual machines in `user` as well.
+        counted_twice = getattr(spent, "guest", 0.0) + getattr(spent, "guest_nice", 0.0)
+        idle = spent.idle + getattr(spent, "iowait", 0.0)
+        machine_s = sum(spent) - counted_twice - idle
+        return cls(time_s=time.monotonic(), machine_s=machine_s, job_s=_core_seconds_of_session())
+
+    def others_share(self, later: "CpuUsage", *, usable: int, cores: int) -> float:
+        """Share of the `usable` cores that other programs took between this moment and a `later` one, 0 to 1.
+
+        `cores` is how many the machine has: if a job may use only some of them, the others serve other programs.
+        """
+        seconds = later.time_s - self.time_s
+        if seconds <= 0:
+            return 0.0
+        others = max(0.0, (later.machine_s - self.machine_s) - (later.job_s - self.job_s)) / seconds
+        free = cores - others
+        return min(1.0, max(0.0, (usable - free) / usable))
+
+
+def _core_seconds_of_session() -> float:
+    """Core-seconds of all processes of this session, and of those that have ended and were waited for."""
+    if not hasattr(os, "getsid"):
+        return _core_seconds(psutil.Process())
+    session, total = os.getsid(0), 0.0
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) == session:
+                total += _core_seconds(process)
+        except (OSError, psutil.Error):  # it has just ended
+            continue
+    return total
+
+
+def _core_seconds(process: psutil.Process) -> float:
+    return float(sum(process.cpu_times()[:4]))  # user, system, and the same of its ended children
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
@@ -120,6 +176,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
+
+    Attributes:
+        stopped_at: step after which the training stopped on request; None if it did not.
+        others_share: share of the usable cores that other programs took after the warm-up; None if not notable.
     """
 
     def __init__(
@@ -135,11 +195,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
-        self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens when steady state began
+        self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
-        self._usage: Usage | None = None  # of the processor when steady state began
+        self._warm_usage: CpuUsage | None = None
         self.others_share: float | None = None
-        self._last = (0.0, 0)
+        self._last = (0.0, 0)  # seconds and rows at the last log
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Start the stopwatch and set the number of warm-up steps."""
@@ -154,18 +214,22 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Count the step, unless it is profiled; on a stop request save a checkpoint and stop."""
         if self.stopwatch.is_running:
-            self._progress.step(state.global_step - 1)
+            self._progress.count_step(state.global_step - 1)
         if state.global_step == self._warm_step:
-            self._usage = Usage.now()
+            self._warm_usage = CpuUsage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
-        if self._stop_agreed(state.global_step):
+        if self._all_stop_after(state.global_step):
             self.stopped_at = state.global_step
             control.should_save = True
             control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Find out what other programs took of the processor."""
-        self.others_share = None if self._usage is None else others_share_since(self._usage)
+        """Measure how much of the processor other programs took."""
+        if self._warm_usage is None:
+            return
+        cores = os.cpu_count() or 1
+        share = self._warm_usage.others_share(CpuUsage.now(), usable=usable_cores(), cores=cores)
+        self.others_share = share if share > NOTABLE_OTHERS_SHARE else None
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint at the end of the training, when the model is saved."""
@@ -204,7 +268,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Exclude the steps in the block, which begins before one and ends after one: their seconds and their rows."""
+        """Exclude the seconds and rows of the steps in the block, which starts and ends between two steps."""
         self.stopwatch.stop()
         try:
             yield
@@ -221,7 +285,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             return None
         return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
 
-    def _stop_agreed(self, step: int) -> bool:
+    def _all_stop_after(self, step: int) -> bool:
         """Whether all processes stop after this step.
 
         A signal reaches them at different moments, but all must stop after the same step, or the others wait forever.
@@ -231,7 +295,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if not torch.distributed.is_initialized():
             return self._stop_requested()
         store = torch.distributed.distributed_c10d._get_default_store()
-        key = f"paretune/stop_after{self.events.member}"  # the trials of a shared job stop each for itself
+        key = f"paretune/stop_after{self.events.member}"  # each trial of a shared job stops for itself
         if store.check([key]):
             return step >= int(store.get(key))
         if self._stop_requested():

@@ -5,9 +5,8 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,38 +14,99 @@ import torch
 import transformers
 
 from paretune.specification import metrics
-from paretune.specification.container import FailureKind, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.training import checkpoints, device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
+from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
-from paretune.training.on_processor.memory import keep_freed_memory, use_one_arena
-from paretune.training.on_processor.suiting import suit_processor
-from paretune.training.returned import ReturnedFolder
+from paretune.training.model_folder import ModelFolder
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.data import as_batch, read_vocabulary
-from paretune.training.shared import members
-from paretune.training.shared.stops import REASONS, Clock, StopRequest
-from paretune.training.shared.together import JointSteps, SharedModel, groups_of
-from paretune.training.shared.turns import Seat, conduct
-from paretune.training.strategies import SideBySide, Strategy, strategy_of
-from paretune.training.tasks.losses import Units
-from paretune.training.trainer import (
-    Diverged,
-    LengthGroupedTrainer,
-    judge_of,
-    loss_of,
-    open_split,
-    training_arguments,
-)
+from paretune.training.rows.tokenised import as_batch, open_split, read_vocabulary
+from paretune.training.stop_signal import StopRequest
+from paretune.training.strategies import Strategy, strategy_of
+from paretune.training.tasks.evaluation import evaluation_of
+from paretune.training.tasks.losses import Units, loss_of
+from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
 
 if TYPE_CHECKING:
     from paretune.training.profiling.callback import ProfileCallback
 
-_OVERFLOWN = "precision auto: the loss does not stay finite in fp16, so the training goes on in fp32"
+
+def train(
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    *,
+    strategy: Strategy | None = None,
+    clock: Callable[[], float] | None = None,
+) -> bool:
+    """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
+
+    Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
+    report and removed its checkpoints; a stopped one has written a checkpoint of its last step. If `precision=auto` has
+    chosen fp16 and the loss does not stay finite, it continues in fp32, from its newest checkpoint or from the start.
+    `strategy` is by default that of the specification; `clock` counts the seconds of the training.
+
+    Raises:
+        Diverged: the loss does not stay finite in the precision that was requested, or in fp32.
+    """
+    if not device.has_gpu():
+        device.keep_freed_memory()
+    strategy = strategy or strategy_of(document.spec)
+    strategy.begin()
+    remarks = device.machine_remarks(document.spec)
+    try:
+        return _train(document, folder, stop_signal, strategy, remarks, clock)
+    except Diverged:
+        if not device.is_fp16_by_choice(document.spec):
+            raise
+    gc.collect()  # the exception has kept the model alive
+    device.release_memory()
+    precise = replace(document, spec=replace(document.spec, precision="fp32"))
+    remarks = ["precision auto: the loss does not stay finite in fp16, so the training continues in fp32"]
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), remarks, clock)
+
+
+def _train(
+    document: JobDocument,
+    folder: JobFolder,
+    stop_signal: StopRequest,
+    strategy: Strategy,
+    remarks: list[str],
+    clock: Callable[[], float] | None,
+) -> bool:
+    checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
+    training = _build(document, folder, stop_signal, strategy, checkpoint_folder.current, clock)
+    callback = training.trainer.callback
+    for remark in remarks:
+        callback.events.write(0, {}, message=remark)
+    is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
+    if is_first_of_instance:
+        checkpoint_folder.remove_finished()
+    checkpoint = checkpoints.agree(checkpoint_folder)
+    if checkpoint is not None:
+        callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
+    try:
+        training.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        if training.profiler is not None:
+            training.profiler.abandon()
+    callback.stopwatch.stop()
+    stopped_at = callback.stopped_at
+    if stopped_at is not None and stopped_at < training.trainer.state.max_steps:
+        callback.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
+        return False
+    _write_results(training, document, folder, resumed=checkpoint is not None)
+    checkpoints.wait_for_all()
+    if is_first_of_instance:
+        checkpoint_folder.finish()
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Training:
+    """The objects of one training; `build` makes an unsharded model of the same shape."""
+
     trainer: LengthGroupedTrainer
     prepared: PreparedDataset
     tokenizer: Any
@@ -57,147 +117,13 @@ class _Training:
     profiler: "ProfileCallback | None"
 
 
-def train(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    *,
-    strategy: Strategy | None = None,
-    clock: Clock | None = None,
-) -> bool:
-    """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
-
-    Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
-    report and removed its checkpoints; a stopped one has written a checkpoint of its last step. Where `precision=auto`
-    has chosen fp16 and the loss does not stay finite, it goes on in fp32, from its newest checkpoint or from the start.
-    `strategy` is that of the specification with None; its seconds are those of `clock`.
-
-    Raises:
-        Diverged: the loss does not stay finite in the precision that was asked for, or in fp32.
-    """
-    if not device.has_gpu():
-        keep_freed_memory()
-    strategy = strategy or strategy_of(document.spec)
-    strategy.begin()
-    try:
-        return _train(document, folder, stop_signal, strategy, clock=clock)
-    except Diverged:
-        if not device.is_fp16_by_choice(document.spec):
-            raise
-    gc.collect()  # the exception has held the model
-    device.release_memory()
-    precise = replace(document, spec=replace(document.spec, precision="fp32"))
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), _OVERFLOWN, clock=clock)
-
-
-def train_members(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    classify: Callable[[Exception], tuple[FailureKind, str]],
-) -> bool:
-    """Train the trials of a shared job in `folder`; True when all have ended, False when it was stopped.
-
-    `classify` names the kind of a failure. A trial that fails does not end the others, but in a job of several
-    processes, where they wait for each other.
-
-    Raises:
-        Exception: why a trial failed, in a job of several processes.
-    """
-    is_alone, is_first = "RANK" not in os.environ, os.environ.get("RANK", "0") == "0"
-    compiles = any(member.spec.compiler != "none" for member in document.members)
-    room = members.Room(
-        train=train,
-        side_by_side=_train_side_by_side,
-        groups=partial(groups_of, is_possible=is_alone and not device.has_gpu()),
-        classify=classify,
-        tell=EventWriter(folder.events if is_first else None).tell,
-        agree=_agree,
-        clear=partial(_clear, compiles=compiles),
-        is_alone=is_alone,
-        is_first=is_first,
-        keeps_models=document.spec.on_sagemaker,
-    )
-    if not members.train_members(document, folder, stop_signal, room):
-        return False
-    checkpoints.wait_for_all()
-    return True
-
-
-def _train_side_by_side(trials: Sequence[members.Trial], stop_signal: StopRequest) -> None:
-    """Train trials that are alike but for the learning rate on one frozen base."""
-    shared = SharedModel()
-    use_one_arena()
-
-    def task(trial: members.Trial, seat: Seat) -> None:
-        strategy = SideBySide(trial.document.spec, seat=seat, shared=shared, trials=len(trials))
-        trial.run(stop_signal, partial(train, strategy=strategy, clock=seat.seconds), seat.seconds)
-
-    conduct([partial(task, trial) for trial in trials], JointSteps().answer)
-
-
-def _agree(reason: str) -> str:
-    """Of the reasons to stop that the processes have found, the one that counts first."""
-    found: list[Any] = [reason]
-    if torch.distributed.is_initialized():
-        found = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(found, reason)
-    return next((known for known in REASONS if known in found), "")
-
-
-def _clear(*, compiles: bool) -> None:
-    """Free what a trial has left, so that the next one finds the process as the first one did."""
-    gc.collect()
-    device.release_memory()
-    device.reset_peak_memory()
-    if compiles:
-        torch.compiler.reset()  # else the code of the next model counts as compiled once more, eight times at most
-
-
-def _train(
+def _build(
     document: JobDocument,
     folder: JobFolder,
     stop_signal: StopRequest,
     strategy: Strategy,
-    message: str = "",
-    *,
-    clock: Clock | None,
-) -> bool:
-    kept = checkpoints.CheckpointFolder(folder.checkpoints)
-    parts = _build_parts(document, folder, stop_signal, strategy, kept.current, clock)
-    callback = parts.trainer.callback
-    for sentence in [message] if message else device.machine_remarks(document.spec):
-        callback.events.write(0, {}, message=sentence)
-    is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
-    if is_first_of_instance:
-        kept.remove_finished()
-    checkpoint = checkpoints.agree(kept)
-    if checkpoint is not None:
-        callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
-    try:
-        parts.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    finally:
-        if parts.profiler is not None:
-            parts.profiler.abandon()
-    callback.stopwatch.stop()
-    stopped_at = callback.stopped_at
-    if stopped_at is not None and stopped_at < parts.trainer.state.max_steps:
-        callback.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
-        return False
-    _finish(parts, document, folder, resumed=checkpoint is not None)
-    checkpoints.wait_for_all()
-    if is_first_of_instance:
-        kept.finish()
-    return True
-
-
-def _build_parts(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    strategy: Strategy,
-    output: Path,
-    clock: Clock | None = None,
+    checkpoint_folder: Path,
+    clock: Callable[[], float] | None = None,
 ) -> _Training:
     spec = document.spec
     transformers.set_seed(spec.seed)
@@ -208,24 +134,23 @@ def _build_parts(
     def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer)
         strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
-        if spec.task == metrics.REGRESSION and _learnt_numbers(source):
-            Units.of(prepared.facts, model).take_out_of(model)
+        if spec.task == metrics.REGRESSION and _answers_numbers(source):
+            Units.of(prepared.facts, model).scale_model(model)
         if not device.has_gpu() and spec.compiler == "none":
-            suit_processor(model)
+            use_cpu_kernels(model)
         return model
 
     model = strategy.make(build)
     shape = Shape.of(model)
     units = Units.of(prepared.facts, model)
     rows = open_split(folder, "train", tokenizer.pad_token_id, units)
-    assert rows is not None  # written by data.prepare, always
+    assert rows is not None  # every prepared data set has a train split
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
     progress = Progress(sampler, rows.lengths)
     callback = MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock)
-    smoothing = float(spec.training_arguments.get("label_smoothing_factor", 0.0))
     arguments = training_arguments(
-        document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )
     trainer = strategy.trainer(
         model=strategy.spread(model),
@@ -233,12 +158,12 @@ def _build_parts(
         train_dataset=rows,
         eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id, units),
         data_collator=as_batch,
-        compute_metrics=judge_of(spec.task, len(prepared.labels), units),
-        compute_loss_func=loss_of(spec.task, smoothing),
+        compute_metrics=evaluation_of(spec.task, len(prepared.labels), units),
+        compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
         callback=callback,
     )
-    profiler = _profiler(document, folder, callback)
+    profiler = None if spec.profile_steps is None else _profiler(document, folder, callback, spec.profile_steps)
     if profiler is not None:
         trainer.add_callback(profiler)
     return _Training(
@@ -253,20 +178,17 @@ def _build_parts(
     )
 
 
-def _learnt_numbers(source: Path) -> bool:
-    """Whether the model in a folder is one that answers numbers already, in their own units."""
+def _answers_numbers(source: Path) -> bool:
+    """Whether the model in a folder was trained for regression and answers in the labels' own units."""
     config = json.loads((source / "config.json").read_text())
     return config.get("problem_type") == "regression" and "SequenceClass" in str(config.get("architectures"))
 
 
-def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallback) -> "ProfileCallback | None":
-    """What profiles the training, where that was asked for."""
-    spec, plan = document.spec, document.plan
-    if spec.profile_steps is None:
-        return None
+def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallback, steps: int) -> "ProfileCallback":
     from paretune.training.profiling.advice import Circumstances
     from paretune.training.profiling.callback import ProfileCallback
 
+    spec, plan = document.spec, document.plan
     circumstances = Circumstances(
         spec=spec,
         batch=plan.per_device_train_batch_size,
@@ -286,7 +208,7 @@ def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallbac
         "torch": importlib.metadata.version("torch"),
     }
     return ProfileCallback(
-        spec.profile_steps,
+        steps,
         folder.profile,
         uncounted=callback.uncounted,
         circumstances=circumstances,
@@ -296,54 +218,52 @@ def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallbac
     )
 
 
-def _finish(parts: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
-    """Evaluate the model, write it and the report; a probe writes only a report of its speed."""
-    trainer = parts.trainer
-    is_probe = document.spec.probe_steps is not None
+def _write_results(training: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
+    """Evaluate the model and write it with the report; a probe writes only a report of its speed."""
+    trainer, spec = training.trainer, document.spec
+    is_probe = spec.probe_steps is not None
     quality: dict[str, float] = {}
-    shown: Mapping[str, Any] = {}
+    report_entries: Mapping[str, Any] = {}
     if not is_probe:
-        quality = _final_quality(trainer, document.spec.task)
-        # Of the validation rows: the next evaluation replaces it.
-        shown = trainer.compute_metrics.shown or {} if trainer.compute_metrics is not None else {}
-        test = open_split(folder, "test", parts.tokenizer.pad_token_id, parts.units)
+        quality = _validation_quality(trainer, spec.task)
+        if trainer.compute_metrics is not None:  # read now: the evaluation of the test split replaces the entries
+            report_entries = trainer.compute_metrics.report_entries or {}
+        test = open_split(folder, "test", training.tokenizer.pad_token_id, training.units)
         if test is not None:
-            measured = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", document.spec.task)
-            quality |= {f"test_{name}": value for name, value in measured.items()}
-    speed = _speed(parts, document)  # before the model is written: that takes memory of its own
+            test_quality = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", spec.task)
+            quality |= {f"test_{name}": value for name, value in test_quality.items()}
+    speed = _speed(training, document)  # before the model is written, which takes memory of its own
     if not is_probe:
-        if document.spec.task == metrics.REGRESSION:
-            parts.units.put_into(trainer.model)
-        parts.strategy.save(trainer, parts.build, _returned(document, folder, trainer.callback.events))
+        if spec.task == metrics.REGRESSION:
+            training.units.unscale_model(trainer.model)
+        events = trainer.callback.events
+        model_folder = ModelFolder(
+            path=folder.model,
+            source=folder.model_source.resolve(),
+            spec=spec,
+            tell=lambda sentence: events.write(0, {}, message=sentence),
+        )
+        training.strategy.save(trainer, training.build, model_folder)
     if not trainer.is_world_process_zero():
         return
     if not is_probe:
-        parts.tokenizer.save_pretrained(str(folder.model))
+        training.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
-        facts=_facts(document, parts, resumed=resumed),
-        labels=() if is_probe else parts.prepared.labels,
-        **shown,
+        facts=_facts(document, training, resumed=resumed),
+        labels=() if is_probe else training.prepared.labels,
+        **report_entries,
     )
     report.write(folder.report)
 
 
-def _returned(document: JobDocument, folder: JobFolder, events: EventWriter) -> ReturnedFolder:
-    return ReturnedFolder(
-        path=folder.model,
-        source=folder.model_source.resolve(),
-        spec=document.spec,
-        tell=lambda sentence: events.write(0, {}, message=sentence),
-    )
-
-
-def _final_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:
+def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]:
     """Metrics of the returned model on the validation split, from the last evaluation if it was after the last step."""
     history = [entry for entry in trainer.state.log_history if "eval_loss" in entry]
-    evaluated = history and history[-1]["step"] == trainer.state.global_step
-    in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.shown is not None
-    is_last_word = evaluated and in_this_process and not trainer.args.load_best_model_at_end
-    measured = history[-1] if is_last_word else trainer.evaluate()
+    is_after_last_step = history and history[-1]["step"] == trainer.state.global_step
+    in_this_process = trainer.compute_metrics is None or trainer.compute_metrics.report_entries is not None
+    is_final = is_after_last_step and in_this_process and not trainer.args.load_best_model_at_end
+    measured = history[-1] if is_final else trainer.evaluate()
     quality = _quality(measured, "eval", task)
     speed = float(measured.get("eval_samples_per_second", 0.0))
     rates = {metrics.EVALUATION_SAMPLES: speed} if speed > 0 else {}
@@ -351,18 +271,18 @@ def _final_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, float]
 
 
 def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, float]:
-    """Loss and measures of an evaluation."""
-    found = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
-    quality = {name: float(found[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in found}
+    """Loss and the task's metrics from the results of `Trainer.evaluate`, whose names begin with `prefix`."""
+    values = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
+    quality = {name: float(values[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in values}
     perplexity = metrics.perplexity(quality["loss"]) if task == metrics.CAUSAL_LM else None
     return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
 
 
-def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
+def _speed(training: _Training, document: JobDocument) -> dict[str, float]:
     """Seconds, memory and throughput, and the sizes of the model that they depend on."""
-    trainer, shape, config = parts.trainer, parts.shape, parts.trainer.model.config
+    trainer, shape, config = training.trainer, training.shape, training.trainer.model.config
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
-    sizes = {name: getattr(config, theirs) for name, theirs in names.items() if hasattr(config, theirs)}
+    sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
         **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), device.largest_peak_memory_gib()),
@@ -371,10 +291,10 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
         "matrix_parameters": shape.matrices,
         **sizes,
     }
-    speed = trainer.callback.throughput()
-    if speed is None:
+    throughput = trainer.callback.throughput()
+    if throughput is None:
         return measured
-    measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = speed
+    measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
     if trainer.callback.others_share is not None:
         measured[metrics.OTHERS_CPU_SHARE] = trainer.callback.others_share
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
@@ -386,23 +306,24 @@ def _speed(parts: _Training, document: JobDocument) -> dict[str, float]:
             hidden_size=sizes["hidden_size"],
             mean_length=float(trainer.train_dataset.lengths.mean()),
         )
-        measured[metrics.MFU] = flops * speed[1] / (peak * document.plan.devices)
+        measured[metrics.MFU] = flops * throughput[1] / (peak * document.plan.devices)
     return measured
 
 
-def _facts(document: JobDocument, parts: _Training, *, resumed: bool) -> dict[str, Any]:
+def _facts(document: JobDocument, training: _Training, *, resumed: bool) -> dict[str, Any]:
+    """Settings and versions that the metrics depend on."""
     return {
-        "model_class": parts.shape.name,
+        "model_class": training.shape.name,
         "device": device.device_name(),
         "precision": device.choose_precision(document.spec.precision),
         **asdict(document.plan),
         "global_batch_size": document.plan.global_batch_size,
-        "steps": parts.trainer.state.global_step,
+        "steps": training.trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": parts.shape.left_out > 0,
+        "used_vocabulary_only": training.shape.left_out > 0,
         "threads": torch.get_num_threads(),
-        **parts.strategy.facts(),
+        **training.strategy.facts(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
     }

@@ -299,6 +299,17 @@ def _correct_four_bits(model: Any) -> None:
             model.set_submodule(name, plain)
 
 
+def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The repeated layers of a model: the entries of its outermost module lists that have submodules."""
+    layers: list[torch.nn.Module] = []
+    for child in model.children():
+        if isinstance(child, torch.nn.ModuleList):
+            layers += [entry for entry in child if any(True for _ in entry.children())]
+        else:
+            layers += layers_of(child)
+    return layers
+
+
 @dataclass(frozen=True, kw_only=True)
 class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.

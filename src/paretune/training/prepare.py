@@ -50,7 +50,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
 
     from paretune.training import device, model
     from paretune.training.parallel.faults import division_faults
-    from paretune.training.rows import data, sources
+    from paretune.training.rows import sources, tokenised
 
     datasets.disable_progress_bars()
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
@@ -69,7 +69,7 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
         _tell(f"reading {spec.dataset}")
         rows, labels = sources.read_rows(spec)
     refuse(faults)
-    prepared = data.prepare(spec, rows, labels, tokenizer, cache, _tell)
+    prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _tell)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}

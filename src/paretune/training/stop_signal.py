@@ -5,11 +5,20 @@ import signal
 import threading
 import time
 from types import FrameType
+from typing import Protocol
 
 GRACE_S = 60.0
 """Seconds from a stop request until a process that is still writing its checkpoint ends itself."""
 SAGEMAKER_GRACE_S = 110.0
 """The same on SageMaker, which kills a container 120 seconds after SIGTERM (StopTrainingJob, API reference)."""
+
+
+class StopRequest(Protocol):
+    """Something that may ask a training to stop after its current step, with a checkpoint."""
+
+    @property
+    def stop_requested(self) -> bool:
+        """Whether the training must stop; once True it stays True."""
 
 
 class StopSignal:
@@ -24,13 +33,13 @@ class StopSignal:
     def __init__(self, *, grace_s: float = GRACE_S) -> None:
         self.stop_requested = False
         self.grace_s = grace_s
-        named = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
-        self._parent = int(named) if named else os.getppid()
+        starter = None if "LOCAL_RANK" in os.environ else os.environ.get("PARETUNE_STARTER")
+        self._parent = int(starter) if starter else os.getppid()
 
     def watch_parent(self) -> None:
         """Start the thread that checks the parent; the handler of SIGTERM stays as it is.
 
-        Except in the first process of a container, for which Linux ignores SIGTERM: there it ends the process.
+        In the first process of a container, for which Linux ignores SIGTERM, SIGTERM now ends the process.
         """
         if os.getpid() == 1 and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))

@@ -8,7 +8,7 @@
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
 
 smddp, smp and deepspeed need GPUs and further packages. No training has run with them: smddp and smp were started with
-stand-ins for those packages; of deepspeed the configuration was checked.
+stand-ins for those packages, and for deepspeed only the configuration was checked.
 """
 
 import importlib.util
@@ -18,39 +18,49 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+from torch.autograd.graph import save_on_cpu
+from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import trains_used_rows
 from paretune.specification.job import JobSpec
 from paretune.training import device
-from paretune.training.model import leave_out_unused_rows, restore_embeddings
-from paretune.training.parallel.activations import compute_again
-from paretune.training.parallel.mesh import PIPELINE, TENSOR, mesh_of
+from paretune.training.model import layers_of, leave_out_unused_rows, restore_embeddings
+from paretune.training.model_folder import ModelFolder
 from paretune.training.parallel.pipeline import Pipeline
+from paretune.training.parallel.sharding import (
+    PIPELINE,
+    TENSOR,
+    PipelinedTrainer,
+    ShardedTrainer,
+    gather,
+    mesh_of,
+    shard,
+)
 from paretune.training.parallel.stages import Stage
 from paretune.training.parallel.tensor import divide_matrices
-from paretune.training.returned import ReturnedFolder
-from paretune.training.sharding import PipelinedTrainer, ShardedTrainer, gather, layers_of, shard
-from paretune.training.shared.together import SharedModel
-from paretune.training.shared.turns import Seat
-from paretune.training.trainer import LengthGroupedTrainer, SideBySideTrainer
+from paretune.training.trainer import LengthGroupedTrainer
 
 PROCESS_TIMEOUT_S = 600
-"""Timeout of the process group in seconds, NCCL's default: the other processes fail so long after an instance has ended
-without closing its connections. Saving or gathering a model must not take longer."""
+"""Timeout of the process group in seconds, NCCL's default: after an instance has ended without closing its connections,
+the other processes fail after this time. Saving or gathering a model must not take longer."""
 
 
 class Strategy:
     """Plain data parallelism (ddp), and the base class of the other strategies."""
 
     package: tuple[str, str] | None = None
-    """Module that the image must have, and what to do if it is missing."""
+    """Module that the image must have, and the remedy if it is missing."""
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
 
     def begin(self) -> None:
-        """Initialise the strategy's library, in each process before the process group is used; BadInput without it."""
+        """Initialise the strategy's library, in each process before the process group is used.
+
+        Raises:
+            BadInput: the image lacks the library.
+        """
         if self.package is not None and not _has(self.package[0]):
             name, remedy = self.package
             raise BadInput([f"strategy {self.spec.strategy} needs package {name}, which this image lacks: {remedy}"])
@@ -60,18 +70,18 @@ class Strategy:
         return int(os.environ.get("RANK", "0"))
 
     def training_arguments(self) -> dict[str, Any]:
-        """TrainingArguments of the strategy."""
+        """TrainingArguments that the strategy needs."""
         return {"ddp_timeout": PROCESS_TIMEOUT_S}
 
     def make(self, build: Callable[[], Any]) -> Any:
-        """The model to train, as `build` makes it."""
+        """The model to train; `build` makes one."""
         return build()
 
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
         spec = self.spec
         if spec.activation_checkpointing:
-            compute_again(model, offload=spec.activation_offloading, on_gpu=device.has_gpu())
+            checkpoint_activations(model, offload=spec.activation_offloading, on_gpu=device.has_gpu())
         return model
 
     def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
@@ -79,15 +89,15 @@ class Strategy:
         return LengthGroupedTrainer(**arguments)
 
     def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
-        """Train only the embedding rows of `used()`, the token ids in the data, where possible; before `spread`."""
+        """Train only the embedding rows of `used()`, the token ids in the data, if possible; called before `spread`."""
         if trains_used_rows(self.spec):
             leave_out_unused_rows(model, used())
 
     def facts(self) -> dict[str, int]:
-        """What a report says of the strategy that its specification does not."""
+        """Facts for the report that the specification does not have."""
         return {}
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
         `build` makes a model of the same shape as the one given to `spread`.
@@ -96,38 +106,36 @@ class Strategy:
         if not trainer.is_world_process_zero():
             return
         if folder.has_adapters:
-            folder.write(trainer.model)
+            folder.write_adapters(trainer.model)
         else:
             trainer.save_model(str(folder.path))
 
 
-class SideBySide(Strategy):
-    """One training of several in a process, on one frozen base, in a `seat` of its own."""
+def checkpoint_activations(model: Any, *, offload: bool, on_gpu: bool) -> None:
+    """Make each layer of `model` keep only its input, and compute the rest again in the backward pass.
 
-    def __init__(self, spec: JobSpec, *, seat: Seat, shared: SharedModel, trials: int) -> None:
-        super().__init__(spec)
-        self._trials = trials
-        self._seat = seat
-        self._shared = shared
+    The layers are those that transformers marks for it, `GradientCheckpointingLayer`. With `offload` the inputs are
+    kept in the machine's memory; without a GPU they are there already, so it changes nothing. Results are the same:
+    random numbers are drawn again from the same states.
+    """
 
-    def make(self, build: Callable[[], Any]) -> Any:
-        """A model with weights to train of its own and the frozen ones of all."""
-        return self._shared.make(build)
+    def run(layer: Callable[..., Any], *inputs: Any, **options: Any) -> Any:
+        if not offload:
+            return checkpoint(layer, *inputs, use_reentrant=False, **options)
+        with save_on_cpu(pin_memory=on_gpu):
+            return checkpoint(layer, *inputs, use_reentrant=False, **options)
 
-    def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
-        """A Trainer that does its steps together with the others."""
-        return SideBySideTrainer(seat=self._seat, **arguments)
-
-    def facts(self) -> dict[str, int]:
-        """How many trials began side by side: seconds of each are its share, memory is that of all."""
-        return {"side_by_side": self._trials}
+    for module in model.modules():
+        if hasattr(module, "gradient_checkpointing"):
+            module.gradient_checkpointing = True
+            module._gradient_checkpointing_func = run
 
 
 class FullySharded(Strategy):
     """PyTorch FSDP: `fully_shard` of every layer, on GPUs (NCCL) and CPUs (gloo).
 
     With a `tensor_parallel_degree` the matrices of each layer are divided first, with a `pipeline_parallel_degree` the
-    layers; what is left of the model is sharded over the processes that train on different rows.
+    layers; the rest of the model is sharded over the processes that train on different rows.
     """
 
     def __init__(self, spec: JobSpec) -> None:
@@ -135,30 +143,30 @@ class FullySharded(Strategy):
         self._degrees = spec.degrees
 
     def begin(self) -> None:
-        """For `cpu_offload` initialise a process group that also exchanges what lies in the machine's memory.
+        """For `cpu_offload` initialise a process group that can also exchange tensors on the CPU.
 
         Raises:
-            BadInput: a pipeline in fp16, whose stages would each scale the loss alone.
+            BadInput: the job has a pipeline in fp16, whose stages would each scale the loss by themselves.
         """
         super().begin()
         if self._degrees.pipeline > 1 and device.choose_precision(self.spec.precision) == "fp16":
             raise BadInput([f"a pipeline needs precision bf16 or fp32 on {device.device_name()}: set precision=fp32"])
         if not self.spec.cpu_offload or torch.distributed.is_initialized():
             return
-        alone: dict[str, Any] = {}
-        if "RANK" not in os.environ:
-            alone = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
+        options: dict[str, Any] = {}
+        if "RANK" not in os.environ:  # the only process
+            options = {"store": torch.distributed.HashStore(), "rank": 0, "world_size": 1}  # type: ignore[attr-defined]
         if device.has_gpu():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         backend = "cpu:gloo,cuda:nccl" if device.has_gpu() else "gloo"
-        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **alone)
+        torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **options)
 
     def data_rank(self) -> int:
-        """The same for the processes of a tensor (x context) group and for the stages of a pipeline."""
+        """The rank among those that train on different rows: equal within a tensor (x context) group and a pipeline."""
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
-        """Also the names of labels, which the Trainer cannot read from a stage."""
+        """Those of the base class and the names of labels, which the Trainer cannot read from a stage."""
         labels = {"label_names": ["labels"]} if self._degrees.pipeline > 1 else {}
         return super().training_arguments() | labels
 
@@ -170,26 +178,27 @@ class FullySharded(Strategy):
         if degrees.tensor > 1:
             divide_matrices(model, mesh[TENSOR])
         if degrees.pipeline > 1:
-            where = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
+            own_device = torch.device("cuda", torch.cuda.current_device()) if device.has_gpu() else torch.device("cpu")
             number = degrees.stage(torch.distributed.get_rank())
             model = Stage(model, number=number, stages=degrees.pipeline)
-            parts = spec.micro_batches or degrees.pipeline
-            model.pipeline = Pipeline(model, mesh[PIPELINE].get_group(), micro_batches=parts, device=where)
+            micro_batches = spec.micro_batches or degrees.pipeline
+            group = mesh[PIPELINE].get_group()
+            model.pipeline = Pipeline(model, group, micro_batches=micro_batches, device=own_device)
         return shard(model, mesh, device.choose_precision(spec.precision), cpu_offload=spec.cpu_offload)
 
     def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
-        """A Trainer of a model that is divided."""
+        """A Trainer for a sharded model or a stage of a pipeline."""
         kind = PipelinedTrainer if self._degrees.pipeline > 1 else ShardedTrainer
         return kind(degrees=self._degrees, offloaded=self.spec.cpu_offload, **arguments)
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
         """Gather the weights in the first process, which writes them."""
         plain = gather(trainer.model, build)
         if plain is None:
             return
         restore_embeddings(plain)
         if folder.has_adapters:
-            folder.write(plain)
+            folder.write_adapters(plain)
         else:
             plain.save_pretrained(folder.path)
 
@@ -240,14 +249,14 @@ class SageMakerModelParallel(FullySharded):
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 
     def training_arguments(self) -> dict[str, Any]:
-        """Also the names of labels, which the Trainer cannot read from the wrapped model."""
+        """Those of the base class and the names of labels, which the Trainer cannot read from the wrapped model."""
         return super().training_arguments() | {"label_names": ["labels"]}
 
     def spread(self, model: Any) -> Any:
         """The model, transformed by the library and sharded by PyTorch's FSDP version 1, which uses its groups.
 
-        Layers are computed again by PyTorch's wrapper, as the library's documentation does it: it replaces those that
-        transformers could compute again.
+        Activations are checkpointed by PyTorch's wrapper, as in the library's documentation, because the library
+        replaces the layers that transformers could checkpoint.
         """
         from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
         from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision
@@ -270,7 +279,7 @@ class SageMakerModelParallel(FullySharded):
 
 
 class DeepSpeed(Strategy):
-    """DeepSpeed's ZeRO stage 2 through the Trainer's integration; values that it can derive are `auto`.
+    """DeepSpeed's ZeRO stage 2 through the Trainer's integration; values that DeepSpeed can derive are `auto`.
 
     A configuration in the user's `training_arguments` under `deepspeed` replaces it.
     """
@@ -278,7 +287,7 @@ class DeepSpeed(Strategy):
     package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
 
     def training_arguments(self) -> dict[str, Any]:
-        """The DeepSpeed configuration."""
+        """Those of the base class and the DeepSpeed configuration."""
         sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
         zero = {"stage": 2, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
         configuration: dict[str, Any] = {
@@ -288,8 +297,8 @@ class DeepSpeed(Strategy):
         }
         return super().training_arguments() | {"deepspeed": configuration}
 
-    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ReturnedFolder) -> None:
-        """Write the model with DeepSpeed's own gathering, in which every process takes part; adapters unmerged."""
+    def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
+        """Write the model with DeepSpeed's own gathering, in which every process takes part; adapters stay unmerged."""
         trainer.save_model(str(folder.path))
 
 
@@ -303,9 +312,9 @@ _STRATEGIES: Mapping[str, type[Strategy]] = {
 
 
 def strategy_of(spec: JobSpec) -> Strategy:
-    """The strategy of a job; ddp where fsdp or smddp has only one process, unless that one offloads its weights."""
-    alone = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"} and not spec.cpu_offload
-    return (Strategy if alone else _STRATEGIES[spec.strategy])(spec)
+    """The strategy of a job; ddp if fsdp or smddp has only one process, unless that one offloads its weights."""
+    is_plain = "RANK" not in os.environ and spec.strategy in {"fsdp", "smddp"} and not spec.cpu_offload
+    return (Strategy if is_plain else _STRATEGIES[spec.strategy])(spec)
 
 
 def _has(module: str) -> bool:

@@ -98,8 +98,8 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delenv(name, raising=False)
     from transformers import AutoTokenizer
 
-    from paretune.training.rows import data
-    from paretune.training.rows.data import Rows
+    from paretune.training.rows import tokenised
+    from paretune.training.rows.tokenised import Rows
 
     words = ["great", "warm", "dull", "cold", "the", "film"]
     random = np.random.default_rng(0)
@@ -112,7 +112,7 @@ def folder(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_model)
     splits = {"train": rows(24), "validation": rows(8), "test": rows(5)}
-    made = data.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
+    made = tokenised.prepare(SPEC, splits, ("a", "b"), tokenizer, tmp_path / "prepared")
     folder = JobFolder(tmp_path / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, tiny_model)):

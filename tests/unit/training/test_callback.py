@@ -125,7 +125,7 @@ def test_progress_counts_the_rows_and_tokens_that_the_sampler_deals(plan: BatchP
             dealt += [row for micro_batch in sampler for row in micro_batch]
         before = progress.rows, progress.tokens
         for _ in range(samplers[0].steps):
-            progress.step(done)
+            progress.count_step(done)
             done += 1
         # A row that fills a place of another device is dealt twice and counted once.
         assert progress.rows - before[0] == len(set(dealt)) == rows
@@ -142,7 +142,7 @@ def test_progress_counts_each_step_as_large_as_it_is() -> None:
 
     counted, dealt = [], []
     for step, rows in enumerate(sampler):
-        progress.step(step)
+        progress.count_step(step)
         counted.append((progress.rows, progress.tokens))
         dealt.append((len(rows), int(lengths[rows].sum())))
 
@@ -155,8 +155,8 @@ def test_progress_begins_in_the_middle_after_a_checkpoint() -> None:
     sampler = GlobalBatchSampler(lengths, plan_of(8), rank=0, seed=1)
     progress = Progress(sampler, lengths)
     progress.sampler.set_epoch(1)
-    progress.step(4)  # the second step of the second epoch
-    progress.step(5)  # the last, with four rows
+    progress.count_step(4)  # the second step of the second epoch
+    progress.count_step(5)  # the last, with four rows
 
     assert progress.rows == 12
     assert progress.tokens == sum(int(lengths[rows].sum()) for rows in sampler.epoch_steps(1)[1:])

@@ -12,9 +12,9 @@ from paretune.core.errors import BadInput
 from paretune.specification.container import FailureKind, JobDocument, JobFolder, write_json
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.training import __main__ as room
-from paretune.training import device, rendezvous
-from paretune.training import stop_signal as lifeline
+from paretune.training import __main__ as job_process
+from paretune.training import device, rendezvous, stop_signal
+from paretune.training.failures import classify_failure
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 
 
@@ -35,7 +35,7 @@ from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
     ],
 )
 def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: FailureKind, words: str) -> None:
-    found, sentence = room._classify(error)
+    found, sentence = classify_failure(error)
 
     assert found is kind
     assert words in sentence
@@ -52,7 +52,7 @@ def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, mo
     monkeypatch.setattr(device, "has_gpu", lambda: True)
     monkeypatch.setattr(device.torch.cuda, "device_count", lambda: 1)
 
-    assert room.main(folder) == 1
+    assert job_process.main(folder) == 1
 
     found = folder.read_failure()
     assert found is not None
@@ -74,7 +74,7 @@ def test_a_job_trains_as_its_document_says_of_the_type_that_sagemaker_has_taken(
     monkeypatch.setattr(device, "machine_faults", lambda spec: [])
     monkeypatch.setattr(rendezvous, "run_torchrun", lambda arguments, stopped: asked.append(arguments))
 
-    assert room.main(folder) == 0
+    assert job_process.main(folder) == 0
 
     assert "--nproc-per-node=4" in asked[0]
 
@@ -96,7 +96,7 @@ def test_a_full_disk_ends_without_a_traceback_and_with_its_reason(
     if not has_room_for_the_reason:
         monkeypatch.setattr(JobFolder, "write_failure", full)
 
-    assert room.main(folder) == (1 if has_room_for_the_reason else errno.ENOSPC)
+    assert job_process.main(folder) == (1 if has_room_for_the_reason else errno.ENOSPC)
     assert "Traceback" not in capsys.readouterr().err
     if has_room_for_the_reason:
         assert folder.read_failure() == (
@@ -128,8 +128,8 @@ def test_the_first_process_of_a_container_obeys_sigterm_and_has_no_parent_to_los
         if len(waits) == 3:
             raise Enough
 
-    monkeypatch.setattr(lifeline.time, "sleep", sleep)
-    monkeypatch.setattr(lifeline.threading.Thread, "start", lambda _self: None)
+    monkeypatch.setattr(stop_signal.time, "sleep", sleep)
+    monkeypatch.setattr(stop_signal.threading.Thread, "start", lambda _self: None)
     watch = StopSignal()
     watch.watch_parent()
     with pytest.raises(Enough):
@@ -155,7 +155,7 @@ def test_only_a_job_that_may_quantise_pays_for_importing_what_does(
 ) -> None:
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
     spec = JobSpec.from_text({name: spell(value) for name, value in changes.items()})
-    room._skip_quantisation(JobDocument(job_name="job", spec=spec, plan=spec.plan()))
+    job_process._skip_quantisation(JobDocument(job_name="job", spec=spec, plan=spec.plan()))
 
     assert (sys.modules.get("bitsandbytes", "to be imported") is None) == is_skipped
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)

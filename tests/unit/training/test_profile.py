@@ -14,10 +14,10 @@ from transformers import Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.training.callback import Progress
-from paretune.training.loop import _build_parts, train
-from paretune.training.profiling import callback as room
+from paretune.training.loop import _build, train
+from paretune.training.profiling import callback as profiling_callback
 from paretune.training.profiling.trace import PARTS
-from paretune.training.rows.data import TokenRows
+from paretune.training.rows.tokenised import TokenRows
 from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import strategy_of
 from tests.unit.training import conftest, test_loop
@@ -119,7 +119,11 @@ def test_a_training_without_a_profile_has_nothing_of_it(
         raise AssertionError("a profiler was made")
 
     monkeypatch.setattr(Trainer, "train", learning)
-    for owner, name in ((torch.profiler, "profile"), (room, "profile"), (room, "ProfileCallback")):
+    for owner, name in (
+        (torch.profiler, "profile"),
+        (profiling_callback, "profile"),
+        (profiling_callback, "ProfileCallback"),
+    ):
         monkeypatch.setattr(owner, name, never)
     test_loop.report_of(SPEC, folder)
 
@@ -132,7 +136,7 @@ def test_a_training_without_a_profile_has_nothing_of_it(
 def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder: JobFolder) -> None:
     spec = replace(SPEC, profile_steps=9)
     stop = StopSignal()
-    first = room.ProfileCallback.on_step_end
+    first = profiling_callback.ProfileCallback.on_step_end
 
     def stopping(callback: Any, args: Any, state: Any, control: Any, **kw: Any) -> None:
         if state.global_step == 3:
@@ -140,7 +144,7 @@ def test_a_training_that_is_stopped_writes_its_checkpoint_and_no_profile(folder:
         first(callback, args, state, control, **kw)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room.ProfileCallback, "on_step_end", stopping)
+        patch.setattr(profiling_callback.ProfileCallback, "on_step_end", stopping)
         assert not train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, stop)
 
     assert not folder.profile.exists()
@@ -159,7 +163,7 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
         arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
         spec = replace(conftest.SPEC, training_arguments=arguments)
         document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
-        parts = _build_parts(document, folder, StopSignal(), strategy_of(spec), folder.checkpoints)
+        parts = _build(document, folder, StopSignal(), strategy_of(spec), folder.checkpoints)
         loader = parts.trainer.get_train_dataloader()
         assert (loader.num_workers, loader.prefetch_factor) == (workers, 3 if workers else None)
         with pytest.MonkeyPatch.context() as patch:

@@ -12,7 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification, GPT2Config, 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.training import device, strategies
-from paretune.training.sharding import layers_of
+from paretune.training.parallel.sharding import layers_of
 from paretune.training.strategies import FullySharded, Strategy, strategy_of
 
 GPU = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}

@@ -12,10 +12,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, read_report
 from paretune.specification.job import JobSpec
 from paretune.training.loop import train
-from paretune.training.rows import data
-from paretune.training.rows.data import Rows
+from paretune.training.rows import tokenised
+from paretune.training.rows.tokenised import Rows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.judging import multi_label_metrics, regression_metrics
+from paretune.training.tasks.evaluation import multi_label_metrics, regression_metrics
 from tests.conftest import BAD, GOOD, OTHER
 from tests.unit.training.conftest import SPEC
 
@@ -51,7 +51,9 @@ def job_folder(task: str, model: Path, place: Path) -> JobFolder:
     """A job with 96 rows to train, 24 to validate and 8 to test."""
     splits = {"train": rows(task, 96, 0), "validation": rows(task, 24, 1), "test": rows(task, 8, 2)}
     names = ("good", "bad") if task == "multi-label" else ()
-    made = data.prepare(replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), place / "rows")
+    made = tokenised.prepare(
+        replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), place / "rows"
+    )
     folder = JobFolder(place / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, EvalPrediction, TrainingArguments
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
-from paretune.training.rows import data
+from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.data import Rows, TokenRows, as_batch
-from paretune.training.trainer import ClassificationMetrics, LengthGroupedTrainer, open_split, training_arguments
+from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
+from paretune.training.tasks.evaluation import ClassificationMetrics
+from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
 
@@ -136,45 +136,6 @@ def test_a_language_model_is_judged_by_its_loss_alone(folder: JobFolder) -> None
     assert not arguments_of(BASE, folder).prediction_loss_only
 
 
-@pytest.mark.parametrize("classes", [2, 5])
-def test_a_judge_agrees_with_scikit_learn(classes: int) -> None:
-    random = np.random.default_rng(0)
-    logits = random.normal(size=(200, classes)).astype(np.float32)
-    truth = random.integers(0, classes, size=200)
-    classification = ClassificationMetrics(classes)
-    found = classification(EvalPrediction(predictions=logits, label_ids=truth))
-
-    answers = logits.argmax(axis=1)
-    assert found["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
-    assert found["accuracy"] == pytest.approx(accuracy_score(truth, answers))
-    assert classification.confusion is not None
-    assert classification.confusion.tolist() == confusion_matrix(truth, answers).tolist()
-
-
-def test_a_judge_s_f1_is_the_sum_by_hand() -> None:
-    # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
-    logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    found = ClassificationMetrics(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
-
-    assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
-
-
-def test_a_judge_keeps_a_row_and_a_column_for_a_class_without_rows() -> None:
-    classification = ClassificationMetrics(3)
-    classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
-
-    assert classification.confusion is not None
-    assert classification.confusion.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 0]]
-
-
-def test_a_judge_takes_the_logits_of_a_model_that_returns_more() -> None:
-    logits = np.eye(2, dtype=np.float32)
-    classification = ClassificationMetrics(2)
-    found = classification(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
-
-    assert found["accuracy"] == 1.0
-
-
 @pytest.fixture(scope="module")
 def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of a prepared data set: 40 rows to train on, 50 to validate, of many lengths."""
@@ -185,7 +146,7 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         texts = [" ".join(random.choice(words, size=random.integers(1, 30))) for _ in range(count)]
         return Rows(texts=texts, labels=random.integers(0, 3, size=count))
 
-    made = data.prepare(
+    made = tokenised.prepare(
         JobSpec(max_seq_length=32),
         {"train": rows(40), "validation": rows(50)},
         ("a", "b", "c"),
@@ -197,7 +158,7 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 def evaluation_of(
     rows: TokenRows, tiny_model: Path, folder: JobFolder
-) -> tuple[dict[str, float], np.ndarray | None, MetricsCallback]:
+) -> tuple[dict[str, float], Any, MetricsCallback]:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
     lengths = np.full(16, 5)
@@ -218,7 +179,7 @@ def evaluation_of(
     callback.stopwatch.start()
     found = trainer.evaluate()
     callback.stopwatch.stop()
-    return found, classification.confusion, callback
+    return found, classification.report_entries, callback
 
 
 def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
@@ -249,7 +210,7 @@ def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
 def test_an_evaluation_is_not_on_the_clock(
     prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from paretune.training import callback as room
+    from paretune.training import callback as training_callback
 
     class Counting:
         """A clock that goes on by a second each time a batch is read."""
@@ -266,7 +227,7 @@ def test_an_evaluation_is_not_on_the_clock(
             clock.seconds += 1.0
             return super().__getitems__(index)
 
-    monkeypatch.setattr(room, "time", clock)
+    monkeypatch.setattr(training_callback, "time", clock)
     _, _, callback = evaluation_of(SlowRows(prepared / "validation.arrow", pad_id=0), tiny_model, folder)
 
     assert clock.seconds == 7.0  # 50 rows in batches of 8

@@ -42,7 +42,7 @@ def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapp
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(
-                [sys.executable, "-m", "paretune.training.memory"],
+                [sys.executable, "-m", "paretune.training.memory_tracing"],
                 input=json.dumps([asdict(setting) for setting in asked]),
                 stdout=answers,
                 stderr=subprocess.DEVNULL,

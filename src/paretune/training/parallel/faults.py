@@ -1,22 +1,21 @@
-"""Why a model cannot be trained in the ways that a job asks for, before anything is launched."""
+"""Why a model cannot be divided over devices as a job requests; checked before anything is launched."""
 
 from typing import Any
 
 import transformers
 
 from paretune.specification.job import JobSpec
-from paretune.training.parallel.activations import activation_faults
 from paretune.training.parallel.stages import stage_faults
 
-_OWN_LOOP = {
+_NOT_IN_A_PIPELINE = {
     "gradient_checkpointing": "use the parameter activation_checkpointing",
     "label_smoothing_factor": "leave it out",
 }
-"""Training arguments that reach the whole model only, with what to do instead in a pipeline."""
+"""Training arguments that need the whole model, and what to do instead in a pipeline."""
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """What cannot be divided or computed again of the model with this configuration; empty if all can."""
+    """Why the model with this configuration cannot be divided, or its activations checkpointed; empty if they can."""
     degrees, faults = spec.degrees, list[str]()
     classifies = spec.task != "causal-lm"
     if spec.strategy == "fsdp" and degrees.tensor > 1:
@@ -26,10 +25,10 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     if spec.strategy == "fsdp" and degrees.pipeline > 1:
         faults += stage_faults(config, degrees.pipeline, spec.model, classifies=classifies) + _pipeline_faults(spec)
     divided = {"tensor_parallel_degree": degrees.tensor, "pipeline_parallel_degree": degrees.pipeline}
-    given = " and ".join(name for name, degree in divided.items() if degree > 1)
-    if spec.strategy == "fsdp" and given and spec.fine_tuning != "full":
+    names = " and ".join(name for name, degree in divided.items() if degree > 1)
+    if spec.strategy == "fsdp" and names and spec.fine_tuning != "full":
         faults.append(
-            f"{given} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards "
+            f"{names} goes with fine_tuning=full, got {spec.fine_tuning}: set it to 1; strategy=fsdp alone shards "
             "frozen weights and adapters too"
         )
     auto = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModelForCausalLM
@@ -38,19 +37,26 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
     return faults
 
 
+def activation_faults(model_class: type[Any], name: str) -> list[str]:
+    """Why activations of the model `name` cannot be checkpointed; empty if they can."""
+    if getattr(model_class, "supports_gradient_checkpointing", False):
+        return []
+    return [f"activation_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]
+
+
 def _pipeline_faults(spec: JobSpec) -> list[str]:
     stages, batch = spec.degrees.pipeline, spec.plan().per_device_train_batch_size
-    parts, faults = spec.micro_batches or stages, list[str]()
-    if batch % parts or parts < stages:
+    micro_batches, faults = spec.micro_batches or stages, list[str]()
+    if batch % micro_batches or micro_batches < stages:
         fits = [number for number in range(stages, batch + 1) if batch % number == 0]
         rule = f"micro_batches must divide per_device_train_batch_size {batch} and be at least the {stages} stages"
-        more = f"use {', '.join(map(str, fits))}" if fits else "raise per_device_train_batch_size"
-        faults.append(f"{rule}, got {parts}: {more}")
+        remedy = f"use {', '.join(map(str, fits))}" if fits else "raise per_device_train_batch_size"
+        faults.append(f"{rule}, got {micro_batches}: {remedy}")
     if spec.precision == "fp16":
         faults.append("pipeline_parallel_degree goes with precision bf16 or fp32, got fp16: set precision=bf16")
     causal = spec.task == "causal-lm"
     return faults + [
         f"training_arguments must not set {name} in a pipeline: {instead}"
-        for name, instead in _OWN_LOOP.items()
+        for name, instead in _NOT_IN_A_PIPELINE.items()
         if spec.training_arguments.get(name) and (causal or name != "label_smoothing_factor")
     ]

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         asked = json.loads(request.read_text(encoding="utf-8"))
         hub.go_offline_if_unreachable()
         # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
-        from paretune.training.predicting.file import Request, predict
+        from paretune.training.predicting.predict import Request, predict
 
         write_json(answer, predict(Request(**asked), Teller(events)))
     except BadInput as error:

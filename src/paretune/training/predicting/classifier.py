@@ -15,9 +15,9 @@ import transformers
 from paretune.core.errors import BadInput, first_line
 from paretune.specification.container import JobFolder
 from paretune.training import device
+from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import find_model, load_tokenizer, longest_text
-from paretune.training.on_processor.suiting import suit_processor
-from paretune.training.rows.data import tokenise
+from paretune.training.rows.tokenised import tokenise
 
 CLASSES, LABELS, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 """`problem_type` of a configuration of transformers: one class a row, any number of labels, or a number."""
@@ -70,7 +70,7 @@ class Classifier:
         if device.has_gpu():
             model.to("cuda")
         else:
-            suit_processor(model)
+            use_cpu_kernels(model)
         limit = _limit(folder, config, tokenizer, max_seq_length)
         return cls(model=model.eval(), tokenizer=tokenizer, kind=kind, names=names, limit=limit, batch_size=batch_size)
 

@@ -17,8 +17,8 @@ from paretune.core.errors import first_line
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import PROFILE_JSON, write_json
 from paretune.training.profiling.advice import Circumstances, advice_of
-from paretune.training.profiling.memory import allocations_of, holders_at_peak
-from paretune.training.profiling.page import PeakMemory, Profile, RankProfile, slowest_of
+from paretune.training.profiling.page import Profile, RankProfile, slowest_of
+from paretune.training.profiling.peak_memory import PeakMemory, allocations_of, holders_at_peak
 from paretune.training.profiling.trace import STEP, records_of, step_time, trace_events
 
 TRACE = "trace.json.gz"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.training.profiling.advice import Advice
+from paretune.training.profiling.peak_memory import PeakMemory
 from paretune.training.profiling.trace import KINDS, PARTS, StepTime
 
 DEAREST = 10
@@ -18,21 +19,6 @@ _MEANING = {
     "idle": "none of these",
 }
 _IDLE_ON = {True: "no kernel runs on the GPU", False: "no operator runs: Python between operators, and waiting"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class PeakMemory:
-    """Memory of one device at its peak in one step.
-
-    Attributes:
-        step: number of the step, from 1.
-        holders: bytes by what they are held for; they sum to the peak of all tensors.
-        process_gib: highest resident memory of the process so far, libraries included; None on a GPU.
-    """
-
-    step: int
-    holders: Mapping[str, int]
-    process_gib: float | None
 
 
 @dataclass(frozen=True, kw_only=True)

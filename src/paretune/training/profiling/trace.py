@@ -10,12 +10,10 @@ import json
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from paretune.training.profiling.intervals import Interval, difference, intersection, length, union
 
 STEP = "ProfilerStep#"
 """Begins the name of the block that is one optimiser step, its data and its log included; torch's own name for it."""
@@ -43,6 +41,9 @@ _LIST = re.compile(r'"traceEvents"\s*:\s*\[')
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 _READ = _DEVICE | _LAUNCHES | {"cpu_op", "user_annotation"}
+
+Interval = tuple[int, int]
+"""(begin, end) in whole nanoseconds: the moments begin <= moment < end."""
 
 
 class Record(NamedTuple):
@@ -297,3 +298,52 @@ def _operators(
 def _holds(window: list[Interval], moment: int) -> bool:
     at = bisect_right(window, moment, key=lambda interval: interval[0]) - 1
     return at >= 0 and moment < window[at][1]
+
+
+def union(*parts: Iterable[Interval]) -> list[Interval]:
+    """The moments in any of the intervals, which may come in any order, overlap, or be empty."""
+    merged: list[Interval] = []
+    for begin, end in sorted(interval for part in parts for interval in part):
+        if end <= begin:
+            continue
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def intersection(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    """The moments in both sets."""
+    merged, i, j = [], 0, 0
+    while i < len(left) and j < len(right):
+        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if begin < end:
+            merged.append((begin, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return merged
+
+
+def difference(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    """The moments in `left` that are not in `right`."""
+    merged, j = [], 0
+    for begin, end in left:
+        while j < len(right) and right[j][1] <= begin:
+            j += 1
+        at = j
+        while at < len(right) and right[at][0] < end:
+            if begin < right[at][0]:
+                merged.append((begin, right[at][0]))
+            begin = max(begin, right[at][1])
+            at += 1
+        if begin < end:
+            merged.append((begin, end))
+    return merged
+
+
+def length(moments: Iterable[Interval]) -> int:
+    """Nanoseconds in a set."""
+    return sum(end - begin for begin, end in moments)

@@ -1,7 +1,7 @@
-"""Tasks whose labels are no classes: regression, and several labels a row.
+"""What differs between tasks: classification, regression, several labels per row, and language models.
 
-targets.read_targets    labels of a data set as arrays, all faults of them at once
-targets.strata          groups of rows that a split keeps in their proportions
-judging                 metrics of an evaluation, and what single words tell of the same rows
-losses                  losses that do not grow with accumulation, and labels in units that can be learnt
+targets.read_targets    labels of a data set as arrays; reports all their faults at once
+losses                  losses that do not grow with accumulation, and numbers in units that a head can learn
+evaluation              metrics of an evaluation
+baselines               what trivial models and TF-IDF reach on the same validation rows
 """

@@ -1,6 +1,6 @@
-"""Labels as arrays: numbers (N,) float64 for regression, 0 and 1 (N, C) float32 for several labels a row.
+"""Labels of a data set as arrays: class ids (N,) int64, numbers (N,) float64, or flags 0 and 1 (N, C) float32.
 
-Several labels a row are written as a list, as a list in JSON or Python text, or separated by |, or, where no row has
+Several labels per row are written as a list, as a list in JSON or Python text, or separated by |, or, if no row has
 one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
 """
 
@@ -20,10 +20,9 @@ from paretune.specification.cluster import listed
 from paretune.specification.job import JobSpec
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
-"""Split to labels, and the names of the C labels; none for regression."""
-_BINS = 10
-"""Groups of equal size, by the number to be predicted, that a split keeps in their proportions."""
-_SHOWN = 5
+"""Split to labels, and the names of the C classes or labels; no names for regression."""
+_BINS = 10  # groups of rows of equal size, by the number to be predicted, for a stratified split
+_EXAMPLES = 5  # rows or labels that a fault names
 
 
 def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
@@ -36,16 +35,38 @@ def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def may_be_empty(spec: JobSpec, columns: Sequence[str]) -> bool:
-    """Whether an empty cell of a label column has a meaning: that the row has no labels."""
+    """Whether an empty cell of the label column is allowed, because it means that the row has no labels."""
     return spec.task == metrics.MULTI_LABEL and len(label_columns(spec, columns)) == 1
 
 
+def label_type_faults(spec: JobSpec, features: Mapping[str, Any]) -> list[str]:
+    """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
+    kind = features.get(spec.label_column)
+    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
+        return []
+    is_list = isinstance(kind, datasets.List | datasets.LargeList)
+    if is_list and spec.task == metrics.MULTI_LABEL:
+        return []
+    content = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
+    needed = {
+        metrics.CLASSIFICATION: "one class per row, as text or a whole number",
+        metrics.REGRESSION: "one number per row",
+    }
+    rule = f"label_column {spec.label_column!r} must hold {needed.get(spec.task, 'lists or text')}, and holds {content}"
+    remedy = "set task=multi-label for rows with several labels, or label_column to another column"
+    return [f"{rule}: {remedy if is_list else 'set label_column to another column'}"]
+
+
 def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
-    """The labels of all splits; a test split whose labels are hidden (all -1) is taken out of `tables`.
+    """The labels of all splits, empty for causal-lm; a test split with hidden labels (all -1) is removed from `tables`.
 
     Raises:
-        BadInput: everything that is wrong with them, each with the first rows.
+        BadInput: all faults of the labels, each with the first rows.
     """
+    if spec.task == metrics.CAUSAL_LM:
+        return {}, ()
+    if spec.task == metrics.CLASSIFICATION:
+        return _class_ids(spec, tables)
     if spec.task == metrics.REGRESSION:
         return _numbers(spec, tables), ()
     columns = label_columns(spec, tables["train"].column_names)
@@ -54,11 +75,22 @@ def read_targets(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
     return _label_sets(spec, tables)
 
 
-def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
-    """Group of each row (N,) int64, which a split keeps in their proportions; None where nothing tells groups.
+def missing_faults(spec: JobSpec, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
+    """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
+    if labels is None or spec.task == metrics.REGRESSION:
+        return []
+    present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
+    missing = [name for number, name in enumerate(names) if number not in present]
+    kind = "classes" if spec.task == metrics.CLASSIFICATION else "labels"
+    lacking = f"the training rows lack {len(missing)} of {len(names)} {kind} ({', '.join(missing[:_EXAMPLES])})"
+    return [f"{lacking}: raise max_train_samples"] if missing else []
 
-    Classes; for regression tenths of the rows by their number, fewer where rows are few; of several labels a row the
-    set of labels, those of one row only together.
+
+def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
+    """The group of each row (N,) int64, whose proportions a split keeps; None if there are no groups.
+
+    These are the classes; for regression tenths of the rows by their number, fewer if there are few rows; for several
+    labels per row the set of labels, with all sets that occur only once in one group.
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels
@@ -73,33 +105,65 @@ def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     return np.where(counts[groups] < 2, -1, groups)
 
 
-def _raw(table: datasets.Dataset, column: str) -> list[Any]:
+def _cells(table: datasets.Dataset, column: str) -> list[Any]:
     values: list[Any] = table.data.column(column).to_pylist()
     return values
 
 
+def _class_ids(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> Targets:
+    feature = tables["train"].features[spec.label_column]
+    cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
+    if isinstance(feature, datasets.ClassLabel):
+        if "test" in cells and set(cells["test"]) == {-1}:  # a benchmark with hidden test labels
+            del cells["test"], tables["test"]
+        classes: list[Any] = list(range(feature.num_classes))
+        names = tuple(feature.names)
+    else:
+        if any(isinstance(value, float) for value in cells["train"]):
+            fault = f"label_column {spec.label_column!r} holds decimal numbers"
+            raise BadInput([f"{fault}: classes must be text or whole numbers; set task=regression to learn numbers"])
+        classes = sorted(set(cells["train"]), key=lambda value: (str(type(value)), value))
+        names = tuple(str(value) for value in classes)
+    faults = []
+    if len(set(cells["train"])) < 2:
+        faults.append(f"label_column {spec.label_column!r} has one class only ({names[0]}): there is nothing to learn")
+    id_of = {value: number for number, value in enumerate(classes)}
+    for split, values in cells.items():
+        unknown = Counter(value for value in values if value not in id_of)
+        if unknown:
+            examples = ", ".join(repr(value) for value in list(unknown)[:_EXAMPLES])
+            faults.append(f"{unknown.total()} {split} rows have labels that no training row has: {examples}")
+    if len(names) > 1 and len(names) > len(cells["train"]) / 2:
+        many = f"{len(names)} classes in {len(cells['train'])} rows"
+        faults.append(f"label_column {spec.label_column!r} has {many}: is it the right column?")
+    refuse(faults)
+    return {split: np.array([id_of[value] for value in values]) for split, values in cells.items()}, names
+
+
 def _numbers(spec: JobSpec, tables: dict[str, datasets.Dataset]) -> dict[str, np.ndarray]:
     rule = f"label_column {spec.label_column!r} must hold finite numbers (task=regression)"
-    faults, found = [], {}
+    faults, labels = [], {}
     for split, table in list(tables.items()):
-        values = [_number(value) for value in _raw(table, spec.label_column)]
+        cells = _cells(table, spec.label_column)
+        values = [_number(cell) for cell in cells]
         wrong = [index for index, value in enumerate(values) if value is None]
         if wrong:
-            shown = _rows(wrong, _raw(table, spec.label_column))
-            faults.append(f"{rule}, and {len(wrong)} of {len(values)} {split} rows have others: {shown}")
+            faults.append(
+                f"{rule}, and {len(wrong)} of {len(values)} {split} rows have others: {_examples(wrong, cells)}"
+            )
             continue
-        found[split] = np.array(values, dtype=np.float64)
+        labels[split] = np.array(values, dtype=np.float64)
     refuse(faults)
-    if "test" in found and set(found["test"]) == {-1.0} and found["train"].min() > -1:  # a benchmark's hidden labels
-        del found["test"], tables["test"]
-    if np.ptp(found["train"]) == 0:
-        same = f"label_column {spec.label_column!r} is {found['train'][0]:g} in all training rows"
+    if "test" in labels and set(labels["test"]) == {-1.0} and labels["train"].min() > -1:  # hidden test labels
+        del labels["test"], tables["test"]
+    if np.ptp(labels["train"]) == 0:
+        same = f"label_column {spec.label_column!r} is {labels['train'][0]:g} in all training rows"
         raise BadInput([f"{same}: there is nothing to learn"])
-    return found
+    return labels
 
 
 def _number(value: Any) -> float | None:
-    """The finite number that a cell holds, also as text; None where it holds none."""
+    """The finite number in a cell, also if it is a text; None if there is none."""
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
@@ -107,123 +171,121 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _rows(wrong: Sequence[int], values: Sequence[Any]) -> str:
-    """The first rows, counted from 1, with what they hold."""
-    return ", ".join(f"row {index + 1} has {values[index]!r}" for index in wrong[:_SHOWN])
+def _examples(rows: Sequence[int], cells: Sequence[Any]) -> str:
+    """The first of these rows, counted from 1, with the content of their cells."""
+    return ", ".join(f"row {row + 1} has {cells[row]!r}" for row in rows[:_EXAMPLES])
 
 
 def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> dict[str, np.ndarray]:
-    """Columns of 0 and 1, or false and true, beside each other."""
-    faults, found = [], {}
+    """Labels from columns of 0 and 1, or false and true."""
+    faults, labels = [], {}
     for split, table in tables.items():
         parts = []
         for column in columns:
-            values = [_number(int(value) if isinstance(value, bool) else value) for value in _raw(table, column)]
+            cells = _cells(table, column)
+            values = [_number(int(cell) if isinstance(cell, bool) else cell) for cell in cells]
             wrong = [index for index, value in enumerate(values) if value not in (0.0, 1.0)]
             if wrong:
-                rule = f"label_column: {column!r} must hold 0 or 1"
-                faults.append(f"{rule}, and {split} {_rows(wrong, _raw(table, column))}")
+                faults.append(f"label_column: {column!r} must hold 0 or 1, and {split} {_examples(wrong, cells)}")
             parts.append(np.array([value or 0.0 for value in values], dtype=np.float32))
-        found[split] = np.stack(parts, axis=1)
-    refuse(faults + _unused(columns, found["train"]))
-    return found
+        labels[split] = np.stack(parts, axis=1)
+    refuse(faults + _unused_label_faults(columns, labels["train"]))
+    return labels
 
 
 def _label_sets(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> Targets:
-    separator = _separator(value for table in tables.values() for value in _raw(table, spec.label_column))
-    known = _declared(tables["train"].features[spec.label_column])
+    """Labels from one column with a list, or text that means one, per row."""
+    cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
+    separator = _separator(cell for column in cells.values() for cell in column)
+    declared = _declared_names(tables["train"].features[spec.label_column])
     sets: dict[str, list[tuple[str, ...]]] = {}
     faults: list[str] = []
-    for split, table in tables.items():
-        values = _raw(table, spec.label_column)
-        read = [_labels_of(value, separator, known) for value in values]
-        wrong = [index for index, labels in enumerate(read) if labels is None]
+    for split, column in cells.items():
+        parsed = [_labels_of(cell, separator, declared) for cell in column]
+        wrong = [index for index, labels in enumerate(parsed) if labels is None]
         if wrong:
             rule = f"label_column {spec.label_column!r} must hold lists of texts or whole numbers, or text such as a|b"
-            faults.append(f"{rule}; {len(wrong)} {split} rows hold others: {_rows(wrong, values)}")
-        sets[split] = [labels or () for labels in read]
+            faults.append(f"{rule}; {len(wrong)} {split} rows hold others: {_examples(wrong, column)}")
+        sets[split] = [labels or () for labels in parsed]
     refuse(faults)
-    names = known or tuple(sorted({label for labels in sets["train"] for label in labels}, key=_in_order))
-    refuse(_set_faults(spec, names, sets))
-    place = {name: number for number, name in enumerate(names)}
-    return {split: _as_flags(rows, place) for split, rows in sets.items()}, names
+    names = declared or tuple(sorted({label for labels in sets["train"] for label in labels}, key=_numbers_first))
+    refuse(_label_set_faults(spec, names, sets))
+    return {split: _as_flags(rows, names) for split, rows in sets.items()}, names
 
 
-def _set_faults(spec: JobSpec, names: Sequence[str], sets: Mapping[str, Sequence[tuple[str, ...]]]) -> list[str]:
-    """What is wrong with the labels of all rows."""
+def _label_set_faults(spec: JobSpec, names: Sequence[str], sets: Mapping[str, Sequence[tuple[str, ...]]]) -> list[str]:
     column, rows = f"label_column {spec.label_column!r}", len(sets["train"])
     if not names:
         return [f"{column} holds no label in any training row: there is nothing to learn"]
     if len(names) > max(2, rows / 2):
-        how = "is it the right column, and are labels separated by | or commas?"
-        return [f"{column} has {len(names)} labels in {rows} rows: {how}"]
+        question = "is it the right column, and are labels separated by | or commas?"
+        return [f"{column} has {len(names)} labels in {rows} rows: {question}"]
     faults = []
     for split, labels in sets.items():
         unknown = Counter(label for row in labels for label in row if label not in set(names))
         if unknown:
-            shown = ", ".join(map(repr, list(unknown)[:_SHOWN]))
-            faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {shown}")
-    flat = _as_flags(sets["train"], {name: number for number, name in enumerate(names)})
-    return faults + _unused(names, flat)
+            examples = ", ".join(map(repr, list(unknown)[:_EXAMPLES]))
+            faults.append(f"{unknown.total()} labels of {split} rows occur in no training row: {examples}")
+    return faults + _unused_label_faults(names, _as_flags(sets["train"], names))
 
 
-def _unused(names: Sequence[str], flags: np.ndarray) -> list[str]:
-    """Labels that no training row has."""
-    lacking = [name for name, count in zip(names, flags.sum(axis=0), strict=True) if not count]
-    shown = ", ".join(lacking[:_SHOWN])
-    return (
-        [f"{len(lacking)} of {len(names)} labels are in no training row ({shown}): leave them out"] if lacking else []
-    )
+def _unused_label_faults(names: Sequence[str], flags: np.ndarray) -> list[str]:
+    """The fault that no training row has some of the labels; empty if all are used."""
+    unused = [name for name, count in zip(names, flags.sum(axis=0), strict=True) if not count]
+    examples = ", ".join(unused[:_EXAMPLES])
+    fault = f"{len(unused)} of {len(names)} labels are in no training row ({examples}): leave them out"
+    return [fault] if unused else []
 
 
-def _as_flags(rows: Sequence[Iterable[str]], place: Mapping[str, int]) -> np.ndarray:
-    flags = np.zeros((len(rows), len(place)), dtype=np.float32)
+def _as_flags(rows: Sequence[Iterable[str]], names: Sequence[str]) -> np.ndarray:
+    column_of = {name: number for number, name in enumerate(names)}
+    flags = np.zeros((len(rows), len(names)), dtype=np.float32)
     for number, labels in enumerate(rows):
-        flags[number, [place[label] for label in labels if label in place]] = 1.0
+        flags[number, [column_of[label] for label in labels if label in column_of]] = 1.0
     return flags
 
 
-def _separator(values: Iterable[Any]) -> str:
-    """| where any text has one, else a comma."""
-    return "|" if any(isinstance(value, str) and "|" in value for value in values) else ","
+def _separator(cells: Iterable[Any]) -> str:
+    """The separator of labels in text: | if any text has one, else a comma."""
+    return "|" if any(isinstance(cell, str) and "|" in cell for cell in cells) else ","
 
 
-def _declared(feature: Any) -> tuple[str, ...]:
-    """The names that the data set itself declares for the numbers in its lists; none for most."""
+def _declared_names(feature: Any) -> tuple[str, ...]:
+    """The names that the data set declares for the numbers in its lists; empty for most data sets."""
     inner = getattr(feature, "feature", None)
     return tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
 
 
-def _labels_of(value: Any, separator: str, declared: Sequence[str]) -> tuple[str, ...] | None:
-    """The labels of a row; None for what is neither a list nor text nor a whole number."""
-    if value is None:
+def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str, ...] | None:
+    """The labels of a row; None if the cell is neither a list nor text nor a whole number."""
+    if cell is None:
         return ()
-    if isinstance(value, str):
-        text = value.strip()
+    if isinstance(cell, str):
+        text = cell.strip()
         if not (text.startswith("[") and text.endswith("]")):
             return tuple(part.strip() for part in text.split(separator) if part.strip())
-        value = _list_in(text)
-    elif isinstance(value, int) and not isinstance(value, bool):
-        value = [value]
-    if not isinstance(value, list) or not all(isinstance(item, str | int) for item in value):
+        cell = _parsed_list(text)
+    elif isinstance(cell, int) and not isinstance(cell, bool):
+        cell = [cell]
+    if not isinstance(cell, list) or not all(isinstance(item, str | int) for item in cell):
         return None
     if declared:
-        inside = all(isinstance(item, int) and 0 <= item < len(declared) for item in value)
-        return tuple(declared[int(item)] for item in value) if inside else None
-    return tuple(str(item).strip() for item in value)
+        is_declared = all(isinstance(item, int) and 0 <= item < len(declared) for item in cell)
+        return tuple(declared[int(item)] for item in cell) if is_declared else None
+    return tuple(str(item).strip() for item in cell)
 
 
-def _list_in(text: str) -> Any:
-    """The list that a text means in JSON or, as pandas writes it, in Python; None where it is neither."""
-    for read in (json.loads, ast.literal_eval):
+def _parsed_list(text: str) -> Any:
+    """The list in a text, as JSON or, as pandas writes it, as Python; None if it is neither."""
+    for parse in (json.loads, ast.literal_eval):
         try:
-            return read(text)
+            return parse(text)
         except (ValueError, SyntaxError):
             continue
     return None
 
 
-def _in_order(name: str) -> tuple[bool, float, str]:
-    """Numbers by their value, before texts."""
+def _numbers_first(name: str) -> tuple[bool, float, str]:
+    """Sort key of label names: numbers by their value, then texts."""
     number = _number(name)
     return number is None, number or 0.0, name

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from paretune.training.profiling.intervals import Interval, difference, intersection, length, union
+from paretune.training.profiling.trace import Interval, difference, intersection, length, union
 
 
 def moments(intervals: list[Interval]) -> set[int]:

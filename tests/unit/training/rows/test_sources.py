@@ -440,7 +440,7 @@ def test_decimal_labels_are_refused(tmp_path: Path) -> None:
 def test_numbers_in_the_text_column_are_refused(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", texts=list(range(20))))
 
-    assert "text_column 'text' holds no text" in fault
+    assert "text_column 'text' must hold text" in fault
 
 
 def test_a_label_column_with_a_class_per_row_is_questioned(tmp_path: Path) -> None:

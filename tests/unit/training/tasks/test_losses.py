@@ -46,14 +46,14 @@ def test_a_model_answers_in_the_units_of_the_labels_and_can_go_on_learning(tiny_
     tokens = torch.randint(5, 30, (4, 7))
     before = model(input_ids=tokens).logits.detach().numpy()
 
-    units.put_into(model)
+    units.unscale_model(model)
     after = model(input_ids=tokens).logits.detach().numpy()
-    units.take_out_of(model)
+    units.scale_model(model)
     again = model(input_ids=tokens).logits.detach().numpy()
 
     assert (units.shift, units.factor) == (100.0, 20.0)
-    assert after == pytest.approx(units.restored(before), rel=1e-5)
-    assert units.learnt(after) == pytest.approx(before, abs=1e-4)
+    assert after == pytest.approx(units.unscale(before), rel=1e-5)
+    assert units.scale(after) == pytest.approx(before, abs=1e-4)
     assert again == pytest.approx(before, abs=1e-4)
 
 
@@ -65,7 +65,7 @@ def test_a_head_without_a_bias_learns_numbers_without_a_shift(tiny_causal_model:
     assert last_layer(model).bias is None
     assert (units.shift, units.factor) == (0.0, math.hypot(30.0, 40.0))
     assert Units.of({}, model) == Units()
-    assert units.restored(units.learnt(np.array([7.0]))) == pytest.approx([7.0])
+    assert units.unscale(units.scale(np.array([7.0]))) == pytest.approx([7.0])
 
 
 def test_a_model_without_such_a_layer_is_said_to_have_none(tiny_model: Path) -> None:

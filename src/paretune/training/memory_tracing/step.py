@@ -1,0 +1,315 @@
+"""Training steps on fake tensors, and what they hold after each operation.
+
+Fake tensors (torch FakeTensorMode) have shapes and no contents, so a model of any size is built and trained in seconds
+by its own code. `torch.distributed._tools.MemTracker` finds the same peak fifteen times more slowly (torch 2.13: 31 s
+for BERT-base against 2 s) and without the held bytes of every operation, of which peaks of other batches are computed.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+import transformers
+from accelerate.utils import convert_outputs_to_fp32  # type: ignore[import-untyped]
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
+from paretune.training.cpu_kernels import use_cpu_kernels
+from paretune.training.model import layers_of, table_with_unused_rows, with_trained_weights
+
+_ROWS = (2, 4)
+"""Batches that are traced: what is held is linear in the rows, with and without a part that does not depend on them."""
+_GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
+# Operations of models that autocast computes in fp32 on CUDA and not on CPUs. Source: PyTorch 2.13, "Automatic Mixed
+# Precision package", "CUDA Ops that can autocast to float32".
+_IN_FP32 = (
+    *((functional, name) for name in ("cross_entropy", "group_norm", "layer_norm", "log_softmax", "softmax")),
+    *((torch, name) for name in ("log_softmax", "pow", "softmax")),
+)
+
+
+def trace(setting: StepSetting) -> TracedStep:
+    """What two training steps and an evaluation of the model hold; any exception of the model's own code."""
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting.half)
+    model = _build(setting)
+    left_out = _leave_out_rows(model, setting.used_tokens)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        _fake(model)
+        if setting.recomputes:
+            # transformers 5.23 has renamed it
+            getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
+        trained = [item for item in model.parameters() if item.requires_grad]
+        optimizer = torch.optim.AdamW(trained, fused=True)
+        runs = []
+        for rows in (_ROWS[0], *_ROWS):  # the first makes what later steps find: moments, tables of positions
+            held = _Held(model)
+            with held, nullcontext() if setting.on_processor else _gpu_operations(half):
+                loss = _Pass(setting, model, held, half)
+                loss.train(rows)
+                optimizer.step()
+                held.note()
+                optimizer.zero_grad(set_to_none=True)
+                split = len(held.notes)
+                loss.evaluate(rows)
+            runs.append((held.table(0, split), held.table(split, None)))
+        state = _bytes(item for each in optimizer.state.values() for item in each.values() if torch.is_tensor(item))
+    (train, evaluated), (more, more_evaluated) = runs[1:]
+    return TracedStep(
+        **_weights(model, trained, left_out),
+        state=state,
+        train=envelope(train, more, _ROWS),
+        evaluate=envelope(evaluated, more_evaluated, _ROWS),
+    )
+
+
+def _build(setting: StepSetting) -> Any:
+    """The model of a configuration, its trainable weights as in a job, on the device `meta`."""
+    config = dict(setting.config)
+    kind = transformers.AutoModelForCausalLM
+    if setting.task != "causal-lm":
+        kind = transformers.AutoModelForSequenceClassification
+        config |= {"num_labels": 2}  # more weigh nothing
+    built = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    with torch.device("meta"):
+        model = kind.from_config(built, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
+        if model.config.pad_token_id is None:
+            model.config.pad_token_id = 0
+        model = with_trained_weights(model, setting)
+    if setting.on_processor:
+        use_cpu_kernels(model)
+    return model
+
+
+def _leave_out_rows(model: Any, used: int | None) -> float:
+    """Train `used` rows of the embedding table where the others can be left out; bytes of the table that stays."""
+    table = None if used is None else table_with_unused_rows(model, used)
+    if table is None or used is None:
+        return 0.0
+    model.set_input_embeddings(torch.nn.Embedding(used, table.embedding_dim, device="meta"))
+    return float(table.weight.nbytes)
+
+
+def _fake(model: Any) -> None:
+    """Replace the tensors of a model by fake ones of a processor; those that are shared stay shared."""
+    made: dict[int, Any] = {}
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, item in tensors.items():
+                if item is None:
+                    continue
+                if id(item) not in made:
+                    fake = torch.empty_like(item, device="cpu")
+                    is_weight = isinstance(item, torch.nn.Parameter)
+                    made[id(item)] = torch.nn.Parameter(fake, item.requires_grad) if is_weight else fake
+                tensors[name] = made[id(item)]
+
+
+class _Pass:
+    """Forward passes as the Trainer makes them."""
+
+    def __init__(self, setting: StepSetting, model: Any, held: "_Held", half: torch.dtype | None) -> None:
+        self._setting, self._model, self._held, self._half = setting, model, held, half
+
+    def train(self, rows: int) -> None:
+        """A forward and a backward pass of `rows` rows."""
+        self._model.train()
+        loss = self._loss(rows)
+        self._held.is_backward = True
+        loss.backward()
+        self._held.is_backward = False
+
+    def evaluate(self, rows: int) -> None:
+        """A forward pass whose activations are not kept."""
+        self._model.eval()
+        with torch.no_grad():
+            self._loss(rows)
+
+    def _loss(self, rows: int) -> Any:
+        shape = (rows, self._setting.tokens)
+        tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
+        is_language = self._setting.task == "causal-lm"
+        labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language else {}
+        with torch.autocast("cpu", dtype=self._half or torch.bfloat16, enabled=self._half is not None):
+            outputs = self._model(input_ids=tokens, attention_mask=mask, **labels)
+        if self._half is not None:
+            outputs = convert_outputs_to_fp32(lambda: outputs)()
+        if is_language:
+            return outputs["loss"]
+        return torch.nn.functional.cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
+
+
+class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes that are held beside weights and optimiser state, by kind, noted after every operation."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.is_backward = False
+        self.notes: list[tuple[int, ...]] = []
+        self._now = [0] * len(KINDS)
+        self._kind: dict[int, tuple[int, int]] = {}  # of a storage: its kind and its bytes
+        self._weights = {item.untyped_storage()._cdata for item in (*model.parameters(), *model.buffers())}
+        self._depth = 0
+        self._hooks: list[Any] = []
+        self._model = model
+
+    def __enter__(self) -> "_Held":
+        """Begin to note, with hooks in the model."""
+        for layer in layers_of(self._model):
+            self._hooks.append(layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True))
+            self._hooks.append(layer.register_forward_hook(self._leave_layer, always_call=True))
+        for item in self._model.parameters():
+            if item.requires_grad:
+                self._hooks.append(item.register_post_accumulate_grad_hook(self._has_gradient))
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        """Take the hooks out of the model."""
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        for hook in self._hooks:
+            hook.remove()
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """The result of an operation; what it has made is counted from now on."""
+        result = function(*args, **(kwargs or {}))
+        is_cast = function is torch.ops.aten._to_copy.default and _storage(args[0])._cdata in self._weights
+        kind = _CASTS if is_cast else _PASSING if self.is_backward else _LAYERS if self._depth else _OTHER
+        for item in tree_iter(result):
+            if isinstance(item, torch.Tensor):
+                self._count(_storage(item), kind)
+        self.note()
+        return result
+
+    def note(self) -> None:
+        """Note what is held now."""
+        self.notes.append(tuple(self._now))
+
+    def table(self, start: int, stop: int | None) -> np.ndarray:
+        """Notes from `start` to `stop`: bytes (operations, kinds)."""
+        return np.array(self.notes[start:stop], dtype=np.float64)
+
+    def _count(self, storage: Any, kind: int) -> None:
+        place = storage._cdata
+        if place in self._kind or place in self._weights:
+            return
+        self._kind[place] = (kind, storage.nbytes())
+        self._now[kind] += storage.nbytes()
+        weakref.finalize(storage, self._release, place)
+
+    def _release(self, place: int) -> None:
+        kind, size = self._kind.pop(place, (0, 0))
+        self._now[kind] -= size
+
+    def _is_now(self, tensor: Any, kind: int) -> None:
+        place = _storage(tensor)._cdata
+        if place in self._kind:
+            former, size = self._kind[place]
+            self._kind[place] = (kind, size)
+            self._now[former] -= size
+            self._now[kind] += size
+
+    def _has_gradient(self, weight: Any) -> None:
+        self._is_now(weight.grad, _GRADIENTS)
+
+    def _enter_layer(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        hidden = args[0] if args else kwargs.get("hidden_states")
+        if self._depth == 0 and not self.is_backward and isinstance(hidden, torch.Tensor):
+            self._is_now(hidden, _INPUTS)
+        self._depth += 1
+
+    def _leave_layer(self, layer: Any, args: Any, result: Any) -> None:
+        self._depth -= 1
+
+
+def _storage(item: Any) -> Any:
+    return item.untyped_storage()
+
+
+def _bytes(tensors: Any) -> float:
+    """Bytes of tensors; those that share their memory count once."""
+    return float(sum({_storage(item)._cdata: _storage(item).nbytes() for item in tensors}.values()))
+
+
+def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, float]:
+    """Bytes of weights and of their gradients, inside the repeated layers and outside."""
+    layers = layers_of(model)
+    inside = {id(item) for layer in layers for item in layer.parameters()}
+    frozen_linear = [
+        module.weight
+        for layer in layers
+        for module in layer.modules()
+        if isinstance(module, torch.nn.Linear) and not module.weight.requires_grad
+    ]
+    whole = list(model.parameters())
+    return {
+        "layers": float(len(layers)),
+        "layer_weights": _bytes(item for item in whole if id(item) in inside),
+        "other_weights": left_out + _bytes(item for item in whole if id(item) not in inside),
+        "input_weights": _bytes(model.get_input_embeddings().parameters()),
+        "largest_layer": max((_bytes(layer.parameters()) for layer in layers), default=0.0),
+        "quantisable": float(sum(item.numel() for item in frozen_linear)),
+        "quantisable_bytes": _bytes(frozen_linear),
+        "layer_gradients": _bytes(item for item in trained if id(item) in inside),
+        "other_gradients": _bytes(item for item in trained if id(item) not in inside),
+    }
+
+
+@contextmanager
+def _gpu_operations(half: torch.dtype | None) -> Iterator[None]:
+    """Make attention, dropout and, if `half` is given, autocast behave as on a GPU.
+
+    Python functions are replaced, because a `TorchFunctionMode` is off where a backward pass computes a layer again
+    (torch 2.13).
+    """
+
+    def attention(query: Any, key: Any, value: Any, attn_mask: Any = None, *_: Any, **options: Any) -> Any:
+        return _attention(half, query, key, value, attn_mask, repeats=bool(options.get("enable_gqa")))
+
+    with ExitStack() as replaced:
+        replaced.enter_context(patch.object(functional, "scaled_dot_product_attention", attention))
+        replaced.enter_context(patch.object(functional, "dropout", _dropout))
+        for owner, name in _IN_FP32 if half is not None else ():
+            precise = _in_fp32(getattr(owner, name), half)
+            replaced.enter_context(patch.object(owner, name, precise))
+        yield
+
+
+def _in_fp32(function: Callable[..., Any], half: torch.dtype | None) -> Callable[..., Any]:
+    def precise(*args: Any, **options: Any) -> Any:
+        return function(*map(as_fp32, args), **{name: as_fp32(item) for name, item in options.items()})
+
+    def as_fp32(item: Any) -> Any:
+        return item.float() if isinstance(item, torch.Tensor) and item.dtype == half else item
+
+    return precise
+
+
+def _dropout(input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+    """Dropout that keeps a mask of one byte per element, as on a GPU; on CPUs PyTorch keeps numbers."""
+    return torch.native_dropout(input, p, True)[0] if training and p else input
+
+
+def _attention(half: torch.dtype | None, query: Any, key: Any, value: Any, mask: Any, *, repeats: bool) -> Any:
+    """Attention that keeps query, key, value, output and the sums of its rows, but no attention matrix.
+
+    This is the kernel for CPUs, which does so without dropout; those for GPUs also do so with dropout (Dao et al.,
+    arXiv 2205.14135, algorithm 2).
+    """
+    query, key, value = (item.to(half) if half is not None else item for item in (query, key, value))
+    if repeats:
+        times = query.shape[1] // key.shape[1]
+        key, value = (item.repeat_interleave(times, dim=1) for item in (key, value))
+    if mask is not None:  # the kernels take it as numbers, made in every layer
+        mask = torch.empty_like(mask, dtype=query.dtype)
+    return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, is_causal=mask is None, attn_mask=mask
+    )[0]

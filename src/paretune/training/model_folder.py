@@ -1,0 +1,200 @@
+"""Writes a trained model as a Hugging Face folder, with adapters merged into the weights that they were trained on.
+
+Adapters are added in fp32: W + alpha / r * B A, where W are the weights that the training computed with (for qlora the
+values of the four-bit weights). The sum is written in the number format of the base model's own files, so a base in
+fp32 gives the function that was evaluated, and one in bf16 gives it up to rounding to bf16. The model in memory is not
+changed, because other trials may share its frozen weights. One file of weights is made at a time, so that this takes no
+more than LARGEST_FILE bytes of memory: the machine of a qlora job may be too small for the weights of all layers.
+"""
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+from paretune.core.errors import first_line
+from paretune.core.untrusted import at_home
+from paretune.specification.job import ADAPTERS, BUNDLED, BUNDLED_MODEL_ID, JobSpec
+
+LARGEST_FILE = 2**31
+"""Bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files."""
+_WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+_PEFT_CARD = "README.md"  # peft writes an empty card; ours is written when the cost is known
+_TRAINED_WHOLE = re.compile(r"\.modules_to_save\.default(?=\.)")
+_PEFT_MODULE = re.compile(r"(^|\.)(lora_\w+|original_module)\.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFolder:
+    """The folder `path` for the trained model of a job of `spec`; its base was read from the folder `source`.
+
+    `tell` is called with sentences for the user.
+    """
+
+    path: Path
+    source: Path
+    spec: JobSpec
+    tell: Callable[[str], None]
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether the job has trained adapters, which `write_adapters` writes."""
+        return self.spec.fine_tuning in ADAPTERS
+
+    def write_adapters(self, model: Any) -> None:
+        """Write a peft model of one process: merged, or the adapters alone if the parameter `merge` is off.
+
+        config.json, which has the class names, is written beside merged weights and beside adapters of classifiers. If
+        merging fails, the adapters stay, because they were paid for.
+        """
+        for config in model.peft_config.values():
+            config.base_model_name_or_path = base_name(self.spec.model)
+        model.save_pretrained(self.path, save_embedding_layers=False)  # "auto" would ask the hub for the vocabulary
+        (self.path / _PEFT_CARD).unlink(missing_ok=True)
+        base = model.get_base_model()
+        dtype = number_format(self.source)
+        if not self.spec.merge:
+            if self.spec.task != "causal-lm":  # beside a config.json transformers looks for weights
+                _write_config(base, self.path, dtype)
+            return
+        _write_config(base, self.path, dtype)
+        try:
+            write_merged(base, self.path, dtype)
+        except (MemoryError, RuntimeError, OSError) as error:  # out of memory, or the disk is full
+            for path in self.path.glob("model*.safetensors*"):
+                path.unlink()
+            reason = f"{type(error).__name__}: {first_line(error)}"
+            self.tell(f"the adapters could not be merged; the model folder has the adapters alone ({reason})")
+            return
+        for name in _ADAPTER_FILES:
+            (self.path / name).unlink(missing_ok=True)
+
+
+def base_name(model: str) -> str:
+    """The name by which peft finds the base model: a hub id, or the path of a folder."""
+    if model.startswith(BUNDLED):
+        return BUNDLED_MODEL_ID
+    path = at_home(model)
+    return str(path.resolve()) if path.is_dir() else model
+
+
+def number_format(source: Path) -> torch.dtype:
+    """The number format of the weights in a model folder according to its config.json; fp32 if it names none."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype") or "float32"), None)
+    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else torch.float32
+
+
+def _write_config(base: Any, folder: Path, dtype: torch.dtype) -> None:
+    """Write config.json of the model without quantisation, and the configuration of its generation."""
+    config = copy.deepcopy(base.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config.architectures, config.dtype = [type(base).__name__], dtype
+    config.save_pretrained(folder)
+    if base.can_generate() and base.generation_config is not None:
+        base.generation_config.save_pretrained(folder)
+
+
+def write_merged(base: Any, folder: Path, dtype: torch.dtype, largest: int = LARGEST_FILE) -> None:
+    """Write the weights of a model with peft's layers as safetensors, adapters added, at most `largest` bytes a file.
+
+    The names of the files depend on their number, so they are drafts until all are written.
+    """
+    drafts: list[tuple[Path, list[str]]] = []  # with the names of the weights in each
+
+    def write(part: dict[str, torch.Tensor]) -> None:
+        path = folder / f"model-{len(drafts) + 1:05d}.safetensors"
+        save_file(part, path, metadata={"format": "pt"})
+        drafts.append((path, [*part]))
+
+    part: dict[str, torch.Tensor] = {}
+    total = part_bytes = 0
+    for name, tensor in merged_weights(base, dtype):
+        if part and part_bytes + tensor.nbytes > largest:
+            write(part)
+            part, part_bytes = {}, 0
+        part[name] = tensor
+        part_bytes += tensor.nbytes
+        total += tensor.nbytes
+    write(part)
+    if len(drafts) == 1:
+        drafts[0][0].rename(folder / _WEIGHTS)
+        return
+    file_of: dict[str, str] = {}
+    for path, names in drafts:
+        final = f"{path.stem}-of-{len(drafts):05d}.safetensors"
+        path.rename(folder / final)
+        file_of |= dict.fromkeys(names, final)
+    (folder / _INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": file_of}, indent=2))
+
+
+@torch.no_grad()
+def merged_weights(base: Any, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    """Name and value of each weight that the plain model has, on the CPU; a tied weight once."""
+    from peft.tuners.lora import LoraLayer
+
+    seen: set[int] = set()
+    for prefix, module in base.named_modules(remove_duplicate=False):
+        if _PEFT_MODULE.search(f"{prefix}."):
+            continue
+        layer = module.get_base_layer() if isinstance(module, LoraLayer) else module
+        if (layer is not module or _is_quantised(layer)) and id(layer.weight) not in seen:
+            seen.add(id(layer.weight))
+            weight = _merged_weight(module) if layer is not module else _plain_weight(layer)
+            yield _plain_name(f"{prefix}.weight"), _as_in_files(weight, layer).to(dtype).cpu().contiguous()
+        for name, tensor in _saved_tensors(module):
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                value = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor.detach()
+                yield _plain_name(f"{prefix}.{name}"), value.cpu().contiguous()
+
+
+def _saved_tensors(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters and persistent buffers of the module itself, without those of its submodules."""
+    yield from module.named_parameters(recurse=False)
+    for name, buffer in module.named_buffers(recurse=False):
+        if name not in module._non_persistent_buffers_set:
+            yield name, buffer
+
+
+def _merged_weight(layer: Any) -> torch.Tensor:
+    """The weight of a layer with its adapters added, in fp32."""
+    weight = _plain_weight(layer.get_base_layer())
+    for name in layer.active_adapters:
+        weight = weight + layer.get_delta_weight(name).float()
+    return weight
+
+
+def _plain_weight(layer: Any) -> torch.Tensor:
+    """The weight of a layer in fp32; a quantised weight is dequantised."""
+    weight = layer.weight.detach()
+    if _is_quantised(layer):
+        from bitsandbytes.functional import dequantize_4bit
+
+        weight = dequantize_4bit(weight.data, layer.weight.quant_state)
+    return torch.as_tensor(weight).float()
+
+
+def _is_quantised(layer: Any) -> bool:
+    return getattr(getattr(layer, "weight", None), "quant_state", None) is not None
+
+
+def _as_in_files(weight: torch.Tensor, layer: Any) -> torch.Tensor:
+    """The weight as the plain model has it: transformers transposes that of a Conv1D (GPT-2) to quantise it."""
+    source = getattr(layer, "source_cls", None)
+    is_transposed = source is not None and issubclass(source, transformers.pytorch_utils.Conv1D)
+    return weight.T if is_transposed else weight
+
+
+def _plain_name(name: str) -> str:
+    """The name that a weight has without peft's layers around it."""
+    return _TRAINED_WHOLE.sub("", name.replace(".base_layer.", ".").removeprefix("base_layer.")).lstrip(".")

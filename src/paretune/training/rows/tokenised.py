@@ -1,0 +1,302 @@
+"""Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer.
+
+<key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
+                                                   float64 for regression, or list<float32>[C] for C labels per row
+<key>/vocabulary.arrow                             token ids that occur in any split
+<key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
+
+`key` is a hash of rows, labels, tokenizer, task and max_seq_length.
+"""
+
+import hashlib
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import torch
+
+from paretune.core.errors import BadInput
+from paretune.estimating.timing_features import USED_TOKENS
+from paretune.specification.container import JobFolder, PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CLASSIFICATION, LABEL_MEAN, LABEL_STD, MULTI_LABEL, TRUNCATED_SHARE
+from paretune.training import device
+from paretune.training.tasks.baselines import classification_baselines, multi_label_baselines, regression_baselines
+from paretune.training.tasks.losses import Units
+
+_FORMAT = 1
+_BATCH = 1000  # texts given to the tokenizer at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """Rows of one split: N texts with N class ids (int64), N numbers (float64) or (N, C) flags (float32)."""
+
+    texts: Sequence[str]
+    labels: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
+    """One split as a data set whose items are whole batches, for a DataLoader with a batch sampler.
+
+    Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
+    `pad_multiple`. With `longest_first`, for evaluation, rows are sorted by descending length: batches need little
+    padding and the one that needs most memory comes first. Labels of regression are scaled by `units`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        pad_id: int,
+        pad_multiple: int = 1,
+        longest_first: bool = False,
+        units: Units | None = None,
+    ) -> None:
+        table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
+        column = table.column("input_ids").chunk(0)
+        self._tokens: np.ndarray = column.values.to_numpy(zero_copy_only=True)
+        offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
+        self._start = offsets[:-1]
+        self.lengths: np.ndarray = np.diff(offsets)
+        self._labels = _read_labels(table, units or Units()) if "label" in table.column_names else None
+        self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
+        self._pad_id = pad_id
+        self._pad_multiple = pad_multiple
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitems__(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
+        """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
+
+        B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) next tokens for causal-lm,
+        both int64; (B,) scaled numbers or (B, C) flags, both float32.
+        """
+        rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
+        lengths = self.lengths[rows]
+        longest = max(1, int(lengths.max()))  # texts may be empty; a batch has at least one column
+        width = -(-longest // self._pad_multiple) * self._pad_multiple
+        inside = np.arange(width) < lengths[:, None]
+        index_of_token = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
+        tokens = np.where(inside, self._tokens[index_of_token], self._pad_id).astype(np.int64)
+        labels = np.where(inside, tokens, -100) if self._labels is None else self._labels[rows]
+        return {
+            "input_ids": torch.from_numpy(tokens),
+            "attention_mask": torch.from_numpy(inside.astype(np.int64)),
+            "labels": torch.from_numpy(labels),
+        }
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        """The batch of row `index` alone."""
+        return self.__getitems__([index])
+
+
+def _read_labels(table: pa.Table, units: Units) -> np.ndarray:
+    """Labels of all rows: classes int64 (N,), numbers float32 (N,) scaled by `units`, or flags float32 (N, C)."""
+    column = table.column("label").chunk(0) if table.num_rows else table.column("label").combine_chunks()
+    if pa.types.is_fixed_size_list(column.type):
+        return np.asarray(column.flatten().to_numpy(), dtype=np.float32).reshape(len(column), column.type.list_size)
+    labels = table.column("label").to_numpy()
+    return units.scale(labels).astype(np.float32) if labels.dtype == np.float64 else np.asarray(labels)
+
+
+def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch unchanged: collate function for `TokenRows`, whose items are batches already."""
+    return batch
+
+
+def open_split(folder: JobFolder, split: str, pad_id: int, units: Units | None = None) -> TokenRows | None:
+    """The rows of `split`, or None if the data set has no such split. Evaluation rows are sorted longest first."""
+    path = folder.dataset / f"{split}.arrow"
+    if not path.exists():
+        return None
+    multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
+    return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train", units=units)
+
+
+def read_vocabulary(folder: Path) -> np.ndarray:
+    """Token ids (int64, ascending) that occur in any split of a prepared data set."""
+    table = pa.ipc.open_file(pa.memory_map(str(folder / "vocabulary.arrow"))).read_all()
+    return np.asarray(table.column("token").to_numpy(), dtype=np.int64)
+
+
+def prepare(
+    spec: JobSpec,
+    rows: Mapping[str, Rows],
+    labels: tuple[str, ...],
+    tokenizer: Any,
+    cache: Path,
+    tell: Callable[[str], None] = lambda _: None,
+) -> PreparedDataset:
+    """Tokenise `rows`, or take them from `cache` if equal rows were prepared with equal tokenizer, task and length.
+
+    The data set has facts: row and token counts, share of truncated rows, baselines. `rows` and class names `labels`
+    are those of `sources.read_rows`. `tell` is called with each step of the progress.
+    """
+    key = _key(spec, rows, labels, tokenizer)
+    folder = cache / key
+    validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
+    if (folder / "dataset.json").exists():
+        prepared = PreparedDataset.read(folder)
+        if validation_rows and not prepared.validation_rows:  # prepared by an earlier version
+            prepared = replace(prepared, validation_rows=validation_rows)
+            prepared.write()
+        return prepared
+    _remove_abandoned_drafts(cache)
+    draft = cache / f".{key}.{os.getpid()}"
+    draft.mkdir(parents=True)
+    try:
+        facts = _write_splits(spec, rows, tokenizer, draft, tell)
+        tell("training a TF-IDF model to compare with")
+        facts |= _label_facts(spec, rows, labels)
+        PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
+        try:
+            draft.rename(folder)
+        except OSError:  # the folder exists: complete, from another process, or incomplete, from an interrupted copy
+            if not (folder / "dataset.json").exists():
+                shutil.rmtree(folder)
+                draft.rename(folder)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return PreparedDataset.read(folder)
+
+
+def _label_facts(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
+    """Baselines of the task, and for regression mean and standard deviation of the training labels."""
+    train, validation = rows["train"], rows.get("validation")
+    if train.labels is None or validation is None or validation.labels is None:
+        return {}
+    parts = (train.texts, train.labels), (validation.texts, validation.labels)
+    if spec.task == CLASSIFICATION:
+        return classification_baselines(*parts, classes=len(labels))
+    if spec.task == MULTI_LABEL:
+        return multi_label_baselines(*parts)
+    spread = {LABEL_MEAN: float(train.labels.mean()), LABEL_STD: float(train.labels.std())}
+    if not spread[LABEL_STD]:
+        same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
+        raise BadInput([f"{same}: raise max_train_samples"])
+    return spread | regression_baselines(*parts)
+
+
+def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
+    """Sixteen hexadecimal digits of the texts and labels of `rows`, in their order, and of the class names `labels`.
+
+    Tokenizer and length are left out: models that read the same rows differently are judged on the same rows.
+    """
+    digest = hashlib.sha256(json.dumps([len(rows), labels]).encode())
+    for text in rows.texts:
+        encoded = text.encode(errors="surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "little") + encoded)
+    if rows.labels is not None:
+        digest.update(json.dumps(rows.labels.tolist()).encode())
+    return digest.hexdigest()[:16]
+
+
+def _remove_abandoned_drafts(cache: Path) -> None:
+    """Remove the incomplete folders of processes that were killed."""
+    for draft in cache.glob(".*.*"):
+        owner = int(draft.suffix.removeprefix("."))
+        if owner == os.getpid() or not psutil.pid_exists(owner):
+            shutil.rmtree(draft, ignore_errors=True)
+
+
+def _key(spec: JobSpec, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenizer: Any) -> str:
+    header = [_FORMAT, spec.task, spec.max_seq_length, labels, _tokenizer_text(tokenizer)]
+    digest = hashlib.sha256(json.dumps(header).encode())
+    for split, part in sorted(rows.items()):
+        digest.update(f"\0{split}\0{len(part)}".encode())
+        for text in part.texts:
+            digest.update(len(text).to_bytes(8, "little"))
+            digest.update(text.encode(errors="surrogatepass"))
+        if part.labels is not None:
+            is_exact = part.labels.dtype.kind == "f"
+            digest.update((part.labels if is_exact else part.labels.astype(np.int64)).tobytes())
+    return digest.hexdigest()[:32]
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        rules: Any = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
+    else:
+        # Truncation and padding are those of the tokenizer's last call: leave them out.
+        rules = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    return json.dumps([rules, tokenizer.truncation_side, tokenizer.eos_token_id, sorted(tokenizer.all_special_ids)])
+
+
+def _write_splits(
+    spec: JobSpec, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
+) -> dict[str, float]:
+    facts: dict[str, float] = {}
+    used: set[int] = set(tokenizer.all_special_ids)
+    for split, part in rows.items():
+        tell(f"tokenising {len(part):,} {split} rows")
+        if spec.task == "causal-lm":
+            tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
+        else:
+            tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
+            if split == "train":
+                facts[TRUNCATED_SHARE] = truncated / len(tokens)
+        _write_split(folder / f"{split}.arrow", tokens, part.labels)
+        used.update(*tokens)
+        facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
+    _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
+    return facts | {USED_TOKENS: len(used)}
+
+
+def tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
+    tokens: list[list[int]] = []
+    truncated = 0
+    for start in range(0, len(texts), _BATCH):
+        batch = list(texts[start : start + _BATCH])
+        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+        full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
+        if full:
+            truncated += sum(len(ids) > limit for ids in tokenizer(full, return_attention_mask=False)["input_ids"])
+        tokens += short
+    return tokens, truncated
+
+
+def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
+    """All texts joined, each followed by the end-of-text token, in blocks of `length` tokens; the rest is dropped."""
+    stream: list[int] = []
+    for start in range(0, len(texts), _BATCH):
+        for ids in tokenizer(list(texts[start : start + _BATCH]), return_attention_mask=False)["input_ids"]:
+            stream += ids
+            if tokenizer.eos_token_id is not None and (not ids or ids[-1] != tokenizer.eos_token_id):
+                stream.append(tokenizer.eos_token_id)
+    length = min(length, len(stream))
+    return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
+
+
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: np.ndarray | None) -> None:
+    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(tokens), dtype=np.int32, count=int(offsets[-1]))
+    columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
+    if labels is not None:
+        columns["label"] = _label_column(labels)
+    _write_table(path, pa.table(columns))
+
+
+def _label_column(labels: np.ndarray) -> pa.Array:
+    if labels.ndim == 2:
+        return pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1), pa.float32()), labels.shape[1])
+    return pa.array(labels, pa.float64() if labels.dtype.kind == "f" else pa.int64())
+
+
+def _write_table(path: Path, table: pa.Table) -> None:
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)

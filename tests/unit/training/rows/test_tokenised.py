@@ -1,0 +1,353 @@
+"""Prepared data: made once, found again by its content, and read as batches."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+from paretune.specification.container import PreparedDataset
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import TRUNCATED_SHARE
+from paretune.training.model import load_tokenizer
+from paretune.training.rows import tokenised
+from paretune.training.rows.sources import read_rows
+from paretune.training.rows.tokenised import Rows, TokenRows, prepare, read_vocabulary
+
+PAD = 9
+SPEC = JobSpec(max_seq_length=8)
+WORDS = {"[UNK]": 0, "[END]": 1, "a": 2, "b": 3, "c": 4, "d": 5, "e": 6}
+LABELS = ("bad", "good")
+
+
+def write_split(path: Path, rows: list[list[int]], labels: list[int] | None = None) -> Path:
+    columns: dict[str, Any] = {"input_ids": pa.array(rows, pa.large_list(pa.int32()))}
+    if labels is not None:
+        columns["label"] = pa.array(labels, pa.int64())
+    table = pa.table(columns)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def padded(rows: list[list[int]], multiple: int, fill: int) -> list[list[int]]:
+    """The batch, padded the slow and obvious way."""
+    width = max(1, *(len(row) for row in rows)) if rows else 1
+    while width % multiple:
+        width += 1
+    return [row + [fill] * (width - len(row)) for row in rows]
+
+
+def word_tokenizer(**arguments: Any) -> PreTrainedTokenizerFast:
+    """A tokenizer of seven words that adds nothing to a text."""
+    words = Tokenizer(WordLevel(WORDS, unk_token="[UNK]"))  # noqa: S106
+    words.pre_tokenizer = Whitespace()
+    named = {"unk_token": "[UNK]", "eos_token": "[END]", "pad_token": "[END]"} | arguments
+    return PreTrainedTokenizerFast(tokenizer_object=words, **named)
+
+
+def some_rows(**changed: Rows) -> dict[str, Rows]:
+    rows = {
+        "train": Rows(texts=["a b c", "d", "a b c d e a b c d e"], labels=np.array([0, 1, 0])),
+        "validation": Rows(texts=["e e", "c"], labels=np.array([1, 0])),
+    }
+    return rows | changed
+
+
+class Measure:
+    """Stands where the baselines are computed, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, *_: object, classes: int) -> dict[str, float]:
+        self.calls += 1
+        return {"classes": classes}
+
+
+@pytest.fixture(autouse=True)
+def measure(monkeypatch: pytest.MonkeyPatch) -> Measure:
+    made = Measure()
+    monkeypatch.setattr(tokenised, "classification_baselines", made)
+    return made
+
+
+def prepare_words(
+    cache: Path, spec: JobSpec = SPEC, rows: Mapping[str, Rows] | None = None, **arguments: Any
+) -> PreparedDataset:
+    tokenizer = word_tokenizer(**arguments)
+    return prepare(spec, some_rows() if rows is None else rows, LABELS, tokenizer, cache)
+
+
+def tokens_of(prepared: PreparedDataset, split: str) -> list[list[int]]:
+    rows = TokenRows(prepared.folder / f"{split}.arrow", pad_id=0)
+    return [rows[number]["input_ids"][0].tolist() for number in range(len(rows))]
+
+
+# --- reading
+
+
+@pytest.mark.parametrize("multiple", [1, 8])
+@pytest.mark.parametrize("with_labels", [True, False])
+@pytest.mark.parametrize("longest_first", [True, False])
+def test_a_batch_is_what_padding_by_hand_gives(
+    tmp_path: Path, multiple: int, with_labels: bool, longest_first: bool
+) -> None:
+    source = np.random.default_rng(0)
+    rows = [source.integers(10, 99, size=size).tolist() for size in (3, 1, 7, 12, 2, 8, 5)]
+    labels = [0, 1, 2, 0, 1, 2, 0]
+    path = write_split(tmp_path / "train.arrow", rows, labels if with_labels else None)
+    split = TokenRows(path, pad_id=PAD, pad_multiple=multiple, longest_first=longest_first)
+    order = sorted(range(7), key=lambda row: -len(rows[row])) if longest_first else list(range(7))
+
+    for index in ([0], [4, 0, 2], [6, 5, 4, 3, 2, 1, 0], [1, 1]):
+        batch = split.__getitems__(index)
+        chosen = [rows[order[row]] for row in index]
+        assert batch["input_ids"].tolist() == padded(chosen, multiple, PAD)
+        assert batch["attention_mask"].tolist() == padded([[1] * len(row) for row in chosen], multiple, 0)
+        expected = [labels[order[row]] for row in index] if with_labels else padded(chosen, multiple, -100)
+        assert batch["labels"].tolist() == expected
+        assert {tensor.dtype for tensor in batch.values()} == {torch.int64}
+    assert len(split) == 7
+    assert split.lengths.tolist() == [len(row) for row in rows]
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.lists(st.integers(10, 99), max_size=9), min_size=1, max_size=8), data=st.data())
+def test_any_rows_in_any_order_are_padded_right(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]], data: st.DataObject
+) -> None:
+    index = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=8))
+    if not any(rows):
+        rows[0] = [10]  # a data set without a single token is refused
+    split = TokenRows(write_split(tmp_path_factory.mktemp("rows") / "train.arrow", rows), pad_id=PAD)
+
+    batch = split.__getitems__(index)
+
+    chosen = [rows[row] for row in index]
+    assert batch["input_ids"].tolist() == padded(chosen, 1, PAD)
+    assert batch["attention_mask"].sum(dim=1).tolist() == [len(row) for row in chosen]
+
+
+def test_a_batch_of_empty_texts_is_one_column_of_padding(tmp_path: Path) -> None:
+    split = TokenRows(write_split(tmp_path / "train.arrow", [[], [], [11]], [0, 1, 0]), pad_id=PAD)
+
+    batch = split.__getitems__([0, 1])
+
+    assert batch["input_ids"].tolist() == [[PAD], [PAD]]
+    assert batch["attention_mask"].tolist() == [[0], [0]]
+
+
+# --- preparing
+
+
+def test_texts_are_cut_at_the_limit_and_the_share_of_cut_ones_is_told(tmp_path: Path) -> None:
+    prepared = prepare_words(tmp_path, replace(SPEC, max_seq_length=4))
+
+    assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5]]
+    assert prepared.facts[TRUNCATED_SHARE] == pytest.approx(1 / 3)
+    assert prepared.facts["train_rows"] == 3
+    assert prepared.facts["train_tokens"] == 8
+    assert prepared.facts["validation_tokens"] == 3
+    assert prepared.facts["classes"] == 2
+    assert prepared.labels == LABELS
+
+
+def test_a_text_of_exactly_the_limit_does_not_count_as_cut(tmp_path: Path) -> None:
+    rows = some_rows(train=Rows(texts=["a b c d", "a b c d e"], labels=np.array([0, 1])))
+
+    prepared = prepare_words(tmp_path, replace(SPEC, max_seq_length=4), rows)
+
+    assert prepared.facts[TRUNCATED_SHARE] == 0.5
+
+
+def test_the_vocabulary_is_every_token_of_any_split_and_the_special_ones(tmp_path: Path) -> None:
+    rows = some_rows(train=Rows(texts=["a b", "b"], labels=np.array([0, 1])))
+
+    prepared = prepare_words(tmp_path, rows=rows)
+
+    assert read_vocabulary(prepared.folder).tolist() == [0, 1, 2, 3, 4, 6]  # not d
+
+
+def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measure: Measure) -> None:
+    first = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
+    made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
+
+    again = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
+
+    assert again == first
+    assert measure.calls == 1
+    assert {path: path.stat().st_mtime_ns for path in again.folder.iterdir()} == made
+
+
+def test_a_tokenizer_that_was_used_before_gives_the_same_key(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer()
+
+    keys = {prepare(SPEC, some_rows(), LABELS, tokenizer, tmp_path).key for _ in range(2)}
+
+    assert len(keys) == 1
+
+
+def test_a_change_of_anything_that_matters_gives_another_key(tmp_path: Path) -> None:
+    train = some_rows()["train"]
+    assert train.labels is not None
+    without_labels = {split: replace(part, labels=None) for split, part in some_rows().items()}
+    variants = [
+        prepare_words(tmp_path, rows=without_labels),
+        prepare_words(tmp_path),
+        prepare_words(tmp_path, replace(SPEC, max_seq_length=9)),
+        prepare_words(tmp_path, replace(SPEC, task="causal-lm"), without_labels),
+        prepare_words(tmp_path, rows=some_rows(train=replace(train, texts=["a b c", "d", "a b c d e a b c d"]))),
+        prepare_words(tmp_path, rows=some_rows(train=replace(train, texts=["a b", "cd", "a b c d e a b c d e"]))),
+        prepare_words(tmp_path, rows=some_rows(train=replace(train, labels=1 - train.labels))),
+        prepare_words(tmp_path, rows=some_rows(test=train)),
+        prepare_words(tmp_path, rows={"train": train, "test": some_rows()["validation"]}),
+        prepare_words(tmp_path, truncation_side="left"),
+        prepare_words(tmp_path, eos_token="e"),  # noqa: S106
+        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
+    ]
+    other_words = word_tokenizer()
+    other_words.add_tokens(["f"])
+    variants.append(prepare(SPEC, some_rows(), LABELS, other_words, tmp_path))
+
+    assert len({prepared.key for prepared in variants}) == len(variants)
+    assert all(prepared.folder == tmp_path / prepared.key for prepared in variants)
+
+
+def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_alone(tmp_path: Path) -> None:
+    validation = some_rows()["validation"]
+    assert validation.labels is not None
+    other_training = some_rows(train=replace(some_rows()["train"], texts=["a", "b", "c d"]))
+    alike = [
+        prepare_words(tmp_path),
+        prepare_words(tmp_path, replace(SPEC, max_seq_length=9)),
+        prepare_words(tmp_path, truncation_side="left"),
+        prepare_words(tmp_path, rows=other_training),
+    ]
+    others = [
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["e", "ec"]))),
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, texts=["c", "e e"]))),
+        prepare_words(tmp_path, rows=some_rows(validation=replace(validation, labels=1 - validation.labels))),
+        prepare(SPEC, some_rows(), ("good", "bad"), word_tokenizer(), tmp_path),
+    ]
+
+    assert len({prepared.key for prepared in alike}) == 4
+    assert len({prepared.validation_rows for prepared in alike}) == 1
+    assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
+
+
+def test_rows_that_an_earlier_version_has_prepared_get_their_digest_when_they_are_found_again(tmp_path: Path) -> None:
+    now = prepare_words(tmp_path)
+    described = json.loads((now.folder / "dataset.json").read_text())
+    del described["validation_rows"]
+    (now.folder / "dataset.json").write_text(json.dumps(described))
+    assert PreparedDataset.read(now.folder).validation_rows == ""
+
+    prepare_words(tmp_path)
+
+    assert PreparedDataset.read(now.folder) == now
+
+
+def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:
+    assert (
+        prepare_words(tmp_path).key
+        == prepare_words(tmp_path, replace(SPEC, learning_rate=1e-3, seed=1, num_train_epochs=3)).key
+    )
+
+
+def test_causal_text_is_joined_with_an_end_after_each_and_cut_into_equal_blocks(tmp_path: Path) -> None:
+    spec = replace(SPEC, task="causal-lm", max_seq_length=4)
+    rows = {
+        "train": Rows(texts=["a b c", "d", "", "a b c d e"]),
+        "validation": Rows(texts=["a b"]),
+    }
+
+    prepared = prepare_words(tmp_path, spec, rows)
+
+    stream = [2, 3, 4, 1, 5, 1, 1, 2, 3, 4, 5, 6, 1]
+    assert tokens_of(prepared, "train") == [stream[0:4], stream[4:8], stream[8:12]]
+    assert tokens_of(prepared, "validation") == [[2, 3, 1]]  # shorter than one block: kept whole
+    assert TRUNCATED_SHARE not in prepared.facts
+
+
+def test_a_draft_that_a_killed_process_left_is_not_taken_for_a_prepared_data_set(tmp_path: Path) -> None:
+    whole = prepare_words(tmp_path)
+    draft = tmp_path / f".{whole.key}.999999"
+    whole.folder.rename(draft)
+
+    prepared = prepare_words(tmp_path)
+
+    assert prepared.folder == tmp_path / whole.key
+    assert tokens_of(prepared, "train") == [[2, 3, 4], [5], [2, 3, 4, 5, 6, 2, 3, 4]]
+
+
+def test_a_folder_without_its_description_is_made_again(tmp_path: Path) -> None:
+    folder = prepare_words(tmp_path).folder
+    (folder / "dataset.json").unlink()
+    (folder / "train.arrow").write_bytes(b"half a file")
+
+    prepared = prepare_words(tmp_path)
+
+    assert prepared.folder == folder
+    assert prepared.facts["train_rows"] == 3
+    assert len(tokens_of(prepared, "train")) == 3
+    assert [path.name for path in tmp_path.iterdir()] == [prepared.key]
+
+
+def test_a_failed_preparation_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, classes: int) -> dict[str, float]:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(tokenised, "classification_baselines", fail)
+
+    with pytest.raises(OSError, match="No space left"):
+        prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_two_processes_that_prepare_the_same_end_with_one_data_set(
+    tmp_path: Path,
+    tiny_model: Path,
+    reviews: Path,
+    run_prepare: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = JobSpec(model=str(tiny_model), dataset=str(reviews), max_seq_length=16)
+    rows, labels = read_rows(spec)
+    cache = tmp_path / "prepared"
+    others: list[Any] = []
+
+    def other_process_finishes_first(*_: object, classes: int) -> dict[str, float]:
+        others.append(run_prepare(model=str(tiny_model), dataset=str(reviews), max_seq_length="16"))
+        return {"mine": 1.0}
+
+    monkeypatch.setattr(tokenised, "classification_baselines", other_process_finishes_first)
+
+    prepared = prepare(spec, rows, labels, load_tokenizer(tiny_model), cache)
+
+    assert [other.code for other in others] == [0]
+    assert Path(others[0].answer["dataset"]) == prepared.folder
+    assert "mine" not in prepared.facts  # the one that came first stays
+    assert [path.name for path in cache.iterdir()] == [prepared.key]
+
+
+def test_a_copy_of_the_folder_elsewhere_reads_the_same(tmp_path: Path) -> None:
+    prepared = prepare_words(tmp_path / "cache")
+    copied = PreparedDataset.read(shutil.copytree(prepared.folder, tmp_path / "channel"))
+
+    assert replace(copied, folder=prepared.folder) == prepared
+    assert tokens_of(copied, "train") == tokens_of(prepared, "train")

@@ -1,0 +1,120 @@
+"""Metrics of evaluations against scikit-learn and sums by hand."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    mean_absolute_error,
+    r2_score,
+    root_mean_squared_error,
+)
+from transformers import EvalPrediction
+
+from paretune.training.tasks.evaluation import (
+    MOST_POINTS,
+    ClassificationMetrics,
+    MultiLabelMetrics,
+    RegressionMetrics,
+    regression_metrics,
+)
+from paretune.training.tasks.losses import Units
+
+RANDOM = np.random.default_rng(0)
+
+
+def test_numbers_are_judged_in_the_units_of_the_labels() -> None:
+    units = Units(shift=100.0, factor=20.0)
+    truth = RANDOM.normal(100, 20, size=50)
+    predicted = truth + RANDOM.normal(0, 5, size=50)
+    judge = RegressionMetrics(units)
+
+    found = judge(EvalPrediction(predictions=units.scale(predicted)[:, None], label_ids=units.scale(truth)))
+
+    assert found["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
+    assert found["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    assert found["r2"] == pytest.approx(r2_score(truth, predicted))
+    ranks = [np.argsort(np.argsort(values)) for values in (truth, predicted)]
+    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert judge.report_entries is not None
+    assert np.array(judge.report_entries["predictions"]) == pytest.approx(np.stack([truth, predicted], axis=1))
+
+
+def test_what_is_not_defined_is_absent() -> None:
+    assert regression_metrics(np.array([2.0, 2.0]), np.array([1.0, 3.0])).keys() == {"rmse", "mae"}
+    assert regression_metrics(np.array([1.0, 3.0]), np.array([2.0, 2.0])).keys() == {"rmse", "mae", "r2"}
+    diverged = EvalPrediction(predictions=np.array([[np.nan]]), label_ids=np.array([1.0]))
+    assert RegressionMetrics(Units())(diverged) == {}
+
+
+def test_a_report_shows_as_many_points_as_a_figure_can() -> None:
+    judge = RegressionMetrics(Units())
+    numbers = np.arange(3 * MOST_POINTS, dtype=np.float64)
+
+    judge(EvalPrediction(predictions=numbers[:, None], label_ids=numbers))
+
+    assert judge.report_entries is not None
+    shown = judge.report_entries["predictions"]
+    assert len(shown) == MOST_POINTS
+    assert (shown[0][0], shown[-1][0]) == (0, len(numbers) - 1)
+
+
+def test_labels_are_answered_from_a_probability_of_a_half() -> None:
+    logits = RANDOM.normal(size=(40, 3))
+    logits[:, 2] = -9.0  # never answered
+    truth = (RANDOM.random((40, 3)) < 0.4).astype(np.float32)
+    judge = MultiLabelMetrics()
+
+    found = judge(EvalPrediction(predictions=logits, label_ids=truth))
+
+    answered = logits >= 0
+    assert found["f1"] == pytest.approx(f1_score(truth, answered, average="macro", zero_division=0))
+    assert found["f1_micro"] == pytest.approx(f1_score(truth, answered, average="micro"))
+    assert found["subset_accuracy"] == sum((truth == answered).sum(axis=1) == 3) / 40
+    assert judge.report_entries is not None
+    for column, (both, only_answered, only_true, neither) in enumerate(judge.report_entries["label_counts"]):
+        right = truth[:, column].astype(bool)
+        assert both == (right & answered[:, column]).sum()
+        assert both + only_answered == answered[:, column].sum()
+        assert both + only_true == right.sum()
+        assert both + only_answered + only_true + neither == 40
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(200, classes)).astype(np.float32)
+    truth = random.integers(0, classes, size=200)
+    classification = ClassificationMetrics(classes)
+    found = classification(EvalPrediction(predictions=logits, label_ids=truth))
+
+    answers = logits.argmax(axis=1)
+    assert found["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
+    assert found["accuracy"] == pytest.approx(accuracy_score(truth, answers))
+    assert classification.report_entries is not None
+    confusion = np.array(classification.report_entries["confusion_matrix"])
+    assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
+
+
+def test_f1_is_the_sum_by_hand() -> None:
+    # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
+    logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
+    found = ClassificationMetrics(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
+
+    assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
+
+
+def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
+    classification = ClassificationMetrics(3)
+    classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
+
+    assert classification.report_entries == {"confusion_matrix": ((1, 0, 0), (1, 1, 0), (0, 0, 0))}
+
+
+def test_class_metrics_take_the_logits_of_a_model_that_returns_more() -> None:
+    logits = np.eye(2, dtype=np.float32)
+    classification = ClassificationMetrics(2)
+    found = classification(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
+
+    assert found["accuracy"] == 1.0

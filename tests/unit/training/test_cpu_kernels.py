@@ -1,0 +1,185 @@
+"""Dropout and attention on processors: the same as PyTorch's but for the random numbers."""
+
+import copy
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM
+
+from paretune.training.cpu_kernels import (
+    LONGEST_ROWS,
+    ByteDropout,
+    attention_by_products,
+    byte_threshold,
+    drop,
+    use_cpu_kernels,
+)
+
+
+def llama(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 60}
+    return LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=4, num_key_value_heads=2, **changes))
+
+
+def loss_and_gradients(model: Any, batch: dict[str, torch.Tensor]) -> tuple[float, list[torch.Tensor]]:
+    model.zero_grad()
+    loss = model(**batch).loss
+    loss.backward()
+    return float(loss.detach()), [item.grad.clone() for item in model.parameters() if item.grad is not None]
+
+
+def batch_of(lengths: list[int], labels: torch.Tensor | None = None) -> dict[str, torch.Tensor]:
+    """Rows padded on the right."""
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(5, 60, (len(lengths), max(lengths)), generator=generator)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    return {"input_ids": tokens, "attention_mask": mask, "labels": tokens if labels is None else labels}
+
+
+@pytest.mark.parametrize(("probability", "threshold"), [(0.1, 26), (0.5, 128), (0.05, 13), (0.9, 230)])
+def test_a_probability_becomes_the_nearest_number_of_256ths(probability: float, threshold: int) -> None:
+    assert byte_threshold(probability) == threshold
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, 0.001, 0.0065])
+def test_a_probability_that_no_byte_comes_close_to_is_left_to_pytorch(probability: float) -> None:
+    assert byte_threshold(probability) is None
+    layers = torch.nn.Sequential(torch.nn.Dropout(probability))
+    model = torch.nn.ModuleDict({"layers": layers})
+    model.config = None  # type: ignore[assignment]
+    use_cpu_kernels(model)
+
+    assert type(layers[0]) is torch.nn.Dropout
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(1000, 251), (3,), (0,)], ids=str)
+def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
+    dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(3)
+    inputs = torch.ones(shape, dtype=dtype, requires_grad=True)
+    found = drop(inputs, 26)
+    found.sum().backward()
+
+    kept = float(torch.tensor(256 / 230, dtype=dtype))
+    assert set(found.detach().unique().tolist()) <= {0.0, kept}
+    assert torch.equal(inputs.grad, found.detach())  # type: ignore[arg-type]  # of ones, the mask
+    if inputs.numel() > 1000:
+        assert (found == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
+        columns = (found == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
+        assert columns.min() > 0.05
+        assert columns.max() < 0.16
+
+
+def test_a_seed_repeats_the_masks_and_evaluation_has_none() -> None:
+    layer, inputs = ByteDropout(0.5), torch.ones(100)
+    torch.manual_seed(7)
+    first, second = layer(inputs), layer(inputs)
+    torch.manual_seed(7)
+
+    assert torch.equal(layer(inputs), first)
+    assert not torch.equal(first, second)
+    assert layer.eval()(inputs) is inputs
+
+
+@pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)
+def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_attention(lengths: list[int]) -> None:
+    theirs = llama()
+    ours = copy.deepcopy(theirs)
+    use_cpu_kernels(ours)
+    batch = batch_of(lengths)
+
+    loss, gradients = loss_and_gradients(ours, batch)
+    expected, known = loss_and_gradients(theirs, batch)
+
+    assert ours.config._attn_implementation == "products"
+    assert loss == pytest.approx(expected, abs=1e-6)
+    for found, wanted in zip(gradients, known, strict=True):
+        assert torch.allclose(found, wanted, atol=1e-6)
+
+
+def test_an_encoder_without_dropout_has_the_loss_and_gradients_of_pytorch_s_attention(tiny_model: Path) -> None:
+    names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+    torch.manual_seed(0)  # of the head
+    theirs = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=2, **dict.fromkeys(names, 0.0))
+    ours = copy.deepcopy(theirs)
+    use_cpu_kernels(ours)
+    batch = batch_of([7, 3], labels=torch.tensor([0, 1]))
+
+    loss, gradients = loss_and_gradients(ours.train(), batch)
+    expected, known = loss_and_gradients(theirs.train(), batch)
+
+    assert loss == pytest.approx(expected, abs=1e-6)
+    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(gradients, known, strict=True))
+
+
+def test_attention_drops_weights_only_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    query = torch.randn(2, 4, 6, 8, requires_grad=True)
+    module = torch.nn.Module()
+    module.is_causal = False  # type: ignore[assignment]
+    whole, _ = attention_by_products(module, query, query, query, None)
+    some, _ = attention_by_products(module, query, query, query, None, dropout=0.5)
+
+    assert not torch.allclose(whole, some)
+    with torch.no_grad():
+        same, _ = attention_by_products(module, query, query, query, None)
+    assert torch.allclose(whole, same, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("length", "others"), [(LONGEST_ROWS + 1, {}), (4, {"position_bias": torch.ones(1, 1, 4, 4)})], ids=["long", "bias"]
+)
+def test_longer_rows_and_unusual_models_are_left_to_transformers(
+    monkeypatch: pytest.MonkeyPatch, length: int, others: dict[str, Any]
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def sdpa(*_: Any, **given: Any) -> tuple[torch.Tensor, None]:
+        asked.append(given)
+        return torch.zeros(1), None
+
+    monkeypatch.setattr("paretune.training.cpu_kernels.sdpa_attention_forward", sdpa)
+    query = torch.randn(1, 1, length, 2, requires_grad=True)
+    attention_by_products(torch.nn.Module(), query, query, query, None, **others)
+
+    assert len(asked) == 1
+    assert set(others) <= set(asked[0])
+
+
+def test_a_model_that_was_trained_so_is_saved_without_a_trace_of_it(tiny_causal_model: Path, tmp_path: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(tiny_causal_model)
+    use_cpu_kernels(model)
+    model.save_pretrained(tmp_path / "saved")
+
+    assert "products" not in (tmp_path / "saved" / "config.json").read_text()
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "saved").config._attn_implementation == "sdpa"
+
+
+FAULTS = """
+import resource, sys
+from paretune.training.device import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    blocks = [b"x" * 20_000_000 for _ in range(8)]
+    del blocks
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc, as Debian and Ubuntu have")
+def test_memory_that_is_freed_is_taken_again_without_asking_the_system() -> None:
+    def faults(how: str) -> int:
+        done = subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert faults("keep") < faults("give back") / 3

@@ -1,0 +1,247 @@
+"""The folder of a trained model: transformers loads it without peft, and it answers as the trained model did."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from peft import PeftModel
+from safetensors import safe_open
+
+from paretune.specification.job import JobSpec
+from paretune.training import model_folder
+from paretune.training.model import build_model, load_tokenizer
+from paretune.training.model_folder import ModelFolder
+
+pytestmark = [
+    # peft 0.21 asks transformers 5.23 for an attribute that was renamed.
+    pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning"),
+    # peft notices that GPT-2 stores its matrices transposed, and says that it has adapted to it.
+    pytest.mark.filterwarnings("ignore:fan_in_fan_out is set to False:UserWarning"),
+    pytest.mark.filterwarnings("ignore:builtin type Swig.*:DeprecationWarning"),
+]
+
+LABELS = ("bad", "fair", "good")
+TOKENS = torch.arange(5, 25).view(2, 10)
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "bert": _SIZES,
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    "roberta": {**_SIZES, "max_position_embeddings": 66},
+    "electra": {**_SIZES, "embedding_size": 16},
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 64},
+    "deberta-v2": {**_SIZES, "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_buckets": 8},
+}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A model with adapters that say something, and where it is to be written."""
+
+    model: Any
+    folder: ModelFolder
+    said: list[str]
+
+    def logits(self) -> torch.Tensor:
+        return answer(self.model)
+
+
+Make = Callable[..., Trained]
+
+
+def answer(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model.eval()(input_ids=TOKENS).logits
+    return logits.float()
+
+
+@pytest.fixture
+def base_of(tmp_path: Path, tiny_model: Path) -> Callable[..., Path]:
+    """A folder with a random model of an architecture, without a classification head."""
+
+    def make(architecture: str = "bert", dtype: torch.dtype = torch.float32) -> Path:
+        path = tmp_path / f"base-{architecture}"
+        tokenizer = load_tokenizer(tiny_model)
+        tokenizer.save_pretrained(path)
+        torch.manual_seed(0)
+        values = {"pad_token_id": tokenizer.pad_token_id, **ARCHITECTURES[architecture]}
+        config = transformers.AutoConfig.for_model(architecture, vocab_size=len(tokenizer), **values)
+        transformers.AutoModel.from_config(config, dtype=dtype).save_pretrained(path)
+        return path
+
+    return make
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """What a training with adapters has at its end: no adapter is zero any more, and the head has changed."""
+
+    def trained(base: Path, **values: Any) -> Trained:
+        spec = JobSpec(model=str(base), **{"precision": "fp32", "fine_tuning": "lora", **values})
+        labels = () if spec.task == "causal-lm" else LABELS
+        model = build_model(spec, base, labels, load_tokenizer(base))
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for item in model.parameters():
+                if item.requires_grad:
+                    item.add_(0.2 * torch.randn_like(item))
+        said: list[str] = []
+        place = tmp_path / "returned"
+        load_tokenizer(base).save_pretrained(place)
+        return Trained(model, ModelFolder(path=place, source=base, spec=spec, tell=said.append), said)
+
+    return trained
+
+
+def classifier(path: Path) -> Any:
+    return transformers.AutoModelForSequenceClassification.from_pretrained(path)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_weight_that_is_trained_beside_adapters_has_a_gradient(
+    architecture: str, base_of: Callable[..., Path], make: Make
+) -> None:
+    model = make(base_of(architecture)).model
+
+    model(input_ids=TOKENS, labels=torch.tensor([0, 2])).loss.backward()
+
+    idle = [name for name, item in model.named_parameters() if item.requires_grad and item.grad is None]
+    assert idle == []
+    heads = [name for name, item in model.named_parameters() if item.requires_grad and "lora_" not in name]
+    assert len(heads) > 0
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_merged_adapters_answer_as_beside_their_base(
+    architecture: str, base_of: Callable[..., Path], make: Make
+) -> None:
+    trained = make(base_of(architecture))
+
+    trained.folder.write_adapters(trained.model)
+
+    loaded = classifier(trained.folder.path)
+    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
+    assert loaded.config.id2label == dict(enumerate(LABELS))
+    assert not [*trained.folder.path.glob("adapter*")]
+    (said,) = transformers.pipeline("text-classification", model=str(trained.folder.path))("great film")
+    assert said["label"] in LABELS
+
+
+@pytest.mark.parametrize("targets", ["all-linear", "query"])
+@pytest.mark.parametrize("architecture", ["bert", "gpt2"])
+def test_four_bit_weights_are_merged_as_what_they_stand_for(
+    architecture: str, targets: str, base_of: Callable[..., Path], make: Make
+) -> None:
+    named = "c_proj" if (architecture, targets) == ("gpt2", "query") else targets
+    trained = make(base_of(architecture), fine_tuning="qlora", lora_target_modules=named)
+
+    trained.folder.write_adapters(trained.model)
+
+    loaded = classifier(trained.folder.path)
+    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
+    assert not hasattr(loaded.config, "quantization_config")
+    assert {item.dtype for item in loaded.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("fine_tuning", ["lora", "qlora"])
+def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, fine_tuning: str) -> None:
+    trained = make(tiny_causal_model, fine_tuning=fine_tuning, task="causal-lm")
+
+    trained.folder.write_adapters(trained.model)
+
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.folder.path)
+    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
+    pipeline = transformers.pipeline("text-generation", model=str(trained.folder.path))
+    (said,) = pipeline("the film", max_new_tokens=3, pad_token_id=0)
+    assert said["generated_text"].startswith("the film")
+
+
+def test_merged_weights_have_the_number_format_of_the_base_s_own_files(
+    base_of: Callable[..., Path], make: Make
+) -> None:
+    trained = make(base_of(dtype=torch.bfloat16))
+
+    trained.folder.write_adapters(trained.model)
+
+    loaded = classifier(trained.folder.path)
+    assert {item.dtype for item in loaded.parameters()} == {torch.bfloat16}
+    assert torch.allclose(answer(loaded), trained.logits(), rtol=0.05, atol=0.05)
+
+
+def test_merging_changes_nothing_in_the_model_in_memory(base_of: Callable[..., Path], make: Make) -> None:
+    trained = make(base_of())
+    before = {name: item.clone() for name, item in trained.model.state_dict().items()}
+
+    trained.folder.write_adapters(trained.model)
+
+    after = trained.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(item, after[name]) for name, item in before.items())
+
+
+def test_a_large_model_is_written_in_several_files_that_load_as_one(base_of: Callable[..., Path], make: Make) -> None:
+    trained = make(base_of())
+    trained.folder.write_adapters(trained.model)
+    whole = classifier(trained.folder.path).state_dict()
+    (trained.folder.path / "model.safetensors").unlink()
+
+    model_folder.write_merged(trained.model.get_base_model(), trained.folder.path, torch.float32, largest=20_000)
+
+    files = sorted(path.name for path in trained.folder.path.glob("*.safetensors"))
+    assert len(files) > 2
+    assert files[0] == f"model-00001-of-{len(files):05d}.safetensors"
+    parts = classifier(trained.folder.path).state_dict()
+    assert all(torch.equal(item, parts[name]) for name, item in whole.items())
+
+
+@pytest.mark.parametrize("model", ["folder", "bundled:all-MiniLM-L6-v2", "mine/base"])
+def test_adapters_alone_name_their_base_and_keep_the_classes(
+    model: str, base_of: Callable[..., Path], make: Make
+) -> None:
+    base = base_of()
+    trained = make(base, merge=False)
+    if model != "folder":
+        object.__setattr__(trained.folder, "spec", trained.folder.spec.replace(model=model))
+
+    trained.folder.write_adapters(trained.model)
+
+    told = json.loads((trained.folder.path / "adapter_config.json").read_text())["base_model_name_or_path"]
+    known = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
+    assert told == known.get(model, model)
+    assert not [*trained.folder.path.glob("model*")]
+    config = transformers.AutoConfig.from_pretrained(trained.folder.path)
+    assert (config.num_labels, config.id2label) == (3, dict(enumerate(LABELS)))
+
+
+def test_adapters_alone_are_loaded_with_their_classes(base_of: Callable[..., Path], make: Make) -> None:
+    trained = make(base_of(), merge=False)
+    trained.folder.write_adapters(trained.model)
+
+    config = transformers.AutoConfig.from_pretrained(trained.folder.path)
+    base = transformers.AutoModelForSequenceClassification.from_pretrained(trained.folder.source, config=config)
+    loaded = PeftModel.from_pretrained(base, trained.folder.path)
+
+    assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
+
+
+def test_where_merging_fails_the_adapters_stay_and_the_job_says_why(
+    base_of: Callable[..., Path], make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = make(base_of())
+
+    def fill(*_: object, **__: object) -> None:
+        (trained.folder.path / "model-00001.safetensors").write_bytes(b"half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(model_folder, "save_file", fill)
+
+    trained.folder.write_adapters(trained.model)
+
+    assert not [*trained.folder.path.glob("model*.safetensors")]
+    with safe_open(trained.folder.path / "adapter_model.safetensors", "pt") as adapters:
+        assert len([*adapters.keys()]) > 0
+    assert "No space left on device" in trained.said[0]
