@@ -23,6 +23,9 @@ class HandTurned:
     def perf_counter(self) -> float:
         return self.seconds
 
+    def monotonic(self) -> float:
+        return self.seconds
+
     def time(self) -> float:
         return 1_700_000_000.0 + self.seconds
 

@@ -94,7 +94,7 @@ def test_labels_that_are_lists_or_objects_are_refused_as_such(tmp_path: Path, la
     path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in zip(TEXTS, labels, strict=True)))
     (fault,) = faults(path)
 
-    assert fault.startswith("label_column 'label' must hold one class a row")
+    assert fault.startswith("label_column 'label' must hold one class per row")
     assert f"holds {what}" in fault
 
 
