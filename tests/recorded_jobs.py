@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from paretune.jobs.recording import params_of
+from paretune.jobs.record import params_of
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun
 

@@ -16,7 +16,7 @@ from mlflow.entities import Run
 from paretune.cli.main import main
 from paretune.core.errors import JobFailed
 from paretune.core.interruption import Interruption
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobInputs
@@ -230,19 +230,19 @@ def _spec(**changes: Any) -> JobSpec:
     )
 
 
-def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRunWriter:
+def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecord:
     """A driver that looks so many times at its job and is killed then; without a number, it goes on to the end."""
     home = Path(os.environ["PARETUNE_HOME"])
     workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
-    recording = JobRunWriter(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
-    recording.begin(JobInputs() if run_id is None else None)
-    attempts = RetryingJob(recording, lambda events: None, inputs=JobInputs)
+    record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
+    record.describe(JobInputs()) if run_id is None else record.adopt()
+    attempts = RetryingJob(record, lambda events: None, inputs=JobInputs)
     attempts.begin()
     for _ in range(looks):
         if attempts.poll():
             break
         workplace.clock.sleep(0.5)
-    return recording
+    return record
 
 
 @pytest.mark.parametrize("looks", range(0, 12, 2))
@@ -254,10 +254,10 @@ def test_a_driver_killed_anywhere_and_started_again_gets_the_same_outcome(store:
     )
     outcomes = []
     for killed_after in (1000, looks):
-        recording = _begin(spec, looks=killed_after)
+        record = _begin(spec, looks=killed_after)
         if killed_after == looks:
-            recording = _begin(spec, recording.run.run_id, looks=1000)
-        outcomes.append(store.get_run(recording.run.run_id))
+            record = _begin(spec, record.run.run_id, looks=1000)
+        outcomes.append(store.get_run(record.run.run_id))
     undisturbed, killed = outcomes
 
     assert killed.info.status == undisturbed.info.status == "FINISHED"

@@ -11,16 +11,16 @@ from typing import Literal, overload
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneError
-from paretune.core.tags import Attribution
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, warnings_of, with_history
+from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
-from paretune.jobs.recording import RUN_STATUS, JobRunWriter, check_budgets, opening_tags
+from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.result import JobPreview, JobResult
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
+from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
 from paretune.launchers.base import JobState, job_name
@@ -99,36 +99,37 @@ def run_job(
     else:
         run, inputs = None, prepared
     plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
-    writer = JobRunWriter(spec, workplace, run=run, study=study)
+    record = JobRecord(spec, workplace, run=run, study=study)
     job = RetryingJob(
-        writer,
+        record,
         on_events,
         inputs=lambda: prepared or inputs_of(spec, workplace),
-        plan=plan or first_plan(spec, writer.run.tags()),
-        halves=not spec.runs_project,
+        plan=plan or first_plan(spec, record.run.tags()),
     )
     try:
-        writer.begin(inputs, plan=plan, estimate=estimate, warnings=warnings)
-        said = [_announcement(spec, inputs, writer.run.run_id), *sentences, *(f"warning: {text}" for text in warnings)]
-        on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
+        if inputs is None:
+            record.adopt()
+        else:
+            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
+        announcement = _announcement(spec, inputs, record.run.run_id)
+        messages = [announcement, *sentences, *(f"warning: {text}" for text in warnings)]
+        on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
         job.begin()
-        while (outcome := job.poll()) is None:
-            workplace.interruption.check()
-            workplace.clock.sleep(WATCH_INTERVAL_S)
+        result = job.wait(workplace.interruption).result()
     except BaseException as error:
         detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
         if detaches and job.current is not None:
-            writer.leave()
+            record.leave()
             raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
         job.abandon(error)
         raise
     if spec.on_sagemaker:
-        said = settle_reused(workplace, outcome.job_name)
-        on_events([Event(time=workplace.clock.now(), step=0, message=sentence) for sentence in said])
+        messages = settle_reused(workplace, result.job_name)
+        on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
     if spec.register is None:
-        return outcome
-    sentence = register(spec.register, outcome.run_id, workplace.tracking)
-    return replace(outcome, remarks=(*outcome.remarks, sentence))
+        return result
+    sentence = register(spec.register, result.run_id, workplace.tracking)
+    return replace(result, remarks=(*result.remarks, sentence))
 
 
 def _foresee(
@@ -185,7 +186,9 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
-            check_budgets(spec, workplace, study)  # before a run is opened; else that job has its reservation
+            workplace.budgets(
+                spec, workplace.attribution(spec, study)
+            ).check()  # before a run is opened; else that job has its reservation
         return inputs
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
@@ -230,10 +233,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
     worst = launcher.most_usd(spec)
-    standings = check_budgets(spec, workplace)
+    attribution = workplace.attribution(spec)
+    standings = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    whose = Attribution.of(spec.user, spec.tags, workplace.environment)
-    document = JobDocument.first(job_name("RUN", 1), spec, attribution=whose)
+    document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
     said = remarks(spec, workplace.environment)
     shown = {
         "specification": spec.as_text(),

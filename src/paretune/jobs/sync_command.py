@@ -32,13 +32,13 @@ def _run(_: None) -> CommandOutput:
             on_events=on_events,
             collect=Collector(SystemClock()),
         ).run()
-    lines = [str(job.outcome) for job in jobs if job.outcome is not None]
+    lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]
     runs = [
         {
             "run_id": job.run_id,
             "remark": job.remark or None,
-            "result": job.outcome.to_dict() if job.outcome is not None else None,
+            "result": job.result.to_dict() if job.result is not None else None,
         }
         for job in jobs
     ]

@@ -6,23 +6,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
+from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
+from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.budget_ledger import BudgetLedger
+from paretune.ledger.job_budgets import JobBudgets
 from paretune.specification.job import JobSpec
 from paretune.storage.address import address_fault
 from paretune.tracking import Tracking
-
-if TYPE_CHECKING:
-    from paretune.ledger.budget_ledger import BudgetLedger
 
 _HOME = ".paretune"
 _STUDIES = "studies.db"
@@ -51,7 +51,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> "BudgetLedger":
+def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> BudgetLedger:
     """The ledger of a file of budgets: in its storage, in PARETUNE_STORAGE, or in a file beside it.
 
     Beside it, they are the same for everybody on this machine who uses the file, in whatever folder. Up to version 0.3
@@ -60,9 +60,6 @@ def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) ->
     Raises:
         BadInput: the file has faults, or its storage does not answer.
     """
-    from paretune.ledger.budget_file import BudgetFile
-    from paretune.ledger.budget_ledger import BudgetLedger  # only now: few jobs have budgets
-
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
     ledger = BudgetLedger(file, usual_storage(beside, environment))
@@ -91,9 +88,9 @@ class Workplace:
     interruption: Interruption
     open_tracking: Callable[[], Tracking]
     shows_work: bool = False
-    _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
+    _budget_ledgers: dict[str, BudgetLedger] = field(default_factory=dict)
 
-    def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
+    def budget_ledger(self, budget: str | None) -> BudgetLedger | None:
         """The ledger of a file of budgets, the parameter `budget` of a job; None without one, or if jobs cost nothing.
 
         Raises:
@@ -102,13 +99,25 @@ class Workplace:
         if budget is None:
             return None
         if not self.launcher.is_billed:
-            from paretune.ledger.budget_file import BudgetFile
-
             BudgetFile.read(budget)  # what is wrong with it is told all the same
             return None
         if budget not in self._budget_ledgers:
             self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
         return self._budget_ledgers[budget]
+
+    def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
+        """Study, user and team of a job: without a parameter `user` the login name is the user."""
+        return Attribution.of(spec.user, spec.tags, self.environment, study)
+
+    def budgets(self, spec: JobSpec, attribution: Attribution) -> JobBudgets:
+        """The budgets that a job counts against."""
+        return JobBudgets(
+            open_ledger=lambda: self.budget_ledger(spec.budget),
+            spec=spec,
+            launcher=self.launcher,
+            attribution=attribution,
+            clock=self.clock,
+        )
 
     @contextmanager
     def working_on(self, what: str) -> Iterator[Callable[[str], None]]:

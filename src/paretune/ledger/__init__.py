@@ -3,6 +3,7 @@
 ledger.Ledger               reserve, book and balance, for both ledgers
 study_ledger.StudyLedger    the trials of one study, and the drivers at work on it
 budget_ledger.BudgetLedger  all jobs that share the budgets of a file
+job_budgets.JobBudgets      one job against shared budgets
 budget_file.BudgetFile      a file of budgets, read and checked
 shared.SharedBudgets        the trials of one study against shared budgets
 trial_entry                 values of a trial in the ledger: TrialNote, TrialEnd, TrialStatus, TrialEntry

@@ -11,7 +11,7 @@ from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import LostContact
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.launch import run_job
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
@@ -49,16 +49,16 @@ class User:
     def is_killed(self, *, before_creation: bool = False, watched_by: str = "", **changes: Any) -> str:
         """A command that is killed while its job runs, or before that is created; its run."""
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
-        writer = JobRunWriter(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
-        writer.begin(JobInputs())
-        job = RetryingJob(writer, lambda _: None, inputs=JobInputs)
+        record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
+        record.describe(JobInputs())
+        job = RetryingJob(record, lambda _: None, inputs=JobInputs)
         if before_creation:
-            writer.begin_attempt(job._document)
+            record.name_attempt(job._document.job_name)
         else:
             job.begin()
-        writer.run.set_tags({"paretune.watched_by": watched_by})
-        writer.run.flush()
-        return writer.run.run_id
+        record.run.set_tags({"paretune.watched_by": watched_by})
+        record.run.flush()
+        return record.run.run_id
 
 
 @pytest.fixture

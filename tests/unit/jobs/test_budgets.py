@@ -11,11 +11,12 @@ from paretune.cli.main import main
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import _preview, run_job
-from paretune.jobs.recording import JobRunWriter, check_budgets
+from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_file import BudgetFile
+from paretune.ledger.job_budgets import JobBudgets
 from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetLedger, BudgetRequest, BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
@@ -50,6 +51,11 @@ class Payer(User):
         return found
 
 
+def budgets(spec: JobSpec, place: Workplace) -> JobBudgets:
+    """The budgets of a job that is launched there."""
+    return place.budgets(spec, place.attribution(spec))
+
+
 @pytest.fixture
 def payer(workplace: Path) -> Payer:
     return Payer(workplace)
@@ -68,11 +74,11 @@ def test_a_job_is_reserved_at_its_worst_while_it_runs_and_booked_at_its_cost(pay
 def test_two_homes_with_one_storage_share_a_budget(payer: Payer, tmp_path: Path) -> None:
     environment = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'shared.db'}"}
     homes = [replace(payer.place(), home=tmp_path / name, environment=environment) for name in ("one", "other")]
-    assert len(check_budgets(payer.spec(max_runtime_minutes=240.0), homes[0])) == 2
-    JobRunWriter(payer.spec(max_runtime_minutes=240.0), homes[0]).reserve()
+    assert len(budgets(payer.spec(max_runtime_minutes=240.0), homes[0]).check()) == 2
+    budgets(payer.spec(max_runtime_minutes=240.0), homes[0]).reserve("a run")
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        check_budgets(payer.spec(max_runtime_minutes=240.0), homes[1])
+        budgets(payer.spec(max_runtime_minutes=240.0), homes[1]).check()
 
 
 def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, tmp_path: Path) -> None:
@@ -86,10 +92,10 @@ def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, t
 def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tmp_path: Path) -> None:
     file = str(Path("team.yaml").resolve())
     homes = [replace(payer.place(), home=tmp_path / name) for name in ("one", "other")]
-    JobRunWriter(payer.spec(max_runtime_minutes=240.0, budget=file), homes[0]).reserve()
+    budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[0]).reserve("a run")
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        check_budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[1])
+        budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[1]).check()
 
 
 def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
@@ -105,13 +111,13 @@ def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(paye
     place = replace(payer.place(), home=home)
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        check_budgets(payer.spec(max_runtime_minutes=240.0), place)
+        budgets(payer.spec(max_runtime_minutes=240.0), place).check()
     accounts = replace(place, _budget_ledgers={}).budget_ledger("team.yaml")
     assert accounts is not None
     accounts.book("a", 1.0)
     former.reserve(BudgetRequest(job="b", run_id="b", worst_usd=0.5, **asked))  # nobody looks there any more
     assert payer.standing().balance.spent_usd == 1.0
-    check_budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _budget_ledgers={}))
+    budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _budget_ledgers={})).check()
 
 
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
@@ -119,13 +125,13 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
     assert here.budget_ledger("team.yaml") is None
     with pytest.raises(BadInput, match=r"nowhere\.yaml does not exist"):
         here.budget_ledger("nowhere.yaml")
-    assert check_budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here) == []
-    writer = JobRunWriter(JobSpec(budget="team.yaml"), here)
-    writer.begin(JobInputs())
-    writer.reserve()
-    writer.run.flush()
+    assert budgets(JobSpec(budget="team.yaml", max_runtime_minutes=40000.0), here).check() == []
+    record = JobRecord(JobSpec(budget="team.yaml"), here)
+    record.describe(JobInputs())
+    budgets(record.spec, here).reserve(record.run.run_id)
+    record.run.flush()
     assert payer.standing("all").balance.committed_usd == 0.0
-    assert "paretune.budget" not in writer.run.tags()
+    assert "paretune.budget" not in record.run.tags()
 
 
 def sync_all(payer: Payer) -> list[Collected]:
@@ -198,7 +204,7 @@ def test_of_two_that_pass_the_first_look_only_one_that_fits_is_launched(
     payer: Payer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payer.is_killed(max_runtime_minutes=270.0)  # 4.5 of 5 USD
-    monkeypatch.setattr("paretune.jobs.launch.check_budgets", lambda *_: [])  # as if it had looked before the other
+    monkeypatch.setattr(JobBudgets, "check", lambda _: [])  # as if it had looked before the other
     with pytest.raises(BudgetRefused, match=r"4\.5 promised to running jobs"):
         payer.type(seed=7)
 
@@ -309,13 +315,13 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
 
 def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
     place = replace(payer.place(), environment={"USER": "bob"})
-    writer = JobRunWriter(payer.spec(user=None), place)
-    writer.begin_project({"x": "y"})
-    writer.run.flush()
-    assert writer.run.tags()["paretune.user"] == "bob"
+    record = JobRecord(payer.spec(user=None), place)
+    record.describe_project({"x": "y"})
+    record.run.flush()
+    assert record.run.tags()["paretune.user"] == "bob"
 
-    again = JobRunWriter(payer.spec(user=None), payer.place(), run=writer.run)  # somebody else's `sync`
-    again.begin(None)
+    again = JobRecord(payer.spec(user=None), payer.place(), run=record.run)  # somebody else's `sync`
+    again.adopt()
     assert again.attribution.user == "bob"
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.recording import params_of
+from paretune.jobs.record import params_of
 from paretune.jobs.result import JobResult
 from paretune.pricing.prices import local_price
 from paretune.specification.job import JobSpec

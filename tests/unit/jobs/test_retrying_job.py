@@ -11,7 +11,7 @@ from mlflow import MlflowClient
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
 from paretune.jobs.launch import run_job
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
@@ -163,11 +163,11 @@ class Desk:
         """A watcher of one job; a second one takes up the same run."""
         spec = JobSpec(**{"instance_type": SMALL, "region": "us-east-1", **changes})
         workplace = make_workplace(launcher=launcher, tracking=self.tracking, clock=self.clock)
-        writer = JobRunWriter(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
-        self.run_id = writer.run.run_id
-        writer.begin(None)
+        record = JobRecord(spec, workplace, run=None if self.run_id is None else self.tracking.run(self.run_id))
+        self.run_id = record.run.run_id
+        record.adopt()
         made = RetryingJob(
-            writer,
+            record,
             lambda events: self.messages.extend(event.message for event in events if event.message),
             inputs=JobInputs,
         )
@@ -176,9 +176,9 @@ class Desk:
 
     def follow(self, attempts: RetryingJob) -> JobResult:
         """Look until the end, twice a second."""
-        while (outcome := attempts.poll()) is None:
+        while (end := attempts.poll()) is None:
             self.clock.sleep(0.5)
-        return outcome
+        return end.result()
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -338,9 +338,9 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     launcher = Interrupting(["endless"])
     spec = JobSpec(instance_type=SMALL, region="us-east-1", entry_script="train.py")
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
-    writer = JobRunWriter(spec, workplace)
-    desk.run_id = writer.run.run_id
-    job = RetryingJob(writer, lambda events: None, inputs=JobInputs)
+    record = JobRecord(spec, workplace)
+    desk.run_id = record.run.run_id
+    job = RetryingJob(record, lambda events: None, inputs=JobInputs)
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -649,7 +649,7 @@ def test_stopping_waits_for_the_end_and_books_once(desk: Desk) -> None:
     attempts.stop()
 
     assert launcher.jobs[launcher.created[0]].stopped
-    assert attempts.writer.billable_seconds == 36
+    assert attempts.bill.billable_seconds == 36
 
 
 def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk: Desk, names: Names) -> None:
@@ -661,7 +661,7 @@ def test_stopping_while_waiting_for_capacity_starts_and_books_nothing_more(desk:
     attempts.stop()
 
     assert launcher.created == names(1)
-    assert attempts.writer.billable_seconds == 36
+    assert attempts.bill.billable_seconds == 36
 
 
 def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk: Desk) -> None:
@@ -677,7 +677,7 @@ def test_a_bill_is_added_once_although_the_end_cannot_be_recorded_at_first(desk:
         desk.follow(attempts)
     attempts.stop()
 
-    assert attempts.writer.billable_seconds == 36
+    assert attempts.bill.billable_seconds == 36
 
 
 def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk, names: Names) -> None:
@@ -687,7 +687,7 @@ def test_an_attempt_that_aws_refuses_ends_the_job_with_what_was_paid(desk: Desk,
     with pytest.raises(LaunchRefused) as caught:
         desk.follow(attempts)
     attempts.stop()
-    attempts.writer.give_up(caught.value, attempts.current)
+    attempts.close(caught.value, attempts.current)
 
     assert launcher.created == names(1)
     assert desk.tags["failure_reason"] == "quota"
@@ -755,7 +755,7 @@ def test_instances_of_an_attempt_without_memory_are_given_back_before_the_next_a
     job.stop()
 
     assert not launcher.pools[second].is_kept
-    assert job.writer.billed_usd() == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
+    assert job.bill.cost_usd == pytest.approx((2 * SECONDS + 2 * 9) / 3600)
 
 
 def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: Desk) -> None:
@@ -765,7 +765,7 @@ def test_the_user_is_told_that_instances_are_kept_and_what_they_may_cost(desk: D
     desk.follow(job)
 
     assert "kept for 60 minutes for the next job like it, for at most 1 USD more; `paretune sync`" in desk.messages[-1]
-    assert job.writer.promised_usd() == pytest.approx(1.0)
+    assert job.bill.kept_usd == pytest.approx(1.0)
     assert desk.tags["warm_pool"] == "Available"
     assert "warm_pool_seconds" not in desk.metrics
 
@@ -787,5 +787,5 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
     job = desk.attempts(ScriptedLauncher([DONE]), keep_alive_minutes=30.0)
     desk.follow(job)
 
-    assert job.writer.promised_usd() == pytest.approx(0.5)
+    assert job.bill.kept_usd == pytest.approx(0.5)
     assert desk.tags["warm_pool"] == "Available"

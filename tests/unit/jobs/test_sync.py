@@ -15,7 +15,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, job_name
 from paretune.pricing.prices import Price
@@ -131,12 +131,12 @@ class Desk:
         script = self.home / "train.py"  # a job with a script of its own has nothing to prepare
         script.touch()
         spec = JobSpec(**{"instance_type": GPU, "region": "us-east-1", "entry_script": str(script), **changes})
-        recording = JobRunWriter(spec, make_workplace(launcher=self.account, tracking=self.tracking))
-        run_id = recording.run.run_id
-        recording.begin(None)
+        record = JobRecord(spec, make_workplace(launcher=self.account, tracking=self.tracking))
+        run_id = record.run.run_id
+        record.adopt()
         name = job_name(run_id, 1)
-        recording.begin_attempt(JobDocument(job_name=name, spec=spec, plan=spec.plan()))
-        recording.run.set_tags({"paretune.watched_by": "another machine"})
+        record.name_attempt(name)
+        record.run.set_tags({"paretune.watched_by": "another machine"})
         if job is not None:
             job.name = name
             self.account.jobs[name] = job
@@ -175,7 +175,7 @@ def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk:
     collected = desk.sync()
 
     for run_id in (ended, running):
-        outcome = collected[run_id].outcome
+        outcome = collected[run_id].result
         assert outcome is not None
         assert outcome.metrics["f1"] == 0.5
         assert outcome.metrics["cost_usd"] == pytest.approx(0.01)
@@ -215,7 +215,7 @@ def test_the_model_of_a_collected_job_is_recorded_once_however_often_it_is_colle
     run_id = desk.leave(EndingJob("", looks=0, place=archive), entry_script=None)
 
     for _ in range(2):
-        outcome = desk.sync()[run_id].outcome
+        outcome = desk.sync()[run_id].result
         desk.client.set_tag(run_id, "paretune.state", "Running")  # as if that process had died just before
 
     (model,) = desk.client.search_logged_models(["0"])
@@ -279,7 +279,7 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 
 def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) -> None:
     spec = JobSpec(instance_type=GPU, region="us-east-1")
-    opened = JobRunWriter(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
+    opened = JobRecord(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
     desk.client.set_tag(opened, "paretune.watched_by", "another machine")
     desk.client.set_tag(opened, "paretune.claimed_at", "0")
 
@@ -365,7 +365,7 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
     collected = desk.sync()
 
     assert desk.account.created == [job_name(run_id, 2)]
-    assert collected[run_id].outcome is not None
+    assert collected[run_id].result is not None
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:
@@ -392,7 +392,7 @@ def test_a_run_that_cannot_be_read_back_hinders_no_other(desk: Desk, command: st
     collected = desk.sync()
 
     assert "cannot be read back" in collected[strange].remark
-    assert collected[good].outcome is not None
+    assert collected[good].result is not None
 
 
 def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -> None:
@@ -402,7 +402,7 @@ def test_a_job_in_an_account_that_does_not_answer_hinders_no_other(desk: Desk) -
     collected = desk.sync()
 
     assert collected[foreign].remark == "its job cannot be looked at: the AWS credentials have expired"
-    assert collected[good].outcome is not None
+    assert collected[good].result is not None
     assert desk.status(foreign) == "RUNNING"
 
 
@@ -412,7 +412,7 @@ def test_a_job_that_is_lost_sight_of_stays_open_and_hinders_no_other(desk: Desk)
     collected = desk.sync()
 
     assert collected[lost].remark == "expired"
-    assert collected[good].outcome is not None
+    assert collected[good].result is not None
     assert desk.status(lost) == "RUNNING"
     assert desk.tags(lost)["watched_by"] == ""
     assert desk.tags(lost)["state"] == "Running"
@@ -428,7 +428,7 @@ def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_ot
     assert collected[refused].remark == "quota"
     assert desk.status(refused) == "RUNNING"
     assert desk.tags(refused)["state"] == "Running"
-    assert collected[good].outcome is not None
+    assert collected[good].result is not None
 
 
 def test_a_next_attempt_whose_files_are_on_another_machine_is_left_to_that_one(desk: Desk) -> None:
@@ -503,5 +503,5 @@ def test_instances_that_aws_does_not_tell_of_are_left_for_a_later_sync(desk: Des
     collected = desk.sync()
 
     assert "its warm pool cannot be looked at: the AWS credentials have expired" in collected[run_id].remark
-    assert collected[other].outcome is not None
+    assert collected[other].result is not None
     assert desk.tags(run_id)["warm_pool"] == "Available"

@@ -11,7 +11,7 @@ from mlflow.entities import LoggedModelStatus
 from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
-from paretune.jobs.recording import params_of
+from paretune.jobs.record import params_of
 from paretune.models.figures import figures_in
 from paretune.models.register import overdue, register
 from paretune.specification.job import JobSpec

@@ -23,7 +23,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere, unwatched_project
-from paretune.jobs.recording import JobRunWriter, check_budgets, collect_nothing
+from paretune.jobs.record import JobRecord, collect_nothing
 from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers.base import job_name
 from paretune.launchers.sagemaker import archive, images
@@ -116,14 +116,14 @@ def start(
         )
         logging = configuration.logging
         direct = may_be_reached(request.tracking_uri) if logging == "auto" else logging == "direct"
-        writer = JobRunWriter(
+        record = JobRecord(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
             collect=collect_nothing if direct else Collector(_CLOCK, client),
         )
         tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
-        writer.begin_project({} if is_there else {MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
+        record.adopt() if is_there else record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
@@ -134,7 +134,7 @@ def start(
             experiment = client.get_experiment(info.experiment_id).name
             return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
 
-        submitted = SageMakerSubmittedRun(writer, inputs)
+        submitted = SageMakerSubmittedRun(record, inputs)
         submitted.start()
     return submitted, configuration
 
@@ -208,7 +208,7 @@ def _check(project: _Project, launcher: SageMakerLauncher, workplace: Workplace)
     spec, needs, account = project.configuration.spec, project.needs, launcher.account
     price = launcher.price(spec)
     launcher.most_usd(spec)
-    check_budgets(spec, workplace)
+    workplace.budgets(spec, workplace.attribution(spec)).check()
     faults: list[str] = []
     files: dict[str, Path] = {}
     with collecting(faults):

@@ -8,12 +8,13 @@ from mlflow.exceptions import ExecutionException
 from mlflow.projects.submitted_run import SubmittedRun
 
 from paretune.core.commands import command_line
-from paretune.core.errors import Interrupted, JobFailed, LostContact
+from paretune.core.errors import Interrupted, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.untrusted import printable
-from paretune.jobs.recording import RUN_STATUS, JobRunWriter
+from paretune.jobs.ending import RUN_STATUS, JobEnd
+from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
-from paretune.launchers.base import Job, JobState, job_name
+from paretune.launchers.base import JobState, job_name
 from paretune.specification.container import Event, JobInputs
 
 
@@ -23,17 +24,16 @@ class SageMakerSubmittedRun(SubmittedRun):
     `inputs` makes what runs; it is not called when the job is there already.
     """
 
-    def __init__(self, writer: JobRunWriter, inputs: Callable[[], JobInputs]) -> None:
+    def __init__(self, record: JobRecord, inputs: Callable[[], JobInputs]) -> None:
         super().__init__()
-        self._writer = writer
-        self._job = RetryingJob(writer, self._show, inputs=inputs, halves=False)
-        self._ended: JobState | None = None
+        self._record = record
+        self._job = RetryingJob(record, self._show, inputs=inputs)
         self._lock = threading.RLock()  # MLflow's runs may be waited for in threads of their own
 
     @property
     def run_id(self) -> str:
         """The MLflow run."""
-        return self._writer.run.run_id
+        return self._record.run.run_id
 
     @property
     def job_name(self) -> str:
@@ -50,11 +50,11 @@ class SageMakerSubmittedRun(SubmittedRun):
         """
         try:
             self._job.begin()
-            self._writer.workplace.interruption.check()
+            self._record.workplace.interruption.check()
         except BaseException as error:
             self._job.abandon(error)
             raise
-        self._writer.leave()  # nobody watches it until `wait` is called
+        self._record.leave()  # nobody watches it until `wait` is called
 
     def wait(self) -> bool:
         """Show what the job prints until it has ended; True when it is Completed. The run is filled then.
@@ -70,13 +70,13 @@ class SageMakerSubmittedRun(SubmittedRun):
         Raises:
             Interrupted: the job has been stopped.
         """
-        if self._ended is None:
-            self._writer.watch()
+        if self._job.end is None:
+            self._record.watch()
         try:
-            while (state := self._poll()) is None:
+            while (end := self._poll()) is None:
                 interruption.check()
-                self._job.clock.sleep(WATCH_INTERVAL_S)
-            return state is JobState.COMPLETED
+                self._record.workplace.clock.sleep(WATCH_INTERVAL_S)
+            return end.state is JobState.COMPLETED
         except Interrupted as error:
             tell(f"{error}: stopping {self.job_name}")
             self._abandon(error)
@@ -88,51 +88,47 @@ class SageMakerSubmittedRun(SubmittedRun):
 
     def get_status(self) -> str:
         """MLflow's word for the state of the run, such as RUNNING; the run is filled when it is over."""
-        state = self._poll()
-        return "RUNNING" if state is None else RUN_STATUS[state].value
+        end = self._poll()
+        return "RUNNING" if end is None else RUN_STATUS[end.state].value
 
-    def _poll(self) -> JobState | None:
+    def _poll(self) -> JobEnd | None:
         """How the job ended; None while it runs."""
         with self._lock:
-            if self._ended is None:
-                try:
-                    if self._job.poll() is None:
-                        return None
-                except JobFailed as error:
-                    if self._current.state() is JobState.FAILED or self._current.failure() is not None:
-                        tell(str(error))
-                except LostContact as error:
-                    raise self._lost(error) from error
-                self._end()
-            return self._ended
+            was_open = self._job.end is None
+            try:
+                end = self._job.poll()
+            except LostContact as error:
+                raise self._lost(error) from error
+            if end is not None and was_open:
+                self._report(end)
+            return end
 
     def _abandon(self, error: Interrupted) -> None:
         with self._lock:
-            if self._ended is None:
-                try:
-                    self._job.abandon(error)
-                except LostContact as lost:
-                    raise self._lost(lost) from lost
-                self._end()
+            if self._job.end is not None:
+                return
+            try:
+                self._job.abandon(error)
+            except LostContact as lost:
+                raise self._lost(lost) from lost
+            if self._job.end is not None:
+                self._report(self._job.end)
 
-    def _end(self) -> None:
-        self._ended = self._current.state()
-        for remark in self._writer.remarks:
+    def _report(self, end: JobEnd) -> None:
+        """Print why the job failed, if it did, and what its record lacks."""
+        if end.failure is not None:
+            tell(str(end.error))
+        for remark in end.remarks:
             tell(remark)
-
-    @property
-    def _current(self) -> Job:
-        assert self._job.current is not None  # `start` has created or found it
-        return self._job.current
 
     def _show(self, events: list[Event]) -> None:
         for event in events:
             tell(f"{self.job_name}: {event.message}")
-        for line in self._current.printed():
+        for line in self._job.current.printed() if self._job.current is not None else ():
             print(printable(_overwritten(line)), flush=True)
 
     def _lost(self, error: LostContact) -> ExecutionException:
-        self._writer.leave()
+        self._record.leave()
         return ExecutionException(
             f"{str(error).splitlines()[0]}\n{self.job_name} may still be running; `{command_line('sync')}` collects "
             f'it, or watch it again with --backend-config \'{{"run_id": "{self.run_id}", ...}}\''

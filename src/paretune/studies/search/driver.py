@@ -32,7 +32,7 @@ from paretune.core.errors import (
     ParetuneError,
     TrackingUnavailable,
 )
-from paretune.jobs.recording import run_name
+from paretune.jobs.record import run_name
 from paretune.jobs.retrying_job import STOP_PATIENCE_S, WATCH_INTERVAL_S
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import Workplace
@@ -389,7 +389,7 @@ class Driver:
             except ParetuneError as trouble:
                 self._say(f"trial {number}: {trouble}")
             if not isinstance(error, LeaseLost):  # else it is another round's by now
-                job.writer.leave()
+                job.record.leave()
         with suppress(LostContact):
             if not left and not self._is_round:
                 self._give_back_pools()

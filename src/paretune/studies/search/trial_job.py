@@ -5,14 +5,15 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.core.errors import BadInput, BudgetRefused, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
+from paretune.jobs.ending import JobEnd
 from paretune.jobs.notes.verdicts import below_baseline
 from paretune.jobs.preparation import inputs_of
-from paretune.jobs.recording import JobRunWriter
-from paretune.jobs.retrying_job import RetryingJob
+from paretune.jobs.record import JobRecord
+from paretune.jobs.retrying_job import RetryingJob, first_job_name
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState, job_name
+from paretune.launchers.base import JobState
 from paretune.launchers.shared import SharedJobs, group_of
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
@@ -59,7 +60,7 @@ class TrialJob:
         self._progress = Progress()
         self._workplace = workplace
         self._is_adopted = False
-        self.writer = JobRunWriter(spec, workplace, run=run, study=study)
+        self.record = JobRecord(spec, workplace, run=run, study=study)
         self._shared = shared
         self._job = self._named("")
 
@@ -81,20 +82,20 @@ class TrialJob:
             Interrupted: before it was started.
         """
         try:
-            tags = self.writer.run.tags() if adopt else {}
+            tags = self.record.run.tags() if adopt else {}
             recorded = tags.get(schema.JOB_NAME, "")
-            self._is_adopted = adopt and self._is_there(recorded, tags)
+            self._is_adopted = adopt and self._is_there(tags)
             if self._is_adopted:
                 self._job = self._named(recorded)
-                self._job.resume(tags)
-                self.writer.begin(None)
+                self._job.resume_pause(tags)
+                self.record.adopt()
             else:
                 if self.spec.trials_per_job > 1:
-                    self._job = self._named(self._shared.place(self.spec, self.writer.run.run_id))
+                    self._job = self._named(self._shared.place(self.spec, self.record.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
-                self.writer.begin(inputs, estimate=estimate)
+                self.record.describe(inputs, estimate=estimate)
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:
             return self._refused(error)
@@ -105,21 +106,19 @@ class TrialJob:
     def poll(self) -> TrialEnd | None:
         """How it ended; None while it runs."""
         try:
-            outcome = self._job.poll()
-        except OutOfMemory as error:
-            return self._ended(TrialStatus.OUT_OF_MEMORY, error.reason)
-        except JobFailed as error:
-            return self._failed(error)
+            end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt
             return self._refused(error)
-        return None if outcome is None else self._completed(outcome.metrics)
+        if end is None:
+            return None
+        return self._failed(end) if end.completed is None else self._completed(end)
 
     def stop_early(self, reason: str, expected: Mapping[str, float]) -> None:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
             self.stopped_because, self._expected = reason, expected
             known = json.dumps({"reason": reason, "expected": dict(expected)})
-            self.writer.run.set_tags({schema.STOPPED_EARLY: known})  # a driver that adopts it tells the same of it
+            self.record.run.set_tags({schema.STOPPED_EARLY: known})  # a driver that adopts it tells the same of it
             self._job.current.stop()
 
     def ask_to_stop(self) -> None:
@@ -130,12 +129,9 @@ class TrialJob:
     def abandon(self, error: BaseException) -> TrialEnd:
         """Stop the job now, wait until it has stopped, close its run; LostContact where it cannot be seen to stop."""
         self._job.stop()
-        job = self._job.current
-        if job is not None and job.state() is JobState.COMPLETED:  # it was faster
-            report = job.report()
-            self.writer.give_up(error, job)
-            return self._completed(self.writer.totals() | (dict(report.metrics) if report is not None else {}))
-        self.writer.give_up(error, job)
+        end = self._job.close(error, self._job.current)
+        if end.completed is not None:  # it was faster
+            return self._completed(end)
         return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
 
     def expected_end(self) -> dict[str, float] | None:
@@ -145,12 +141,12 @@ class TrialJob:
         if left is None or job is None:
             return None
         ahead = left - max(0.0, self._workplace.clock.now() - self._progress.last)
-        billable = self.writer.billable_seconds + job.billable_seconds() + ahead
+        billable = self._job.bill.billable_seconds + job.billable_seconds() + ahead
         seconds = {
             metrics.BILLABLE_SECONDS: billable,
-            metrics.JOB_SECONDS: self.writer.job_seconds + job.seconds() + ahead,
+            metrics.JOB_SECONDS: self._job.bill.seconds + job.seconds() + ahead,
         }
-        ran = self.writer.ran
+        ran = self._job.bill.ran
         dollars = cost_usd(self._workplace.launcher.price(ran), ran, billable)
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
 
@@ -159,10 +155,10 @@ class TrialJob:
         is_shared = bool(group_of(name)[1])
         name = name if is_shared else ""
         shared = self._shared if is_shared else None
-        return RetryingJob(self.writer, self._follow, halves=False, name=name, shared=shared)
+        return RetryingJob(self.record, self._follow, retry_smaller=False, name=name, shared=shared)
 
-    def _is_there(self, recorded: str, tags: Mapping[str, str]) -> bool:
-        name = recorded if group_of(recorded)[1] else job_name(self.writer.run.run_id, 1)
+    def _is_there(self, tags: Mapping[str, str]) -> bool:
+        name = first_job_name(self.record.run.run_id, tags)
         if not tags:  # every run of a trial has some
             raise LostContact(
                 f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
@@ -176,24 +172,24 @@ class TrialJob:
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> TrialEnd:
         """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
-        self.writer.give_up(error, None)
+        self._job.close(error)
         refused = not isinstance(error, BadInput)
         ended = self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
         return replace(ended, refused_beside=0 if isinstance(error, LaunchRefused) else None)
 
-    def _failed(self, error: JobFailed) -> TrialEnd:
-        job = self._job.current
-        assert job is not None  # it has failed
-        failure = job.failure()
-        if job.state() is JobState.STOPPED and failure is None:
-            return self._ended(TrialStatus.STOPPED, self.stopped_because or error.reason)
-        kind = None if failure is None else failure[0]
+    def _failed(self, end: JobEnd) -> TrialEnd:
+        kind = None if end.failure is None else end.failure[0]
+        reason = end.error.reason if isinstance(end.error, JobFailed) else str(end.error)
+        if kind is FailureKind.OUT_OF_MEMORY:
+            return self._ended(TrialStatus.OUT_OF_MEMORY, reason)
+        if end.state is JobState.STOPPED and kind is None:
+            return self._ended(TrialStatus.STOPPED, self.stopped_because or reason)
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.outlives
         retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
         ended = self._ended(
             TrialStatus.FAILED,
-            error.reason,
+            reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
         )
@@ -201,13 +197,13 @@ class TrialJob:
         off_plan = kind is FailureKind.OFF_PLAN
         return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
 
-    def _completed(self, found: Mapping[str, float]) -> TrialEnd:
-        found = self._with_best(self._by_itself(found))
+    def _completed(self, end: JobEnd) -> TrialEnd:
+        found = self._with_best(self._by_itself(end.metrics))
         name = "" if self._quality is None else self._quality.metric
         if name in found and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, found[name]))
         compared = below_baseline(self.spec, found)  # a study says this itself, of the mean over seeds
-        verdicts = tuple(sentence for sentence in self.writer.verdicts if sentence not in compared)
+        verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
         return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found), verdicts=verdicts)
 
     def _by_itself(self, found: Mapping[str, float]) -> dict[str, float]:
@@ -223,8 +219,8 @@ class TrialJob:
     def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
         return TrialEnd(
             status=status,
-            cost_usd=self.writer.billed_usd(),
-            kept_usd=self.writer.promised_usd(),
+            cost_usd=self._job.bill.cost_usd,
+            kept_usd=self._job.bill.kept_usd,
             reason=reason,
             curve=tuple(self.curve),
             retryable=retryable,
@@ -254,13 +250,13 @@ class TrialJob:
         """
         best = {}
         for name, direction in self._best_of.items():
-            logged = self.writer.run.curve(name).values()
+            logged = self.record.run.curve(name).values()
             values = [*self._told[name], *logged, *([found[name]] if name in found else [])]
             if values := list(filter(math.isfinite, values)):
                 best[name] = max(values) if direction == "maximize" else min(values)
         if best:
-            self.writer.run.log_metrics({f"{name}_best": value for name, value in best.items()})
-            self.writer.run.flush()
+            self.record.run.log_metrics({f"{name}_best": value for name, value in best.items()})
+            self.record.run.flush()
         return {**found, **best}
 
 

@@ -276,7 +276,7 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     recorded_in_the_job(user, run_id)
     user.end(run_id)  # and nobody has looked since
 
-    outcome = user.sync()[run_id].outcome
+    outcome = user.sync()[run_id].result
 
     assert outcome is not None
     run = user.client.get_run(run_id)

@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
-from paretune.jobs.recording import JobRunWriter
+from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
@@ -102,7 +102,7 @@ def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Pa
         "objectives: {cost_usd: minimize, f1: maximize}\n"
         "sampler: grid\nn_parallel: 2\n"
     )
-    kinds = (TrialJob, RetryingJob, SimulatedJob, JobRunWriter, Run, JobDocument)
+    kinds = (TrialJob, RetryingJob, SimulatedJob, JobRecord, Run, JobDocument)
     before = {id(thing) for thing in gc.get_objects() if type(thing) in kinds}
     driver = driver_of(tmp_path, str(tmp_path / "study.yaml"), {})
     assert search(driver) == "every point was tried"

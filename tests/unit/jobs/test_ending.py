@@ -1,11 +1,9 @@
 """What a user reads of a job that did not end well."""
 
-from unittest.mock import create_autospec
-
 import pytest
 
-from paretune.jobs.recording import failure_message, params_of
-from paretune.launchers.base import Job
+from paretune.jobs.ending import failure_message
+from paretune.jobs.record import params_of
 from paretune.specification.container import FailureKind
 from paretune.specification.job import JobSpec
 
@@ -22,28 +20,19 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
     ],
 )
 def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, said: list[str]) -> None:
-    job = create_autospec(Job, instance=True)
-    job.failure.return_value = (kind, "the reason")
-
-    message = failure_message(job, ON_SAGEMAKER)
+    message = failure_message(ON_SAGEMAKER, (kind, "the reason"))
 
     assert not [part for part in ["the reason", *said] if part not in message]
 
 
 def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
-    job = create_autospec(Job, instance=True)
-    job.failure.return_value = (FailureKind.DISK_FULL, "the disk is full")
-
-    message = failure_message(job, JobSpec())
+    message = failure_message(JobSpec(), (FailureKind.DISK_FULL, "the disk is full"))
     assert message.startswith("the disk is full: make room, or set PARETUNE_HOME")
     assert "volume_gib" not in message
 
 
 def test_a_job_without_a_failure_has_no_message() -> None:
-    job = create_autospec(Job, instance=True)
-    job.failure.return_value = None
-
-    assert failure_message(job, ON_SAGEMAKER) == ""
+    assert failure_message(ON_SAGEMAKER, None) == ""
 
 
 def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() -> None:

@@ -1,0 +1,99 @@
+"""What a job costs over all its attempts: the place where billed seconds become `cost_usd`."""
+
+from paretune.core.errors import LostContact
+from paretune.jobs.warm_pools import KEPT, Retention, retained
+from paretune.launchers.base import Job, Launcher
+from paretune.pricing.budget import cost_usd
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+
+
+class JobBill:
+    """Seconds and dollars of the attempts of a job that have ended, and of the instances kept after them.
+
+    cost_usd = sum over attempts of billable seconds per instance x instances x price per hour / 3600, each attempt at
+    the price of the instance type it ran on, plus the same for instances kept in a warm pool once they are given back.
+    """
+
+    def __init__(self, spec: JobSpec, launcher: Launcher) -> None:
+        self.ran = spec
+        """The job on the instances of its last attempt."""
+        self.price = launcher.price(spec)
+        """Hourly price of one of these instances; None if it is unknown."""
+        self.seconds = 0.0
+        """Wall time of the attempts that have ended."""
+        self.billable_seconds = 0.0
+        """Billed seconds per instance of the attempts that have ended."""
+        self.pool: Retention | None = None
+        """Instances kept after these attempts when last asked; None if none were kept."""
+        self._launcher = launcher
+        self._attempts: list[Job] = []
+        self._attempts_usd: float | None = 0.0
+        self._plan_share_usd: float | None = 0.0
+
+    def change_instances(self, spec: JobSpec) -> None:
+        """Price the job as `spec` from now on: it runs on other instances than before."""
+        self.ran, self.price = spec, self._launcher.price(spec)
+
+    def add(self, job: Job, spec: JobSpec) -> None:
+        """Add an attempt that has ended; `spec` has the instances it ran on."""
+        self._attempts.append(job)
+        self._look_at_pool()
+        self.seconds += job.seconds()
+        billable = job.billable_seconds()
+        self.billable_seconds += billable
+        self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
+        if spec.training_plan is not None:
+            self._plan_share_usd = _sum(self._plan_share_usd, self._launcher.prepaid_usd(spec, billable))
+
+    def forget_cost(self) -> None:
+        """Leave the cost absent: the job has run, but nobody can tell any more for how long."""
+        self._attempts_usd = None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
+        if self.pool is None or self.pool.is_kept or self._attempts_usd is None:
+            return self._attempts_usd
+        return self._attempts_usd + (cost_usd(self.price, self.ran, self.pool.seconds) or 0.0)
+
+    @property
+    def kept_usd(self) -> float | None:
+        """The most that instances still kept after the job can cost; None if none are, or the price is unknown."""
+        if self.pool is None or not self.pool.is_kept:
+            return None
+        return cost_usd(self.price, self.ran, self.pool.most_seconds)
+
+    def metrics(self) -> dict[str, float]:
+        """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
+        totals = {metrics.JOB_SECONDS: self.seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
+        if self.pool is not None and not self.pool.is_kept:
+            totals[metrics.WARM_POOL_SECONDS] = self.pool.seconds
+        if self.cost_usd is not None and self.price is not None:
+            totals[metrics.COST_USD] = self.cost_usd
+        if self._plan_share_usd:
+            totals[metrics.PLAN_SHARE_USD] = self._plan_share_usd
+        return totals
+
+    def release_instances(self) -> list[str]:
+        """Give back the instances kept after the attempts; returns why some could not be given back."""
+        errors = []
+        for job in self._attempts:
+            try:
+                job.release()
+            except LostContact as error:
+                errors.append(str(error))
+        self._look_at_pool()
+        return errors
+
+    def _look_at_pool(self) -> None:
+        try:
+            self.pool = retained(self._attempts)
+        except LostContact:  # AWS does not answer: the instances count as kept as long as was asked for
+            most_seconds = 60 * self.ran.keep_alive_minutes
+            if self.pool is None and most_seconds:
+                self.pool = Retention(status=KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds, reused_by="")
+
+
+def _sum(total_usd: float | None, usd: float | None) -> float | None:
+    return None if total_usd is None or usd is None else total_usd + usd

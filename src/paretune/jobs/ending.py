@@ -1,0 +1,340 @@
+"""What the end of a job becomes in MLflow: metrics, bill, remarks, verdicts, artifacts and the model."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paretune.core.commands import options
+from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
+from paretune.core.untrusted import parse_json, printable
+from paretune.jobs.bill import JobBill
+from paretune.jobs.notes.job_note import job_note
+from paretune.jobs.notes.verdicts import verdicts
+from paretune.jobs.record import JobRecord, params_of, run_name
+from paretune.jobs.result import JobResult
+from paretune.jobs.warm_pools import tell_follower
+from paretune.launchers.base import Job, JobState
+from paretune.models import FinishedJob, record_model
+from paretune.specification import metrics
+from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
+from paretune.specification.job import JobSpec
+from paretune.tracking import Run, RunStatus, schema, ui_view
+from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
+
+RUN_STATUS = {
+    JobState.COMPLETED: RunStatus.FINISHED,
+    JobState.FAILED: RunStatus.FAILED,
+    JobState.STOPPED: RunStatus.KILLED,
+}
+_VERSIONS = ("python", "torch", "transformers", "accelerate")
+"""Facts of a report that are versions of what trained."""
+_PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEnd:
+    """How a job ended. Its run says the same, and its cost is booked.
+
+    Attributes:
+        metrics: everything that was measured, baselines, and seconds and dollars of all attempts.
+        failure: kind and reason, as `Job.failure` has them.
+        remarks: what the record lacks and why, in sentences.
+        verdicts: what to know about the model, in sentences.
+        completed: the finished job; None if the job has no result.
+        error: why it has no result.
+    """
+
+    state: JobState
+    metrics: Mapping[str, float]
+    failure: tuple[FailureKind, str] | None = None
+    remarks: Sequence[str] = ()
+    verdicts: Sequence[str] = ()
+    completed: JobResult | None = None
+    error: BaseException | None = None
+
+    def result(self) -> JobResult:
+        """The finished job.
+
+        Raises:
+            JobFailed, OutOfMemory: the job failed; its run says why.
+        """
+        if self.completed is None:
+            assert self.error is not None  # one of the two is set
+            raise self.error
+        return self.completed
+
+
+def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float = _PATIENCE_S) -> JobEnd:
+    """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away."""
+    spec, state, report, failure = record.spec, job.state(), job.report(), job.failure()
+    reason = failure_message(spec, failure)
+    record.log_unwritten_events()
+    remarks = [*record.collect_results(job), *script_remarks(spec, report)]
+    profile: Mapping[str, bytes] = {}
+    if spec.profile_steps is not None and state is JobState.COMPLETED:
+        profile, remark = _profile(job)
+        remarks.append(remark)
+    ending = _Ending(
+        job=job,
+        state=state,
+        reason=reason,
+        report=report,
+        remarks=[*remarks, *_book(record, bill)],
+        verdicts=_verdicts(record, report) if report is not None and state is JobState.COMPLETED else [],
+        profile=profile,
+    )
+    model_uri = ending.write(record, bill)
+    clock = record.workplace.clock
+    patience = clock.monotonic() + patience_s
+    while record.run.has_gap and clock.monotonic() < patience:
+        clock.sleep(_PATIENCE_S / 24)
+        record.run.has_gap = False
+        model_uri = ending.write(record, bill)
+    if state is not JobState.COMPLETED:
+        return ending.end(record, bill, failure=failure, error=_error(job, reason, failure))
+    result = JobResult(
+        run_id=record.run.run_id,
+        job_name=job.name,
+        spec=spec,
+        params=params_of(spec),
+        metrics=ending.metrics(bill) | dict(record.baselines),
+        price=bill.price,
+        # The run of a project is where its own commands say.
+        open_command=""
+        if spec.runs_project
+        else record.workplace.tracking.open_command(record.run.run_id, ui_view.ALL_RUNS),
+        model=job.model_location(),
+        model_uri=model_uri,
+        has_gap=record.run.has_gap,
+        origin=record.workplace.launcher.origin,
+        basis=job.facts().get("basis", ""),
+        remarks=(*ending.remarks, *ending.verdicts),
+    )
+    return ending.end(record, bill, failure=failure, completed=result)
+
+
+def record_abandoned(record: JobRecord, bill: JobBill, error: BaseException, job: Job | None) -> JobEnd:
+    """Close the run of a job that ends early because of `error`; `job` is None if there is none.
+
+    What the job has cost is booked, and the result of a job that completed all the same is kept.
+    """
+    if job is not None and job.state() is JobState.COMPLETED:
+        return record_end(record, bill, job, patience_s=0.0)
+    is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
+    remarks = record.collect_results(job) if job is not None else []
+    ending = _Ending(
+        job=job,
+        state=JobState.STOPPED if is_stopped else JobState.FAILED,
+        reason=str(error),
+        remarks=[*remarks, *_book(record, bill)],
+    )
+    ending.write(record, bill)
+    return ending.end(record, bill, error=error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ending:
+    """Everything that is written at the end of a job, except its bill. Writing it twice changes nothing."""
+
+    job: Job | None
+    state: JobState
+    reason: str
+    report: JobReport | None = None
+    remarks: Sequence[str] = ()
+    verdicts: Sequence[str] = ()
+    profile: Mapping[str, bytes] = field(default_factory=dict)
+
+    def metrics(self, bill: JobBill) -> dict[str, float]:
+        """All metrics in the order in which a run's page shows them, that of their first recording."""
+        measured = {} if self.report is None else dict(self.report.metrics)
+        return _headlines_first(measured | bill.metrics())
+
+    def end(
+        self,
+        record: JobRecord,
+        bill: JobBill,
+        *,
+        failure: tuple[FailureKind, str] | None = None,
+        completed: JobResult | None = None,
+        error: BaseException | None = None,
+    ) -> JobEnd:
+        return JobEnd(
+            state=self.state,
+            metrics=self.metrics(bill) | dict(record.baselines),
+            failure=failure,
+            remarks=self.remarks,
+            verdicts=self.verdicts,
+            completed=completed,
+            error=error,
+        )
+
+    def write(self, record: JobRecord, bill: JobBill) -> str:
+        """Fill and close the run; returns the address of the model in MLflow, or an empty text."""
+        run, job, report, model_uri = record.run, self.job, self.report, ""
+        values = self.metrics(bill)
+        has_completed = job is not None and self.state is JobState.COMPLETED
+        facts = {} if job is None else job.facts()
+        with run.later():
+            run.log_metrics({name: value for name, value in values.items() if record.former_metrics.get(name) != value})
+            if report is not None:
+                _write_report(run, report)
+            if self.profile:
+                run.log_files(self.profile, PROFILE)
+            if report is not None and job is not None and has_completed:
+                model_uri = _record_model(record, bill, job, report, values)
+            run.set_tags(
+                {
+                    schema.STATE: self.state.value,
+                    schema.FAILURE_REASON: self.reason or None,
+                    schema.REMARKS: "; ".join(self.remarks) or None,
+                    schema.VERDICT: "; ".join(self.verdicts) or None,
+                    schema.WATCHED_BY: "",
+                    schema.WARM_POOL: bill.pool.status if bill.pool is not None else None,
+                    **{f"{schema.PREFIX}{name}": text for name, text in facts.items()},
+                }
+            )
+            if not record.spec.runs_project:  # the run of another project is not ours to describe
+                note = job_note(
+                    record.spec,
+                    {**record.baselines, **values},
+                    state=self.state.value,
+                    reason=self.reason,
+                    origin=record.workplace.launcher.origin,
+                    price=bill.price,
+                    model=job.model_location() if job is not None and has_completed else "",
+                    verdicts=self.verdicts,
+                    ran=bill.ran,
+                )
+                run.set_tags({schema.NOTE: note})
+        run.flush()
+        run.end(RUN_STATUS[self.state])
+        if bill.pool is not None and job is not None:
+            tell_follower(record.workplace.tracking, bill.pool, job.name)
+        return model_uri
+
+
+def _headlines_first(values: Mapping[str, float]) -> dict[str, float]:
+    first = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
+    return {name: values[name] for name in first if name in values} | dict(values)
+
+
+def _book(record: JobRecord, bill: JobBill) -> list[str]:
+    """Book the cost before the run is closed, so that `sync` books it if this process is killed in between."""
+    budgets = record.workplace.budgets(record.spec, record.attribution)
+    problem = budgets.book(record.run.run_id, bill.cost_usd, bill.kept_usd)
+    return [problem] if problem else []
+
+
+def _verdicts(record: JobRecord, report: JobReport) -> list[str]:
+    # A simulated job has no loss curve of its own.
+    has_curve = record.workplace.launcher.origin == "measured" and not record.spec.runs_own_training
+    loss = [value for _, value in sorted(record.run.curve("train/loss").items())] if has_curve else []
+    return verdicts(record.spec, {**record.baselines, **report.metrics}, report, loss)
+
+
+def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
+    """The files of the job's profile, and its one-line summary or why there is none."""
+    try:
+        files = job.profile()
+        summary = printable(str(parse_json(files[PROFILE_JSON])["summary"]))
+    except LostContact as error:
+        return {}, f"the profile is not recorded: {error}"
+    except (KeyError, TypeError, ValueError):
+        return {}, "the job has left no profile: it went on from a checkpoint at its end, or its log says why"
+    return files, f"profile: {summary}; more in {PROFILE}/profile.md of the run"
+
+
+def _record_model(record: JobRecord, bill: JobBill, job: Job, report: JobReport, values: Mapping[str, float]) -> str:
+    """Have MLflow list the model of the finished job; returns its address there, or an empty text if it has none."""
+    if record.workplace.launcher.origin != "measured":
+        return ""
+    record.run.flush()  # the model shows figures that the run has
+    finished = FinishedJob(
+        name=run_name(record.spec),
+        run_id=record.run.run_id,
+        job_name=job.name,
+        spec=record.spec,
+        report=report,
+        place=job.model_location(),
+        data_hash=record.run.tags().get(schema.DATASET_KEY, ""),
+        metrics={**record.baselines, **values},
+        price=bill.price,
+    )
+    return record_model(record.run, finished)
+
+
+def _write_report(run: Run, report: JobReport) -> None:
+    run.log_text(report.to_json(), "report.json")
+    if report.confusion_matrix:
+        run.log_figure(confusion_figure(report), "confusion_matrix.png")
+        run.log_text(classification_report(report), "classification_report.txt")
+    if report.label_counts:
+        run.log_text(label_table(report), "label_report.csv")
+    if report.predictions:
+        run.log_figure(prediction_figure(report), "predictions.png")
+    used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
+    versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
+    run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
+    run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
+
+
+def _error(job: Job, reason: str, failure: tuple[FailureKind, str] | None) -> JobFailed:
+    kind = None if failure is None else failure[0]
+    error = OutOfMemory if kind is FailureKind.OUT_OF_MEMORY else JobFailed
+    log = [] if kind is FailureKind.DISK_FULL else job.log_tail()  # the log of a full disk says nothing more
+    return error(job.name, reason or "it was stopped from outside", log, job.log_location())
+
+
+def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None) -> str:
+    """Why a job did not end well and what to do about it; empty if it completed or was stopped as asked."""
+    if failure is None:
+        return ""
+    kind, reason = failure
+    if spec.runs_project:
+        return reason
+    if kind is FailureKind.OUT_OF_MEMORY:
+        return (
+            "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
+            f"fine_tuning to lora, qlora or head, or use a larger instance ({reason})"
+        )
+    if kind is FailureKind.DIVERGED:
+        return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
+    if kind is FailureKind.CAPACITY:
+        return (
+            f"AWS has no capacity for {' or '.join(spec.instance_types())}: set capacity_wait_minutes to go on asking, "
+            f"fallback_instance_types to try others, or another region ({reason})"
+        )
+    if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
+        return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
+    if kind is FailureKind.DISK_FULL:
+        return f"{reason}: make room, or set PARETUNE_HOME to another disk; the same command continues the training"
+    return reason
+
+
+def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
+    """What a user's own script or project did not leave for the record, and how to make it leave it."""
+    if report is None or (spec.project is None and (spec.entry_script is None or spec.runs_project)):
+        return []
+    if spec.project is not None:
+        return (
+            []
+            if report.metrics
+            else [
+                "the command has left no metric: it may log them to MLflow, write numbers into a metrics.json or "
+                "all_results.json, or print lines such as accuracy=0.9"
+            ]
+        )
+    script = Path(str(spec.entry_script)).name
+    evaluated = any(name == metrics.F1 or name.startswith(("eval_", "test_", "predict_")) for name in report.metrics)
+    missing = [switch for switch, is_there in (("do_train", report.metrics), ("do_eval", evaluated)) if not is_there]
+    if not missing:
+        return []
+    files = "train_results.json, eval_results.json and all_results.json"
+    lacks = "results of an evaluation" if report.metrics else files
+    switches = json.dumps(dict.fromkeys(missing, True))
+    return [
+        f"{script} has left no {lacks} in its output_dir, so nothing of them is recorded: a script has to save its "
+        "metrics there (Trainer.save_metrics); Hugging Face's examples do only with "
+        f"{options(training_arguments=switches)}"
+    ]

@@ -1,0 +1,265 @@
+"""The MLflow run of a job from its first tag until the job ends: parameters, price, names of attempts, curves.
+
+`ending` writes the rest of the run when the job has ended.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from paretune.core.tags import Attribution
+from paretune.core.untrusted import absolute
+from paretune.estimating.time_estimate import TimeEstimate
+from paretune.jobs.priced import price_tags
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import Job, JobState
+from paretune.launchers.processes import this_process
+from paretune.launchers.shared import group_of
+from paretune.pricing.prices import Price
+from paretune.projects.collection import Collector
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.job import BUNDLED, PROJECT, JobSpec
+from paretune.specification.parameters import spell
+from paretune.tracking import Run, schema
+
+_MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256
+
+Collect = Callable[[Job, str], list[str]]
+"""Copies what an ended job has recorded itself into the run of that id; returns a sentence for each failed part."""
+
+
+def collect_nothing(job: Job, run_id: str) -> list[str]:
+    """For a job that records nothing itself, or writes to its run directly."""
+    return []
+
+
+class JobRecord:
+    """The MLflow run of one job, over all its attempts.
+
+    Args:
+        run: the job's run; by default the one that `mlflow run` has opened for this command, or a new one.
+        collect: called when the job has ended; by default it copies what a project has recorded.
+        study: name of the study, design or recurring training that the job is part of.
+    """
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        workplace: Workplace,
+        *,
+        run: Run | None = None,
+        collect: Collect | None = None,
+        study: str = "",
+    ) -> None:
+        self.spec = spec
+        self.workplace = workplace
+        self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
+        self.attribution = workplace.attribution(spec, study)
+        """Study, user and team of the job; of an adopted job those that its run names."""
+        self._collect = collect or (collect_nothing if spec.project is None else Collector(workplace.clock))
+        self.baselines: Mapping[str, float] = {}
+        """Metrics that are known from the data alone."""
+        self.former_metrics: Mapping[str, float] = {}
+        """Metrics that an earlier process or the project's command has written to the run."""
+        self._is_adopted = False
+        self._detail = ""
+        self._arns: list[str] = []  # of training jobs that a queue has named
+        self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
+
+    def describe(
+        self,
+        inputs: JobInputs,
+        *,
+        plan: BatchPlan | None = None,
+        estimate: TimeEstimate | None = None,
+        warnings: Sequence[str] = (),
+    ) -> None:
+        """Record parameters, price, data, estimate and warnings of a job that is about to start.
+
+        `plan` is the batch of the first attempt; it is recorded if it differs from the batch that was asked for.
+        """
+        with self.run.later():  # written together with the job's name
+            self._describe_request()
+            self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
+            if plan is not None and plan != self.spec.plan():
+                self._tag_plan(plan, ("first", "used"))
+            if estimate is not None:
+                self.run.log_metrics(estimate.as_metrics())
+                self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
+            if (dataset := inputs.dataset) is not None:
+                self.baselines = dataset.facts
+                rows = {"training": "train_rows", "validation": "validation_rows"}
+                counts = {context: dataset.facts[name] for context, name in rows.items() if name in dataset.facts}
+                validation_rows = dataset.validation_rows or None
+                self.run.set_tags({schema.DATASET_KEY: dataset.key, schema.VALIDATION_ROWS: validation_rows})
+                self.run.log_dataset(self.spec.dataset, dataset.key, self.spec.dataset, counts)
+                self.run.log_metrics(dataset.facts)
+
+    def describe_project(self, tags: Mapping[str, str]) -> None:
+        """Record cluster, price and `tags` of a project's job that is about to start.
+
+        The parameters of the run are the project's own.
+        """
+        with self.run.later():
+            self._describe_project()
+            self.run.set_tags(tags)
+        self.former_metrics = self.run.metrics()
+
+    def adopt(self) -> None:
+        """Continue the record of a job that an earlier process has started.
+
+        Parameters are written once more, because that process may have died before it had written them.
+        """
+        self._is_adopted = True
+        tags = self.run.tags()
+        if schema.USER in tags or schema.STUDY in tags:
+            names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
+            self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
+        with self.run.later():
+            self._describe_project() if self.spec.entry_script == PROJECT else self._describe_request()
+        self.former_metrics = self.run.metrics()
+        self.baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
+
+    def _describe_request(self) -> None:
+        self._tag_location()
+        self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: self.spec.command()})
+        self.run.log_params(params_of(self.spec))
+
+    def _describe_project(self) -> None:
+        self._tag_location()
+        count = str(self.spec.instance_count)
+        self.run.set_tags({schema.INSTANCE_TYPE: self.spec.instance_type, schema.INSTANCE_COUNT: count})
+
+    def _tag_location(self) -> None:
+        """Tag where the job runs, who watches it, whose it is, and its hourly price."""
+        launcher = self.workplace.launcher
+        self.run.set_tags(
+            {
+                schema.ORIGIN: launcher.origin,
+                schema.LAUNCHER: launcher.name,
+                schema.WATCHED_BY: this_process(),
+                **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
+                **price_tags(launcher.price(self.spec)),
+                **{f"{schema.PREFIX}{name}": text for name, text in self.attribution.named().items()},
+                schema.BUDGET: absolute(self.spec.budget) if self.spec.budget and launcher.is_billed else None,
+            }
+        )
+
+    def _tag_plan(self, plan: BatchPlan, prefixes: tuple[str, ...]) -> None:
+        names = ("per_device_train_batch_size", "gradient_accumulation_steps")
+        tags = {f"{schema.PREFIX}{prefix}_{name}": str(getattr(plan, name)) for prefix in prefixes for name in names}
+        self.run.set_tags(tags)
+
+    def watch(self) -> None:
+        """Record that this process watches the job."""
+        self.run.set_tags({schema.WATCHED_BY: this_process()})
+
+    def leave(self) -> None:
+        """Record that this process no longer watches the job; the job goes on, and its run stays open."""
+        self.run.set_tags({schema.WATCHED_BY: ""})
+
+    def name_attempt(self, name: str) -> None:
+        """Record the name of a job before it is created, so that any later process can find it."""
+        claimed = None if self._is_adopted else _now(self.workplace)
+        state = JobState.RUNNING.value
+        self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
+
+    def log_progress(self, job: Job, events: list[Event]) -> None:
+        """Record new events of a running job and the state of its launcher.
+
+        The events of a job that writes to MLflow itself are written when it has ended, for the steps that it lacks.
+        """
+        with self.run.later():
+            if self.workplace.launcher.is_direct:
+                self._unwritten_events += events
+            else:
+                self.run.log_events(events)
+            if job.detail() != self._detail:
+                self._detail = job.detail()
+                self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
+                self.tag_arns(job)
+        if self.workplace.launcher.origin == "measured":  # a simulated job is over in milliseconds
+            self.run.flush()
+
+    def log_unwritten_events(self) -> None:
+        """Record the events of a job that writes to MLflow itself; steps that the run has are not written again."""
+        with self.run.later():
+            self.run.log_events(self._unwritten_events)
+
+    def collect_results(self, job: Job) -> list[str]:
+        """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
+        remarks = self._collect(job, self.run.run_id)
+        if self.spec.project is not None:
+            self.former_metrics = self.run.metrics()  # its curves have their last points
+        return remarks
+
+    def tag_arns(self, job: Job) -> None:
+        """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""
+        facts = job.facts()
+        arn = facts.get("job_arn", "")
+        if arn and arn.rpartition("/")[2] != group_of(job.name)[0] and arn not in self._arns:
+            recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
+            self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
+        tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}
+        self.run.set_tags(tags | ({schema.JOB_ARNS: " ".join(self._arns)} if self._arns else {}))
+
+    def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
+        """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""
+        self.run.set_tags({schema.OUT_OF_MEMORY_RETRIES: str(retry)})
+        self._tag_plan(plan, ("used",))
+
+    def log_instances(self, document: JobDocument, price: Price | None) -> None:
+        """Record the instances that the job runs on, where other ones were asked for or several were allowed."""
+        used = {
+            schema.USED_INSTANCE_TYPE: document.spec.instance_type,
+            schema.USED_INSTANCE_COUNT: str(document.spec.instance_count),
+        }
+        self.run.set_tags(price_tags(price) | used)
+        self._tag_plan(document.plan, ("used",))
+
+
+def params_of(spec: JobSpec) -> dict[str, str]:
+    """The parameters of a job's run: every field of its specification, and the batch and rate derived from them.
+
+    A project's job has only the fields that were set, and each parameter of its command as `project_parameters.NAME`,
+    because the command may record any other name itself.
+    """
+    if spec.project is not None:
+        texts = spec.as_text()
+        names = dict.fromkeys(["instance_type", "instance_count", "entry_point", *spec.changed()])
+        parameters = {f"project_parameters.{name}": spell(value) for name, value in spec.project_parameters.items()}
+        return {name: texts[name] for name in names} | parameters
+    plan = spec.plan()
+    return spec.as_text() | {
+        "learning_rate": spell(spec.unscaled_learning_rate),
+        "per_device_train_batch_size": str(plan.per_device_train_batch_size),
+        "gradient_accumulation_steps": str(plan.gradient_accumulation_steps),
+        "global_batch_size": str(plan.global_batch_size),
+        "scaled_learning_rate": repr(plan.learning_rate),
+    }
+
+
+def run_name(spec: JobSpec) -> str:
+    """The name of a job's run: batch, learning rate and model, or the parameters of a project."""
+    if spec.project is not None:
+        parameters = " ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        return f"{Path(spec.project.rstrip('/')).name or spec.project} {spec.entry_point} {parameters}".strip()[:200]
+    plan = spec.plan()
+    simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
+    trained = Path(spec.entry_script or spec.model).name.removeprefix(BUNDLED)
+    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {trained}"
+
+
+def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
+    """The first tags of a job's run: enough for `sync` to close it if its launcher dies at once."""
+    return {
+        schema.STATE: JobState.RUNNING.value,
+        schema.CLAIMED_AT: _now(workplace),
+        schema.COMMAND: spec.command(),
+        schema.LAUNCHER: workplace.launcher.name,
+        schema.WATCHED_BY: this_process(),
+    }
+
+
+def _now(workplace: Workplace) -> str:
+    return f"{workplace.clock.now():.0f}"
