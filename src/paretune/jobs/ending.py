@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.commands import options
@@ -37,21 +37,26 @@ class JobEnd:
     """How a job ended. Its run says the same, and its cost is booked.
 
     Attributes:
-        metrics: everything that was measured, baselines, and seconds and dollars of all attempts.
+        reason: why it has no result; empty if it completed.
         failure: kind and reason, as `Job.failure` has them.
+        metrics: everything that was measured, baselines, and seconds and dollars of all attempts.
         remarks: what the record lacks and why, in sentences.
         verdicts: what to know about the model, in sentences.
-        completed: the finished job; None if the job has no result.
-        error: why it has no result.
+        completed: the finished job; None if it has no result.
+        log: the last lines that a failed job printed.
+        log_location: where all of its log is.
     """
 
+    job_name: str
     state: JobState
+    reason: str
     metrics: Mapping[str, float]
     failure: tuple[FailureKind, str] | None = None
     remarks: Sequence[str] = ()
     verdicts: Sequence[str] = ()
     completed: JobResult | None = None
-    error: BaseException | None = None
+    log: Sequence[str] = ()
+    log_location: str = ""
 
     def result(self) -> JobResult:
         """The finished job.
@@ -60,9 +65,14 @@ class JobEnd:
             JobFailed, OutOfMemory: the job failed; its run says why.
         """
         if self.completed is None:
-            assert self.error is not None  # one of the two is set
-            raise self.error
+            raise self.error()
         return self.completed
+
+    def error(self) -> JobFailed:
+        """The error that says why the job has no result."""
+        is_out_of_memory = self.failure is not None and self.failure[0] is FailureKind.OUT_OF_MEMORY
+        error = OutOfMemory if is_out_of_memory else JobFailed
+        return error(self.job_name, self.reason, list(self.log), self.log_location)
 
 
 def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float = _PATIENCE_S) -> JobEnd:
@@ -91,19 +101,31 @@ def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float 
         clock.sleep(_PATIENCE_S / 24)
         record.run.has_gap = False
         model_uri = ending.write(record, bill)
+    end = JobEnd(
+        job_name=job.name,
+        state=state,
+        reason=reason,
+        metrics=ending.metrics(bill) | dict(record.baselines),
+        failure=failure,
+        remarks=ending.remarks,
+        verdicts=ending.verdicts,
+    )
     if state is not JobState.COMPLETED:
-        return ending.end(record, bill, failure=failure, error=_error(job, reason, failure))
+        is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # then the log says nothing more
+        log = [] if is_full else job.log_tail()
+        reason = reason or "it was stopped from outside"
+        return replace(end, reason=reason, log=log, log_location=job.log_location())
+    # The run of a project is where its own commands say.
+    tracking, run_id = record.workplace.tracking, record.run.run_id
+    open_command = "" if spec.runs_project else tracking.open_command(run_id, ui_view.ALL_RUNS)
     result = JobResult(
-        run_id=record.run.run_id,
+        run_id=run_id,
         job_name=job.name,
         spec=spec,
         params=params_of(spec),
-        metrics=ending.metrics(bill) | dict(record.baselines),
+        metrics=end.metrics,
         price=bill.price,
-        # The run of a project is where its own commands say.
-        open_command=""
-        if spec.runs_project
-        else record.workplace.tracking.open_command(record.run.run_id, ui_view.ALL_RUNS),
+        open_command=open_command,
         model=job.model_location(),
         model_uri=model_uri,
         has_gap=record.run.has_gap,
@@ -111,26 +133,23 @@ def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float 
         basis=job.facts().get("basis", ""),
         remarks=(*ending.remarks, *ending.verdicts),
     )
-    return ending.end(record, bill, failure=failure, completed=result)
+    return replace(end, completed=result)
 
 
 def record_abandoned(record: JobRecord, bill: JobBill, error: BaseException, job: Job | None) -> JobEnd:
-    """Close the run of a job that ends early because of `error`; `job` is None if there is none.
+    """Close the run of a job that ends early because of `error`; `job` is None if none was created.
 
     What the job has cost is booked, and the result of a job that completed all the same is kept.
     """
     if job is not None and job.state() is JobState.COMPLETED:
         return record_end(record, bill, job, patience_s=0.0)
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
-    remarks = record.collect_results(job) if job is not None else []
-    ending = _Ending(
-        job=job,
-        state=JobState.STOPPED if is_stopped else JobState.FAILED,
-        reason=str(error),
-        remarks=[*remarks, *_book(record, bill)],
-    )
+    state = JobState.STOPPED if is_stopped else JobState.FAILED
+    remarks = [*(record.collect_results(job) if job is not None else []), *_book(record, bill)]
+    ending = _Ending(job=job, state=state, reason=str(error), remarks=remarks)
     ending.write(record, bill)
-    return ending.end(record, bill, error=error)
+    name = "" if job is None else job.name
+    return JobEnd(job_name=name, state=state, reason=str(error), metrics=ending.metrics(bill), remarks=remarks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,25 +168,6 @@ class _Ending:
         """All metrics in the order in which a run's page shows them, that of their first recording."""
         measured = {} if self.report is None else dict(self.report.metrics)
         return _headlines_first(measured | bill.metrics())
-
-    def end(
-        self,
-        record: JobRecord,
-        bill: JobBill,
-        *,
-        failure: tuple[FailureKind, str] | None = None,
-        completed: JobResult | None = None,
-        error: BaseException | None = None,
-    ) -> JobEnd:
-        return JobEnd(
-            state=self.state,
-            metrics=self.metrics(bill) | dict(record.baselines),
-            failure=failure,
-            remarks=self.remarks,
-            verdicts=self.verdicts,
-            completed=completed,
-            error=error,
-        )
 
     def write(self, record: JobRecord, bill: JobBill) -> str:
         """Fill and close the run; returns the address of the model in MLflow, or an empty text."""
@@ -277,13 +277,6 @@ def _write_report(run: Run, report: JobReport) -> None:
     versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
     run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
     run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
-
-
-def _error(job: Job, reason: str, failure: tuple[FailureKind, str] | None) -> JobFailed:
-    kind = None if failure is None else failure[0]
-    error = OutOfMemory if kind is FailureKind.OUT_OF_MEMORY else JobFailed
-    log = [] if kind is FailureKind.DISK_FULL else job.log_tail()  # the log of a full disk says nothing more
-    return error(job.name, reason or "it was stopped from outside", log, job.log_location())
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None) -> str:

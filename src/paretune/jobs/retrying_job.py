@@ -149,7 +149,7 @@ class RetryingJob:
             self.end = record_end(self.record, self.bill, self.current)
         finally:
             self._announce_pool(self.current)
-        if self.end.error is None:
+        if self.end.completed is not None:
             self.current.clean_up()
         return self.end
 

@@ -220,7 +220,7 @@ def _poll(job: RetryingJob) -> Collected | None:
     if end is None:
         return None
     if end.completed is None:
-        return Collected(run_id=run_id, remark="\n".join([str(end.error), *end.remarks]))
+        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))

@@ -117,7 +117,7 @@ class SageMakerSubmittedRun(SubmittedRun):
     def _report(self, end: JobEnd) -> None:
         """Print why the job failed, if it did, and what its record lacks."""
         if end.failure is not None:
-            tell(str(end.error))
+            tell(str(end.error()))
         for remark in end.remarks:
             tell(remark)
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paretune.core.errors import BadInput, BudgetRefused, JobFailed, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.ending import JobEnd
 from paretune.jobs.notes.verdicts import below_baseline
@@ -179,17 +179,16 @@ class TrialJob:
 
     def _failed(self, end: JobEnd) -> TrialEnd:
         kind = None if end.failure is None else end.failure[0]
-        reason = end.error.reason if isinstance(end.error, JobFailed) else str(end.error)
         if kind is FailureKind.OUT_OF_MEMORY:
-            return self._ended(TrialStatus.OUT_OF_MEMORY, reason)
+            return self._ended(TrialStatus.OUT_OF_MEMORY, end.reason)
         if end.state is JobState.STOPPED and kind is None:
-            return self._ended(TrialStatus.STOPPED, self.stopped_because or reason)
+            return self._ended(TrialStatus.STOPPED, self.stopped_because or end.reason)
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.outlives
         retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
         ended = self._ended(
             TrialStatus.FAILED,
-            reason,
+            end.reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
         )
