@@ -70,8 +70,8 @@ class JobBudgets:
         except (BadInput, LostContact) as error:
             return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
         return (
-            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation for it; "
-            "set PARETUNE_STORAGE as it was when the job was launched"
+            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
+            "for it; set PARETUNE_STORAGE as it was when the job was launched"
         )
 
     def _request(self, run_id: str) -> BudgetRequest:
