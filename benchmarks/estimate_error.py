@@ -39,7 +39,8 @@ from scipy.optimize import nnls
 from paretune.estimating.architecture import well_known
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
-from paretune.specification.job import BUNDLED_MODEL, JobSpec
+from paretune.specification.inputs import BUNDLED_MODEL
+from paretune.specification.job import JobSpec
 
 LOCAL = Path(__file__).parent / "results" / "local_runs.csv"
 LONG = 1000.0
@@ -127,7 +128,7 @@ def read_published(path: Path, max_seq_length: int) -> list[Job]:
             Job(
                 setting=described.time,
                 shape=f"{spec.instance_count} x {spec.instance_type}",
-                devices=spec.devices,
+                devices=spec.data_parallel_devices,
                 work=trained * spec.num_train_epochs,
                 seconds=float(row["billable_seconds"]),
             )
@@ -157,7 +158,7 @@ def read_local(path: Path) -> list[Job]:
             Job(
                 setting=described.time,
                 shape=f"{spec.instance_count} processes",
-                devices=spec.devices,
+                devices=spec.data_parallel_devices,
                 work=int(row["train_rows"]) * spec.num_train_epochs,
                 seconds=float(row["billable_seconds"]),
             )

@@ -32,7 +32,8 @@ from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobDocument, JobInputs
-from paretune.specification.job import BUNDLED_MODEL, JobSpec
+from paretune.specification.inputs import BUNDLED_MODEL
+from paretune.specification.job import JobSpec
 
 CHOSEN_ON = ("MiniLM", "GPT-2")
 MODELS: Mapping[str, Mapping[str, Any] | None] = {

@@ -18,9 +18,9 @@ MADE_UP = {
     "made_quality": '{"quality"}',
     "made_step": '{"seconds", "memory"}',
     "made_noise": '{"noise"}',
-    "made_limit": '{"limit"}',
-    "made_bill": '{"bill"}',
-    "made_account": '{"account"}',
+    "made_limit": '{"stopping"}',
+    "made_bill": '{"dollars"}',
+    "made_account": '{"ownership"}',
 }
 QUESTIONS = """
 import json, pathlib
@@ -88,10 +88,10 @@ print(json.dumps({
 
 def test_a_parameter_that_is_added_is_treated_right_everywhere(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "paretune", ignore=shutil.ignore_patterns("__pycache__"))
-    job = tmp_path / "paretune" / "specification" / "job.py"
-    before, line, after = job.read_text().partition("    model: str = parameter(\n")
+    section = tmp_path / "paretune" / "specification" / "inputs.py"
+    before, line, after = section.read_text().partition("    model: str = parameter(\n")
     added = [f'    {name}: int = parameter(1, "made up", affects={effects})\n' for name, effects in MADE_UP.items()]
-    job.write_text(before + "".join(added) + line + after)
+    section.write_text(before + "".join(added) + line + after)
 
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", QUESTIONS],

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.price_list import offered_plans, training_plan
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.client import GROUP, Client, refusal
 from tests.stand_ins.sagemaker.disturbances import Disturbances
 from tests.stand_ins.sagemaker.emulator import Emulator
@@ -181,7 +181,7 @@ def test_training_plans_are_described_and_offered_in_the_shapes_of_the_service(c
     assert training_plan(PLAN, account).share_usd(3600.0) == pytest.approx(10.0)
     missing = refusal(client.sagemaker.describe_training_plan, TrainingPlanName="another")
     assert missing.startswith("ResourceNotFound: ")
-    two, three = (Cluster(instance_type="ml.p5.48xlarge", instance_count=count) for count in (2, 3))
+    two, three = (Placement(instance_type="ml.p5.48xlarge", instance_count=count) for count in (2, 3))
     assert [plan.name for plan in offered_plans(two, account)] == ["tpo-1"]
     assert offered_plans(three, account) == []
 

@@ -26,9 +26,9 @@ from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from tests.launcher_contract import LauncherContract, Place
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 
@@ -151,7 +151,7 @@ def _place(kind: type[Remembering], package: Path, **changes: str) -> Iterator[P
     started: list[Job] = []
 
     def launcher() -> Remembering:
-        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Cluster(instance_type=INSTANCE_TYPE, **changes)  # type: ignore[arg-type]
+        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Placement(instance_type=INSTANCE_TYPE, **changes)  # type: ignore[arg-type]
         made = kind(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
         made.started = started
         return made

@@ -80,7 +80,7 @@ def go_where_typed(words: list[str]) -> None:
     project, typed = Path.cwd(), _mlflow_folder()
     if typed is None or typed == project:
         return
-    from paretune.specification.job import INPUT_FILES
+    from paretune.specification.inputs import INPUT_FILES
 
     # Parameters that may be files of the project, such as study=studies/smoke.yaml.
     paths = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "study", "design")

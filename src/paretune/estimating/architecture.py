@@ -18,7 +18,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, parse_json, read_text
-from paretune.specification.job import BUNDLED
+from paretune.specification.inputs import BUNDLED
 
 _HUB = "https://huggingface.co"
 _TIMEOUT_S = 10.0

@@ -16,7 +16,8 @@ from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, descri
 from paretune.estimating.traced_step import TracedSteps
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}

@@ -23,7 +23,7 @@ next product has to wait:
 import math
 from dataclasses import dataclass
 
-from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parallelism import ParallelDegrees
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,9 +24,8 @@ from paretune.estimating.workload import (
 )
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.catalog import Instance
-from paretune.specification.cluster import spreading_defaults
 from paretune.specification.job import JobSpec
-from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parallelism import ParallelDegrees, single_device_defaults
 from paretune.specification.parameters import spell
 
 USED_TOKENS = "used_tokens"
@@ -43,7 +42,7 @@ _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikan
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {
     name: default
-    for name, default in spreading_defaults().items()
+    for name, default in single_device_defaults().items()
     if name not in {"strategy", "activation_checkpointing"}
 }
 _OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take

@@ -10,7 +10,8 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced_step import NF4_BYTES
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.job import JobSpec
 
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
 _WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})

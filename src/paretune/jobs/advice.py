@@ -22,9 +22,11 @@ from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_dis
 from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import catalog
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.cluster import spreading_defaults
 from paretune.specification.container import JobInputs
-from paretune.specification.job import OWN_TRAINING, JobSpec, default_learning_rate
+from paretune.specification.fine_tuning import default_learning_rate
+from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import single_device_defaults
+from paretune.specification.program import OWN_TRAINING
 from paretune.specification.regions import usual_region
 from paretune.tracking import Tracking, schema
 
@@ -227,7 +229,7 @@ def _predicted(job: ForeseenJob) -> Estimate | None:
 def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
     """The same training on one device of the same type."""
     return spec.replace(
-        **spreading_defaults(),
+        **single_device_defaults(),
         instance_count=1,
         processes_per_instance=1,
         fallback_instance_types=None,

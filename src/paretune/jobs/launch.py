@@ -144,7 +144,6 @@ def _foresee(
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
-        sentences += spec.endings()
         if spec.kms_key and spec.instance().has_local_storage:
             sentences.append(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
@@ -248,8 +247,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
         "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in standings] or None,
-        "warnings": [*said, *spec.endings(), *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])]
-        or None,
+        "warnings": [*said, *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])] or None,
     }
     known = {name: value for name, value in shown.items() if value is not None}
     return JobPreview(spec=replace(spec, dry_run=False), shown=known)

@@ -18,7 +18,8 @@ from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
 from paretune.projects.payload import project_inputs
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
-from paretune.specification.job import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, JobSpec, missing_files
+from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
 _POLL_S = 0.1

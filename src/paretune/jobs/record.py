@@ -18,8 +18,10 @@ from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
-from paretune.specification.job import BUNDLED, PROJECT, JobSpec
+from paretune.specification.inputs import BUNDLED
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
+from paretune.specification.program import PROJECT
 from paretune.tracking import Run, schema
 
 _MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256

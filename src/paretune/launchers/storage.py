@@ -6,7 +6,8 @@ from pathlib import Path
 from paretune.estimating.architecture import config_in, of_config
 from paretune.estimating.workload import adapter_share
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
-from paretune.specification.job import ADAPTERS, JobSpec
+from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.job import JobSpec
 
 SPARE_GIB = 10
 """Of a volume, beside what a job is known to read and write: packages, logs, files that a library writes meanwhile."""

@@ -12,7 +12,8 @@ from paretune.core.untrusted import at_home
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.container import JobReport
-from paretune.specification.job import BUNDLED, BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE, JobSpec
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE
+from paretune.specification.job import JobSpec
 
 UNKNOWN = "unknown"
 """Hugging Face's word for a licence that nobody has stated."""

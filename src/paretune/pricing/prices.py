@@ -18,8 +18,9 @@ from pathlib import Path
 from paretune.core.errors import BadInput, collecting
 from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.specification import catalog
-from paretune.specification.cluster import SEARCHED_PLAN, Cluster
 from paretune.specification.job import JobSpec
+from paretune.specification.limits import SEARCHED_PLAN
+from paretune.specification.placement import Placement
 from paretune.specification.regions import REGIONS, region_faults, usual_region
 
 VARIABLE = "PARETUNE_PRICES"
@@ -108,7 +109,7 @@ def local_price(usd_per_hour: float) -> Price:
     return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
 
 
-def plan_price(cluster: Cluster, region: str) -> Price:
+def plan_price(cluster: Placement, region: str) -> Price:
     """The price of an instance of a training plan: nothing more, for the plan's upfront fee is paid already."""
     source = f"training plan, paid in advance: {cluster.training_plan}"
     kind = cluster.instance_type

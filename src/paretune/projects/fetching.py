@@ -12,7 +12,7 @@ from mlflow.projects.utils import _fetch_project, load_project
 
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, read_text
-from paretune.specification.job import missing_files
+from paretune.specification.inputs import missing_files
 from paretune.storage.yaml import check_size
 
 

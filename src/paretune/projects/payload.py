@@ -16,10 +16,9 @@ from paretune.projects import container_entrypoint
 from paretune.projects.command import Command, read_command
 from paretune.projects.environment import Environment, read_environment, scripts_with
 from paretune.projects.fetching import read_project
-from paretune.specification.cluster import listed
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
+from paretune.specification.parameters import spell, split_list
 from paretune.specification.script import RENAMED
 
 INSIDE = "inside.py"
@@ -89,7 +88,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         if _SEED in entry.parameters and _SEED not in given and _SEED in spec.changed():
             given[_SEED] = str(spec.seed)  # a repeat of the same job differs in it
         names = {*spec.as_text(), *spec.training_arguments, *given, *entry.parameters}
-        unknown = [name for name in listed(spec.size) if name not in names]
+        unknown = [name for name in split_list(spec.size) if name not in names]
         refuse([f"size names {name}, which is no parameter: name one of {', '.join(given)}" for name in unknown])
         downloads = Path(tempfile.mkdtemp(prefix="downloads-", dir=home))
         try:

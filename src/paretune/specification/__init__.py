@@ -1,14 +1,22 @@
-"""What can be asked for, and what travels into a job: the standard library only.
+"""What a job is specified by, and what travels into it; standard library only.
 
-parameters   parameter, affecting   a field with help, range and what it affects; the names that affect something
-             read, check            a value from texts, and what is wrong with it
-job          JobSpec                one training on one cluster; BatchPlan from it, its hash, what it has in common
-cluster      Cluster, unsupported   where a job runs; strategies that do not go with an instance type
-batch_size   BatchPlan, plan_batch  per-device batch x devices x accumulation = global batch size
-catalog      Instance, instances    SageMaker's training instances
-container    JobDocument, JobReport, Event, JobFolder    what launcher and training say to each other
-metrics      F1, COST_USD, ...      names of what is recorded, with units; formulas
-profile      read_profile           defaults of a team, from paretune.toml
-regions      usual_region           AWS regions that have SageMaker
-simulation   Simulation             what a simulated job may meet
+job          JobSpec                 one training on one cluster: all sections below, rules between them, hash, command
+command      Command                 a command of the command line: its parameters, reader and runner
+inputs       Model, Data             sections: the model to start from and the data set; missing files
+batch_size   Batch, plan_batch       section: batch size, learning rate, epochs; the batch plan that follows
+fine_tuning  FineTuning              section: precision, which weights, adapters, compiler, training arguments
+program      Program                 section: a training script or project of the user's own
+placement    Placement               the four sections below together, and the rules between them
+parallelism  Parallelism             section: strategy and degrees; ParallelDegrees
+cluster      Cluster                 section: instances, processes, launcher
+limits       Limits                  section: time, money, capacity
+account      AccountSettings         section: AWS account, image, storage, network, owner
+parameters   parameter, affecting    fields with help, rules and effects; values from and to text
+catalog      Instance, instances     SageMaker's training instances
+regions      usual_region            AWS regions that have SageMaker
+simulation   Simulation              settings of the simulated launcher
+profile      read_profile            defaults of a team, from paretune.toml
+container    JobDocument, JobReport  documents and files that launcher and training exchange
+script       arguments_of            arguments and metrics of a training script of the user's own
+metrics      F1, COST_USD, ...       names and units of what is recorded; formulas
 """

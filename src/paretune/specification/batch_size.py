@@ -1,23 +1,76 @@
-"""The one rule that ties per-device batch, accumulation, devices, global batch size and learning rate together.
+"""Batch size, learning rate and epochs: the parameters, and the batch plan that follows from them.
 
     global batch size = per-device batch x devices x gradient accumulation steps
 
-`devices` is devices per instance x instances; locally an instance is one process with one device.
+`devices` are the data-parallel devices of the whole cluster; locally each instance is one process with one device.
 """
 
 import math
 from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
+from paretune.specification.parameters import STEP, Effect, parameter
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
 LARGEST_BATCH_SIZE = 1_000_000
-"""Of one device as of all; what a message proposes is never above it."""
+"""Per device and globally; messages never suggest a larger one."""
+_BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Section of a job: batch size, learning rate, epochs and seed."""
+
+    per_device_train_batch_size: int | None = parameter(
+        None,
+        "rows per device and step (16)",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects=STEP | {"batch"},
+        group="batch size, learning rate and epochs",
+        basic=True,
+    )
+    gradient_accumulation_steps: int | None = parameter(
+        None, "micro-batches per optimiser step (1)", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
+    )
+    global_batch_size: int | None = parameter(
+        None,
+        "rows per optimiser step, over all devices; per-device batch and accumulation are derived if not set",
+        minimum=1,
+        maximum=LARGEST_BATCH_SIZE,
+        affects=_BATCH,
+    )
+    learning_rate: float | None = parameter(
+        None,
+        "peak learning rate at the reference batch size; by default 5e-5, with adapters 5e-4",
+        above=0,
+        maximum=10,
+        affects=_BATCH,
+        basic=True,
+    )
+    learning_rate_scaling: str = parameter(
+        "none",
+        "how the learning rate grows with the global batch size",
+        choices=("none", "sqrt", "linear"),
+        affects=_BATCH,
+    )
+    reference_batch_size: int = parameter(
+        16, "global batch size for which learning_rate is given", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
+    )
+    num_train_epochs: float = parameter(
+        1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}, basic=True
+    )
+    seed: int = parameter(
+        42, "seed of initialisation, order and dropout", minimum=0, maximum=2**32 - 1, affects={"noise"}
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """How one optimiser step is spread over devices and time, and the learning rate that goes with it."""
+    """How the rows of one optimiser step are split over devices and micro-batches, and the learning rate.
+
+    `devices` counts the data-parallel devices.
+    """
 
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
@@ -26,13 +79,13 @@ class BatchPlan:
 
     @property
     def global_batch_size(self) -> int:
-        """Training samples per optimiser step."""
+        """Training rows per optimiser step."""
         return self.per_device_train_batch_size * self.devices * self.gradient_accumulation_steps
 
     def with_less_memory(self) -> "BatchPlan | None":
-        """The same global batch size from a smaller per-device batch: half of it where it is even.
+        """The same global batch size with half the per-device batch, or None at batch 1.
 
-        An odd batch is divided by its smallest factor, so that the global batch size stays exact. None at batch 1.
+        An odd batch is divided by its smallest factor instead, so that the global batch size stays exact.
         """
         batch = self.per_device_train_batch_size
         factor = next((factor for factor in range(2, batch + 1) if batch % factor == 0), None)
@@ -45,29 +98,22 @@ class BatchPlan:
         )
 
 
-def plan_batch(
-    *,
-    per_device_train_batch_size: int | None,
-    gradient_accumulation_steps: int | None,
-    global_batch_size: int | None,
-    devices: int,
-    learning_rate: float,
-    learning_rate_scaling: str,
-    reference_batch_size: int,
-) -> BatchPlan:
-    """The batch plan that was asked for, with whatever was left open derived.
+def plan_batch(section: Batch, *, devices: int, learning_rate: float) -> BatchPlan:
+    """The batch plan on so many devices; `learning_rate` is the rate at the reference batch size.
 
-    Without `global_batch_size`, an open per-device batch is 16 and open accumulation is 1. With it, the open one of the
-    two follows from the other; if both are open, the per-device batch is the largest divisor that is at most 16.
+    Without `global_batch_size`, the per-device batch is 16 and accumulation 1 unless set. With it, the one that is not
+    set follows from the other; if neither is set, the per-device batch is the largest divisor up to 16.
 
     Raises:
-        BadInput: the parts do not multiply to `global_batch_size`; the message lists what would.
+        BadInput: the parts do not multiply to `global_batch_size`; the message lists the possible parts.
     """
-    batch = per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
-    steps = gradient_accumulation_steps or 1
-    if global_batch_size is not None:
-        batch, steps = _split(global_batch_size, devices, per_device_train_batch_size, gradient_accumulation_steps)
-    rate = scale_learning_rate(learning_rate, learning_rate_scaling, batch * steps * devices, reference_batch_size)
+    batch = section.per_device_train_batch_size or DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE
+    steps = section.gradient_accumulation_steps or 1
+    if section.global_batch_size is not None:
+        batch, steps = _split(section, section.global_batch_size, devices)
+    rate = scale_learning_rate(
+        learning_rate, section.learning_rate_scaling, batch * steps * devices, section.reference_batch_size
+    )
     return BatchPlan(
         per_device_train_batch_size=batch, gradient_accumulation_steps=steps, devices=devices, learning_rate=rate
     )
@@ -76,7 +122,7 @@ def plan_batch(
 def scale_learning_rate(
     learning_rate: float, learning_rate_scaling: str, global_batch_size: int, reference_batch_size: int
 ) -> float:
-    """Learning rate for `global_batch_size`, given one that suits `reference_batch_size`.
+    """The learning rate at `global_batch_size`, from the one at `reference_batch_size`.
 
     `linear`: proportional to the batch (Goyal et al., arXiv 1706.02677). `sqrt`: to its square root, which keeps the
     variance of Adam's steps (Malladi et al., arXiv 2205.10287). `none`: unchanged.
@@ -85,24 +131,25 @@ def scale_learning_rate(
     return learning_rate * math.pow(global_batch_size / reference_batch_size, exponent)
 
 
-def _split(total: int, devices: int, batch: int | None, accumulation: int | None) -> tuple[int, int]:
+def _split(section: Batch, total: int, devices: int) -> tuple[int, int]:
+    """Per-device batch and accumulation steps whose product with the devices is `total`."""
     if total % devices:
         below = total - total % devices
-        possible = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)
-        raise BadInput([f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {possible}"])
+        multiples = " or ".join(str(size) for size in (below, below + devices) if 0 < size <= LARGEST_BATCH_SIZE)
+        raise BadInput([f"global_batch_size must be a multiple of the {devices} devices, got {total}: use {multiples}"])
     share = total // devices
     small = [size for size in range(1, math.isqrt(share) + 1) if share % size == 0]
     divisors = sorted({*small, *(share // size for size in small)})
+    batch, accumulation = section.per_device_train_batch_size, section.gradient_accumulation_steps
     if batch is None and accumulation is None:
         batch = max(size for size in divisors if size <= DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE)
     elif batch is None and accumulation in divisors:
         batch = share // accumulation
     if batch in divisors and accumulation in (None, share // batch):
         return batch, share // batch
-    given = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    asked = " and ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+    parts = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+    given = " and ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
     listed = divisors if len(divisors) <= 16 else [*divisors[:8], *divisors[-8:]]
     pairs = ", ".join(f"{size} x {share // size}" for size in listed)
-    wanted = f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''}"
-    possible = f"possible per_device_train_batch_size x gradient_accumulation_steps are {pairs}"
-    raise BadInput([f"{wanted} cannot be made with {asked}: {possible}"])
+    rule = f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''} cannot be made with {given}"
+    raise BadInput([f"{rule}: possible per_device_train_batch_size x gradient_accumulation_steps are {pairs}"])

@@ -1,7 +1,7 @@
-"""SageMaker's training instances and what is in them; what an hour costs is in `prices`.
+"""SageMaker's training instances and their hardware; their prices are in `pricing`.
 
-instances.csv holds every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5) but for those of which only
-the name is known: they, and types that are newer, are described by the parameter `instance_facts`.
+instances.csv has every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except for those of which
+only the name is known. The parameter `instance_facts` describes these and newer types.
 """
 
 import csv
@@ -19,11 +19,16 @@ from paretune.core.errors import BadInput, did_you_mean
 class Instance:
     """One instance type of SageMaker Training.
 
-    `accelerator` is the model of the GPU or chip, none for a CPU instance; `accelerator_memory_gib` the nominal memory
-    of one accelerator; `network_gbps` the highest network bandwidth, Gbit/s, and `sustained_gbps` the one that lasts,
-    None where it is not known; `memory_gib` main memory; `local_storage_gib` its own NVMe disks, 0 for none. Source of
-    disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2 DescribeInstanceTypes, as moto
-    5.2.5 holds them, read 2026-11-21; of the withdrawn ml.p3.2xlarge, that of other types with 8 processors.
+    Attributes:
+        accelerator: model of the GPU or chip; none for a CPU instance.
+        accelerator_memory_gib: nominal memory of one accelerator.
+        network_gbps: highest network bandwidth in Gbit/s; `sustained_gbps` is the lasting one, None if unknown.
+        memory_gib: main memory.
+        local_storage_gib: its own NVMe disks, 0 for none.
+
+    Source of disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2
+    DescribeInstanceTypes, as moto 5.2.5 has them, read 2026-11-21; the withdrawn ml.p3.2xlarge has the bandwidth of
+    other types with 8 processors.
     """
 
     instance_type: str
@@ -48,7 +53,7 @@ class Instance:
 
     @property
     def has_local_storage(self) -> bool:
-        """Whether it trains on NVMe disks of its own, encrypted by hardware: no KMS key may be named for them."""
+        """Whether it trains on its own NVMe disks; the hardware encrypts them, so AWS accepts no KMS key for them."""
         return self.local_storage_gib > 0
 
 
@@ -61,45 +66,52 @@ FACTS = {
     "memory_gib": "memory_gib",
     "local_storage_gib": "local_storage_gib",
 }
-"""What `instance_facts` may say of a type, and the field of `Instance` it is."""
+"""Key of a description in `instance_facts` to the field of `Instance`."""
 FACTS_EXAMPLE = (
     '{"ml.p9.48xlarge": {"gpu": "H200", "gpus": 8, "gpu_memory_gib": 141, "network_gbps": 3200, "vcpus": 192, '
     '"memory_gib": 2048, "local_storage_gib": 28312}}'
 )
-"""An `instance_facts`."""
 
 
 def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Instance:
-    """What is known of an instance type; `facts`, an `instance_facts`, comes before the catalogue.
+    """Hardware of an instance type; `facts`, a value of `instance_facts`, takes precedence over the catalogue.
 
     Raises:
-        BadInput: it is not in the catalogue, nor in `facts`; the message names the nearest ones.
+        BadInput: the type is in neither; the message names similar types.
     """
-    told = (facts or {}).get(instance_type)
-    known = instances().get(instance_type)
-    if told:
-        return _described(instance_type, told, known)
-    if known is None:
+    description = (facts or {}).get(instance_type)
+    listed = instances().get(instance_type)
+    if description:
+        values: dict[str, Any] = {FACTS[fact]: value for fact, value in description.items()}
+        if "gpu" in description:
+            values["accelerator"] = f"NVIDIA {description['gpu'].removeprefix('NVIDIA').strip()}"
+        defaults = {"accelerator": "none", "accelerator_memory_gib": 0.0} if listed is None else asdict(listed)
+        return Instance(**(defaults | {"instance_type": instance_type} | values))
+    if listed is None:
         raise BadInput([f"{unknown_type(instance_type, instances())}; instance_facts can describe another one"])
-    return known
+    return listed
 
 
 def fact_faults(facts: Mapping[str, Any]) -> list[str]:
-    """What is wrong with an `instance_facts`; empty if nothing is."""
-    found = []
-    for name, told in facts.items():
-        if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(told, Mapping):
-            found.append(
-                f"instance_facts must map types to what they have, such as {FACTS_EXAMPLE}, got {name!r}: {told!r}"
-            )
+    """What is invalid or missing in a value of `instance_facts`."""
+    faults = []
+    for name, description in facts.items():
+        if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(description, Mapping):
+            rule = f"instance_facts must map types to their hardware, such as {FACTS_EXAMPLE}"
+            faults.append(f"{rule}, got {name!r}: {description!r}")
             continue
-        if unknown := [fact for fact in told if fact not in FACTS]:
-            found.append(f"instance_facts must be of {', '.join(FACTS)}, got {', '.join(unknown)} for {name}")
-        found += [fault for fact, value in told.items() if fact in FACTS for fault in _value_faults(name, fact, value)]
-        missing = [fact for fact in _needed(told) if fact not in told]
+        if unknown := [fact for fact in description if fact not in FACTS]:
+            faults.append(f"instance_facts must be of {', '.join(FACTS)}, got {', '.join(unknown)} for {name}")
+        for fact, value in description.items():
+            if fact in FACTS:
+                faults += _value_faults(name, fact, value)
+        of_gpus = ("gpu", "gpu_memory_gib") if description.get("gpus") else ()
+        required = ("gpus", *of_gpus, "network_gbps", "vcpus", "memory_gib")
+        missing = [fact for fact in required if fact not in description]
         if missing and name not in instances():
-            found.append(f"instance_facts must also say {', '.join(missing)} for {name}, which is not in the catalogue")
-    return found
+            rule = f"instance_facts must also have {', '.join(missing)} for {name}"
+            faults.append(f"{rule}, which is not in the catalogue")
+    return faults
 
 
 def _value_faults(name: str, fact: str, value: object) -> list[str]:
@@ -113,41 +125,28 @@ def _value_faults(name: str, fact: str, value: object) -> list[str]:
     return [f"instance_facts: {fact} of {name} must be a number of at least {least}, got {value!r}"]
 
 
-def _needed(told: Mapping[str, Any]) -> tuple[str, ...]:
-    """Facts without which a new type cannot be used."""
-    return ("gpus", *(("gpu", "gpu_memory_gib") if told.get("gpus") else ()), "network_gbps", "vcpus", "memory_gib")
-
-
-def _described(instance_type: str, told: Mapping[str, Any], known: Instance | None) -> Instance:
-    values: dict[str, Any] = {FACTS[fact]: value for fact, value in told.items()}
-    if "gpu" in told:
-        values["accelerator"] = f"NVIDIA {told['gpu'].removeprefix('NVIDIA').strip()}"
-    before = {"accelerator": "none", "accelerator_memory_gib": 0.0} if known is None else asdict(known)
-    return Instance(**(before | {"instance_type": instance_type} | values))
-
-
 def unknown_type(instance_type: str, known: Collection[str]) -> str:
-    """The sentence that refuses a type that is not in `known`."""
-    hint = meant_type(instance_type, known)
+    """The message for an instance type that is not in `known`."""
+    hint = similar_types(instance_type, known)
     return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
 
 
-def meant_type(instance_type: str, known: Collection[str]) -> str:
-    """The question whether one of at most three known types was meant, behind a colon; empty where none is similar."""
+def similar_types(instance_type: str, known: Collection[str]) -> str:
+    """Suffix of a message that suggests at most three similar types, or empty if none is similar."""
     name = f"ml.{instance_type.removeprefix('ml.')}"
     return did_you_mean(name, known, lead=": ", most=1 if name in known else 3, cutoff=0.7)
 
 
 @cache
 def rows() -> tuple[dict[str, str], ...]:
-    """The lines of instances.csv: a type each, with its price."""
+    """The rows of instances.csv, one per type, with its price."""
     lines = files("paretune.specification").joinpath("instances.csv").read_text(encoding="utf-8").splitlines()
     return tuple(csv.DictReader(lines))
 
 
 @cache
 def instances() -> dict[str, Instance]:
-    """All known types by name."""
+    """All instance types of the catalogue by name."""
     return {
         row["instance_type"]: Instance(
             instance_type=row["instance_type"],

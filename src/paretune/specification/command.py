@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 
 from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput, Result
-from paretune.specification.job import JobSpec, missing_files, parameter_help
+from paretune.specification.inputs import missing_files
+from paretune.specification.job import JobSpec, parameter_help
 from paretune.specification.parameters import basics_of, groups_of, read, switches_of
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 

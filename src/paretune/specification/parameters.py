@@ -1,4 +1,4 @@
-"""How parameters are described, read from what was typed, written back and kept in their ranges."""
+"""Parameters as dataclass fields: their help, rules and effects, and values read from and written as text."""
 
 import contextlib
 import dataclasses
@@ -14,38 +14,41 @@ from typing import Any, Literal, TypeVar
 from paretune.core.errors import collecting, did_you_mean, refuse
 from paretune.core.untrusted import parse_json
 
-_Asked = TypeVar("_Asked")
+_T = TypeVar("_T")
 
 LONGEST_TEXT = 4_096
-"""Characters of a parameter: as many as a path of Linux may have (PATH_MAX); MLflow records 6,000."""
+"""Characters of a text parameter, the longest path that Linux allows (PATH_MAX); MLflow records 6,000."""
 LARGEST_WHOLE = 10**15
-"""Of whole numbers, with either sign: more rows than any data have, and exact as a float."""
-_MOST_BITS = 10_000  # Python writes no number of more than 4,300 digits
+"""Largest absolute value of a whole number: more rows than any data set has, and exact as a float."""
+_MOST_BITS = 10_000  # Python prints no number of more than 4,300 digits
 
 Value = str | int | float
-"""Value of one parameter: a number, a truth value, or a text as it would be typed."""
+"""Value of one parameter: a number, true or false, or a text as the user would type it."""
 Effect = Literal[
-    "data",  # which rows there are, and how they are read and tokenised; which files of the model are read
+    "data",  # which rows and files of the model are read, and how rows are tokenised
     "evaluation",  # the rows that F1 is measured on
-    "quality",  # what the trained model is worth (F1), beside its batch plan
-    "seconds",  # how long one training step takes
-    "memory",  # what one device holds
-    "batch",  # the batch plan; two jobs are compared by the numbers of their plans, not by these texts
-    "cluster",  # which devices there are, and how many; compared by number and size likewise
-    "noise",  # only what chance decides
-    "limit",  # when a job is given up, or not begun
-    "bill",  # dollars, and no result
-    "account",  # whose account, network and purse it is; never travels into a job
-    "launcher",  # where a job runs, or that it only pretends to
+    "quality",  # the quality of the trained model (F1), apart from the batch plan
+    "seconds",  # the time of a training step
+    "memory",  # the memory of one device
+    "batch",  # the batch plan; jobs are compared by the numbers of their plans, not by these texts
+    "cluster",  # type and number of devices; also compared by number and size
+    "noise",  # random variation only
+    "stopping",  # when a job is refused, stopped, or moved to another instance type
+    "dollars",  # the price of the job, and nothing that it computes
+    "ownership",  # whose account, network and budget are used; never sent into a job
+    "launcher",  # where and how a job is launched and recorded
 ]
-"""What a parameter of a job may affect. Every list that says so of parameters is derived from their `affects`."""
+"""What a job parameter can affect. Every list of parameters by what they do is derived from their `affects`."""
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
-"""What makes two jobs compute something else; the rest is about limits, money and account."""
+"""Effects that make two jobs compute different things; the others concern limits, money and account."""
+STEP: frozenset[Effect] = frozenset({"seconds", "memory"})
+"""Time and memory of a training step; nearly every parameter that changes one changes the other."""
+TRAINING: frozenset[Effect] = STEP | {"quality"}
 
 
 def parameter(
     default: Any,
-    about: str,
+    help_text: str,
     *,
     choices: tuple[str, ...] = (),
     minimum: float | None = None,
@@ -57,15 +60,15 @@ def parameter(
     group: str = "",
     basic: bool = False,
 ) -> Any:
-    """A field with all that is known of a parameter.
+    """A dataclass field with the help and the rules of a parameter.
 
-    `about` is one line of help, `above` a number that the value must exceed, `example` a JSON object that it may be.
-    `affects` is what of a job depends on it: parameters of a job have at least one effect. `not_searched` says why no
-    study searches it, where `affects` does not say so already. `group` is the title of the group of the help that it
-    begins: the ones after it belong to the same group. `basic` ones stand on the short page of the help.
+    `help_text` is one line of help. The bounds `minimum` and `maximum` are allowed values, `above` is not. Every
+    parameter of a job `affects` something; `not_searched` says why no study searches it, unless `affects` already
+    implies the reason. `example` is a JSON object that it could be, for messages. `group` is the title of the help
+    group that begins with it. The short help shows the `basic` ones.
     """
-    rules: dict[str, Any] = {"about": about, "choices": choices, "minimum": minimum, "maximum": maximum, "above": above}
-    rules |= {"affects": frozenset(affects), "not_searched": not_searched, "example": example}
+    rules: dict[str, Any] = {"help": help_text, "choices": choices, "minimum": minimum, "maximum": maximum}
+    rules |= {"above": above, "affects": frozenset(affects), "not_searched": not_searched, "example": example}
     rules |= {"group": group, "basic": basic}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
@@ -73,11 +76,11 @@ def parameter(
 
 
 def affecting(cls: type, *effects: Effect, without: tuple[Effect, ...] = ()) -> tuple[str, ...]:
-    """Names of the parameters of `cls` that affect any of `effects` and none of `without`, in their order."""
+    """Names of the parameters of `cls` that have any of `effects` and none of `without`, in field order."""
     return _affecting(cls, effects, without)
 
 
-@cache
+@cache  # apart from `affecting`, because type checkers do not check the arguments of a cached function
 def _affecting(cls: type, effects: tuple[Effect, ...], without: tuple[Effect, ...]) -> tuple[str, ...]:
     return tuple(
         item.name
@@ -87,12 +90,12 @@ def _affecting(cls: type, effects: tuple[Effect, ...], without: tuple[Effect, ..
 
 
 def default_text(item: "dataclasses.Field[Any]") -> str:
-    """The default of a field as it would be typed; empty where it is None or an empty mapping."""
+    """The default of a field as the user would type it; empty for None and for an empty mapping."""
     return "" if item.default is dataclasses.MISSING else spell(item.default)
 
 
-def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> _Asked:
-    """A value of a dataclass whose fields are parameters, from what was typed; an empty text means the default.
+def read(cls: type[_T], texts: Mapping[str, str], command: str = "main") -> _T:
+    """An instance of a dataclass of parameters from the texts that the user typed; an empty text means the default.
 
     Raises:
         BadInput: all unknown names, wrong types and out-of-range values at once.
@@ -110,73 +113,71 @@ def read(cls: type[_Asked], texts: Mapping[str, str], command: str = "main") -> 
             except ValueError as error:
                 faults.append(str(error))
     with collecting(faults):
-        asked = cls(**values)
+        instance = cls(**values)
     refuse(faults)
-    return asked
+    return instance
 
 
 @cache
 def annotations(cls: type) -> dict[str, Any]:
-    """Types of the fields; working them out takes longer than all the rest of reading."""
+    """Types of the fields; cached, because resolving them takes longer than everything else in `read`."""
     return typing.get_type_hints(cls)
 
 
-def check(asked: Any) -> list[str]:
-    """What is wrong with the values of a dataclass whose fields are parameters, by each field's own rules."""
-    return [fault for item in fields(asked) for fault in range_faults(item, getattr(asked, item.name))]
+def check(instance: Any) -> list[str]:
+    """The values of a dataclass of parameters that break the rules of their own fields, one fault each."""
+    return [fault for item in fields(instance) for fault in range_faults(item, getattr(instance, item.name))]
 
 
 def switches_of(cls: type) -> frozenset[str]:
-    """Parameters that are true or false, so that their bare name is as good as the value true."""
+    """Names of the boolean parameters; their bare name on a command line means true."""
     return frozenset(name for name, kind in annotations(cls).items() if kind is bool)
 
 
 def help_lines(cls: type) -> dict[str, str]:
-    """Name of every parameter to one line of help, with its default and choices."""
+    """Parameter name to one line of help, with choices and default."""
     lines = {}
     for item in fields(cls):
         default = spell(item.default) if item.default is not dataclasses.MISSING else "{}"
         choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
-        lines[item.name] = f"{item.metadata['about']}{choices}" + (f" (default: {default})" if default else "")
+        lines[item.name] = f"{item.metadata['help']}{choices}" + (f" (default: {default})" if default else "")
     return lines
 
 
 def basics_of(cls: type) -> frozenset[str]:
-    """Parameters on the short page of the help."""
+    """Names of the parameters in the short help."""
     return frozenset(item.name for item in fields(cls) if item.metadata["basic"])
 
 
 def choices_of(cls: type, name: str) -> tuple[str, ...]:
-    """The values that a parameter may have; empty where it may have any, or where there is no such parameter."""
-    found = {item.name: item for item in fields(cls)}.get(name)
-    if found is None:
+    """The values that a parameter can have; empty if any value is allowed or no parameter has this name."""
+    item = {item.name: item for item in fields(cls)}.get(name)
+    if item is None:
         return ()
-    return ("true", "false") if annotations(cls)[name] is bool else tuple(found.metadata["choices"])
+    return ("true", "false") if annotations(cls)[name] is bool else tuple(item.metadata["choices"])
 
 
 def groups_of(cls: type) -> dict[str, str]:
-    """First parameter of each group of the help to the group's title."""
+    """First parameter of each help group to the title of the group."""
     return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
 
 
 def parameter_hint(name: str, known: Collection[str], command: str = "main") -> str:
-    """The parameters that were probably meant by an unknown `name`, or where all are listed."""
+    """Suggestion of similar parameters for an unknown `name`, or of the command that lists all of them."""
     return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
 
 
 def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:
-    """The value of the parameter `name` that `text`, which is not empty, means; `annotation` is the field's type.
-
-    `example` is a JSON object that it may be, for the message where it is none.
+    """The value of the parameter `name` from a text that is not empty; `annotation` is the type of its field.
 
     Raises:
-        ValueError: `text` is no such value; the message is a whole sentence.
+        ValueError: the text has another type; the message is a whole sentence, with `example` for a JSON object.
     """
     is_optional = isinstance(annotation, types.UnionType)
     if is_optional:
         (annotation,) = [member for member in annotation.__args__ if member is not types.NoneType]
     if annotation is str:
-        return text  # as it is: a column may be called " text", a configuration "all"
+        return text  # unchanged: a column may be called " text", a configuration "all"
     text = text.strip()
     if is_optional and text.lower() in {"none", "all"}:
         return None
@@ -211,7 +212,7 @@ def _json_object(name: str, text: str, example: str) -> dict[str, Any]:
 
 
 def spell(value: Any) -> str:
-    """The value as it would be typed; empty for None."""
+    """The value as the user would type it; empty for None and for an empty mapping."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -221,8 +222,13 @@ def spell(value: Any) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
+def split_list(text: str | None) -> tuple[str, ...]:
+    """The entries of a comma-separated parameter, without empty ones."""
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
+
+
 def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
-    """What is wrong with the value of one field, by its own rules; empty if nothing is."""
+    """At most one fault: the rule of the field that the value breaks."""
     rules = item.metadata
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return [f"{item.name} must have at most {LONGEST_TEXT:,} characters, got {len(value):,}: {value[:40]!r}..."]
@@ -241,5 +247,5 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
         return []
     allowed = f"greater than {above}" if above is not None else f"at least {low}"
-    shown = "a far larger number" if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
-    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {shown}"]
+    number = "a far larger number" if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
+    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {number}"]

@@ -22,9 +22,11 @@ from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
-from paretune.specification.cluster import OF_A_QUEUE, SIMULATED, Cluster, listed
+from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
+from paretune.specification.limits import OF_A_QUEUE
+from paretune.specification.parameters import spell, split_list
+from paretune.specification.placement import Placement
 
 FILE = "paretune.toml"
 # Belong to one job: a file that set them would change what a command means.
@@ -39,7 +41,7 @@ _ON_THIS_MACHINE = {"local_price_usd_per_hour"}
 """Parameters that mean nothing for a job on SageMaker's instances."""
 CHARGED = ("budget", "user", "tags")
 """Parameters that say whose job it is and who pays: those of the file hold for studies and designs, too."""
-ALLOWED = frozenset(item.name for item in fields(Cluster)) - _NOT_HERE
+ALLOWED = frozenset(item.name for item in fields(Placement)) - _NOT_HERE
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
@@ -125,6 +127,6 @@ def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
 
 def _useless(instance_types: str | None, launcher: str | None) -> set[str]:
     """Parameters of a profile that have no effect on a job on these instance types, comma-separated."""
-    kinds = {name.startswith("ml.") for name in listed(instance_types)} or {launcher == "sagemaker"}
+    kinds = {name.startswith("ml.") for name in split_list(instance_types)} or {launcher == "sagemaker"}
     useless = (set() if True in kinds else _ON_INSTANCES) | (set() if False in kinds else _ON_THIS_MACHINE)
     return useless | ({"queue", *OF_A_QUEUE} if launcher == SIMULATED else set())

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import JobDocument
-from paretune.specification.job import IN_S3
+from paretune.specification.inputs import IN_S3
 from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TOKENS, TRAIN_SECONDS, finite_numbers
 
 LOGGING_STEPS = 10

@@ -11,8 +11,9 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, parse
+from paretune.specification.program import PROJECT
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"

@@ -25,7 +25,9 @@ from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
-from paretune.specification.job import ADAPTERS, ALL_LINEAR, BUNDLED, JobSpec
+from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
+from paretune.specification.inputs import BUNDLED
+from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.rows import bundled, hub
 

@@ -21,7 +21,9 @@ from safetensors.torch import save_file
 
 from paretune.core.errors import first_line
 from paretune.core.untrusted import at_home
-from paretune.specification.job import ADAPTERS, BUNDLED, BUNDLED_MODEL_ID, JobSpec
+from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
+from paretune.specification.job import JobSpec
 
 LARGEST_FILE = 2**31
 """Bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files."""

@@ -16,7 +16,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.specification.container import TELLS, JobDocument, write_json
-from paretune.specification.job import BUNDLED, JobSpec
+from paretune.specification.inputs import BUNDLED
+from paretune.specification.job import JobSpec
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 

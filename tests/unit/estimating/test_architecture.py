@@ -6,7 +6,7 @@ import pytest
 import transformers
 
 from paretune.estimating.architecture import Architecture, of_config, well_known
-from paretune.specification.job import BUNDLED_MODEL
+from paretune.specification.inputs import BUNDLED_MODEL
 
 LARGE: dict[str, Any] = {
     "hidden_size": 1024,

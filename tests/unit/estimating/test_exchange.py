@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from paretune.estimating.exchange import Volume, divided_exchange, exchange_of
-from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parallelism import ParallelDegrees
 
 TRAINED, ALL = 100.0, 300.0
 

@@ -156,7 +156,7 @@ def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
     warnings_of([foreseen(**cluster, strategy="smp", tensor_parallel_degree=4, global_batch_size=64, seconds=seconds)])
 
     alone = asked[-1]
-    assert (alone.devices, alone.plan().global_batch_size, alone.strategy) == (1, 64, "ddp")
+    assert (alone.data_parallel_devices, alone.plan().global_batch_size, alone.strategy) == (1, 64, "ddp")
 
 
 def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
@@ -174,7 +174,7 @@ def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
     alone = on_one_device(spec, spec.plan())
 
     assert not set(sharded) & set(alone.changed())
-    assert alone.devices == 1
+    assert alone.data_parallel_devices == 1
 
 
 @pytest.mark.parametrize(

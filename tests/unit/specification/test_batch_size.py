@@ -1,27 +1,18 @@
 """The rule that ties batches, devices and the learning rate together."""
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.core.errors import BadInput
-from paretune.specification.batch_size import LARGEST_BATCH_SIZE, BatchPlan, plan_batch, scale_learning_rate
-
-NOTHING_ASKED = {
-    "per_device_train_batch_size": None,
-    "gradient_accumulation_steps": None,
-    "global_batch_size": None,
-    "devices": 1,
-    "learning_rate": 1e-4,
-    "learning_rate_scaling": "none",
-    "reference_batch_size": 16,
-}
+from paretune.specification.batch_size import LARGEST_BATCH_SIZE, Batch, BatchPlan, plan_batch, scale_learning_rate
 
 
-def plan(**asked: object) -> BatchPlan:
-    return plan_batch(**(NOTHING_ASKED | asked))
+def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
+    return plan_batch(Batch(**parameters), devices=devices, learning_rate=1e-4)
 
 
 @pytest.mark.parametrize(

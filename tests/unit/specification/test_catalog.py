@@ -82,10 +82,10 @@ def test_facts_come_before_the_catalogue_and_leave_the_rest_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("facts", "part"),
     [
-        ({"gpus": 8}, "must map types to what they have, such as"),
-        ({NEW: "H200"}, "must map types to what they have"),
+        ({"gpus": 8}, "must map types to their hardware, such as"),
+        ({NEW: "H200"}, "must map types to their hardware"),
         ({NEW: {**FACTS, "gpu_count": 8}}, "must be of gpu, gpus, .* got gpu_count for ml.p9"),
-        ({NEW: {"gpus": 8, "vcpus": 4}}, "must also say gpu, gpu_memory_gib, network_gbps, memory_gib for ml.p9"),
+        ({NEW: {"gpus": 8, "vcpus": 4}}, "must also have gpu, gpu_memory_gib, network_gbps, memory_gib for ml.p9"),
         ({NEW: {**FACTS, "gpus": -1}}, "gpus of ml.p9.48xlarge must be a number of at least 0, got -1"),
         ({NEW: {**FACTS, "vcpus": 1.5}}, "vcpus of ml.p9.48xlarge must be a number"),
         ({NEW: {**FACTS, "memory_gib": "2 TB"}}, "memory_gib of ml.p9.48xlarge must be a number"),

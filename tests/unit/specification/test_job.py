@@ -19,7 +19,10 @@ from paretune.cli.main import read_words
 from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE
-from paretune.specification.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, missing_files, parameter_help
+from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
+from paretune.specification.inputs import missing_files
+from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.placement import Placement
 
 
 def faults_of(**texts: str) -> tuple[str, ...]:
@@ -311,29 +314,18 @@ def test_random_weights_are_not_kept_as_they_are(kind: str) -> None:
     assert fault.endswith("or set init=pretrained")
 
 
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        (
-            {"instance_type": "ml.g4dn.12xlarge"},
-            ["needs an entry_script for transformers 4.21, with which AWS has end"],
-        ),
-        ({"entry_script": "train.py"}, ["is for SageMaker, got instance_type=local"]),
-        (
-            {"entry_script": "train.py", "instance_type": "ml.g6.xlarge", "strategy": "fsdp"},
-            ["needs an instance of p3, p3dn, g4dn, p4d, g5, got ml.g6.xlarge", "goes with strategy ddp, got fsdp"],
-        ),
-        ({"entry_script": "train.py", "launcher": "simulated"}, ["is for SageMaker, got launcher=simulated"]),
-    ],
-)
-def test_sagemaker_s_own_compiler_is_refused_where_its_image_cannot_train_and_inductor_is_named(
-    changes: dict[str, str], parts: list[str]
-) -> None:
-    found = faults_of(compiler="sagemaker-training-compiler", **changes)
+def test_every_parameter_belongs_to_exactly_one_section() -> None:
+    sections = [base for base in JobSpec.__mro__ if base not in (JobSpec, Placement, object)]
+    names = [name for section in sections for name in section.__annotations__]
 
-    assert len(found) == len(parts)
-    assert all(part in fault for part, fault in zip(parts, found, strict=True))
-    assert all(fault.endswith("or take compiler=inductor") for fault in found)
+    assert len(sections) == 10
+    assert sorted(names) == sorted(item.name for item in fields(JobSpec))
+    assert not JobSpec.__annotations__
+
+
+def test_a_parameter_that_aws_has_ended_is_read_from_old_documents_only_where_it_was_not_used() -> None:
+    assert JobSpec.from_text({"legacy_smp": "", "seed": "7"}) == JobSpec(seed=7)
+    assert faults_of(legacy_smp='{"partitions": 2}')[0].startswith("unknown parameter legacy_smp: ")
 
 
 CHANGES: dict[str, Any] = {
@@ -379,7 +371,6 @@ CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/mine:1",
 }
 CHANGES_OF_SHARDING: dict[str, Any] = {"pipeline_parallel_degree": 4, "micro_batches": 4, "cpu_offload": True}
-LEGACY = {"legacy_smp": {"partitions": 8, "microbatches": 4}}
 CHANGES_OF_ADAPTERS: dict[str, Any] = {
     "lora_rank": 16,
     "lora_alpha": 32.0,
@@ -437,7 +428,7 @@ CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy
 
 def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
-    judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS) | set(LEGACY)
+    judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS)
     judged |= set(TOGETHER) | set(CHANGES_OF_A_PROJECT) | {"launcher", "recorded_runs", "simulation", "size"}
 
     assert judged == {item.name for item in fields(JobSpec)}
@@ -462,9 +453,9 @@ def test_the_hash_changes_with_the_project_and_its_parameters_but_not_with_its_d
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"project": "mine", "learning_rate": 1e-4}, "what the command takes stands in project_parameters"),
+        ({"project": "mine", "learning_rate": 1e-4}, "use project_parameters"),
         ({"project": "mine", "entry_script": "train.py"}, "leave one of them out"),
-        ({"project": "mine", "launcher": "simulated"}, "goes with jobs that really run"),
+        ({"project": "mine", "launcher": "simulated"}, "needs a real job"),
         ({"project": "mine", "instance_count": 2}, "instance_count must be 1 for a project on this machine"),
         ({"project": "mine", "strategy": "fsdp"}, "goes without strategy"),
         ({"entry_point": "train"}, "entry_point goes with project"),
@@ -498,12 +489,6 @@ def test_the_hash_changes_with_sharding(name: str) -> None:
     sharded = replace(CLUSTER, strategy="fsdp", pipeline_parallel_degree=2)
 
     assert replace(sharded, **{name: CHANGES_OF_SHARDING[name]}).spec_hash() != sharded.spec_hash()
-
-
-def test_the_hash_changes_with_the_old_library() -> None:
-    scripted = JobSpec(dataset="rows.csv", instance_type="ml.p4d.24xlarge", entry_script="train.py")
-
-    assert replace(scripted, **LEGACY).spec_hash() != scripted.spec_hash()
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_ADAPTERS))

@@ -13,7 +13,7 @@ from paretune.commands.bill.request import ReconcileRequest
 from paretune.core.untrusted import at_home
 from paretune.jobs.workplace import Workplaces
 from paretune.specification import metrics
-from paretune.specification.job import IN_S3
+from paretune.specification.inputs import IN_S3
 from paretune.tracking import RecordedRun, Tracking, schema
 
 _NOT_YET = "not complete yet"

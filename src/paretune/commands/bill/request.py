@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
-from paretune.specification.job import IN_S3
+from paretune.specification.inputs import IN_S3
 from paretune.specification.parameters import check, parameter
 
 

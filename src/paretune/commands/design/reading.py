@@ -10,8 +10,8 @@ from paretune.commands.design.file import TABLE, TYPED, DesignDraft, DesignFile,
 from paretune.commands.design.rows import row_types
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_TABLE, read_text
-from paretune.specification.cluster import SIMULATED, listed
-from paretune.specification.parameters import Value
+from paretune.specification.cluster import SIMULATED
+from paretune.specification.parameters import Value, split_list
 from paretune.storage.yaml import DESIGN, FileKind, Node
 from paretune.studies.definition.file_model import FileReader, each
 from paretune.studies.definition.space import FaultPath
@@ -150,7 +150,7 @@ class DesignReader(FileReader):
 
     def _set_parameter(self, section: str, name: str, text: str) -> None:
         if section == "factors" and "," in text:
-            self._factors[name] = tuple({name: value} for value in each(listed(text), partial(self._parsed, name)))
+            self._factors[name] = tuple({name: value} for value in each(split_list(text), partial(self._parsed, name)))
             return
         super()._set_parameter("job", name, text)
         self._factors.pop(name, None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from paretune.commands.doctor.request import PAID_HELP, DoctorRequest
 from paretune.core.result import CommandOutput
 from paretune.specification.command import Command, make_or_refuse
-from paretune.specification.job import missing_files
+from paretune.specification.inputs import missing_files
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> DoctorRequest:

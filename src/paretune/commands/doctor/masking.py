@@ -10,7 +10,9 @@ from pathlib import Path
 
 from paretune.core.errors import ParetuneError
 from paretune.launchers.sagemaker.account import Account
-from paretune.specification.cluster import OF_A_QUEUE, Cluster, listed
+from paretune.specification.limits import OF_A_QUEUE
+from paretune.specification.parameters import split_list
+from paretune.specification.placement import Placement
 
 _PATTERNS = {  # in this order: an ARN holds an account
     r"(?:arn|ARN):aws[\w-]*:[^\s\"'`,;)\]}]*": "<arn>",
@@ -38,12 +40,12 @@ class Mask:
     names: Mapping[str, str]
 
     @classmethod
-    def of(cls, cluster: Cluster, account: Account | None) -> "Mask":
+    def of(cls, cluster: Placement, account: Account | None) -> "Mask":
         """The mask of a job's account and of this machine; what of the account cannot be asked is not known to it."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
         names_of_users = ("kms_key", "package_index", "user", "budget", "queue", *OF_A_QUEUE[:2])
         given = [getattr(cluster, name) or "" for name in names_of_users]
-        given += [*listed(cluster.subnets), *listed(cluster.security_group_ids)]
+        given += [*split_list(cluster.subnets), *split_list(cluster.security_group_ids)]
         names |= dict.fromkeys((*given, *cluster.tags, *cluster.tags.values()), "<private>")
         names |= _parts(cluster.role or "", "<role>") | {(cluster.bucket or ""): "<bucket>"}
         if account is not None:

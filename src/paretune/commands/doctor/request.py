@@ -24,7 +24,7 @@ _PAID = {
     "max_cost_usd": str(MOST_USD),
 }
 _KEPT = {
-    *affecting(JobSpec, "account", without=("limit",)),
+    *affecting(JobSpec, "ownership", without=("stopping",)),
     *("image_uri", "model", "dataset", "dataset_config_name", "text_column", "label_column"),
 } - {"keep_alive_minutes"}
 """What the paid job takes over from the request."""
@@ -76,7 +76,7 @@ class DoctorRequest:
             with collecting(wrong):
                 profile = read_profile(environment)
                 spec = JobSpec.from_text(usual | profile | typed)
-        asked = ({"instance_type", *affecting(JobSpec, "account")} - set(CHARGED)) & {*typed, *profile}
+        asked = ({"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
             paid=paid,

@@ -13,7 +13,7 @@ from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
 from paretune.specification.job import JobSpec, parameter_help
 from paretune.specification.parameters import COMPUTES, affecting
 
-_FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "bill")} - {"probe_steps"}  # a probe is no whole run
+_FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run
 _MUST_KNOW = {
     "model": "distilbert-base-uncased",
     "dataset": "fancyzhx/amazon_polarity",

@@ -12,7 +12,8 @@ from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, refuse
 from paretune.jobs.launch import launch
 from paretune.jobs.workplace import Workplaces
-from paretune.specification.job import JobSpec, missing_files
+from paretune.specification.inputs import missing_files
+from paretune.specification.job import JobSpec
 from paretune.specification.profile import CHARGED, completed
 from paretune.studies.definition.file import StudyFile
 

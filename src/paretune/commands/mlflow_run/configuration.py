@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting, did_you_mean
-from paretune.specification.cluster import OF_A_QUEUE, Cluster
-from paretune.specification.job import PROJECT, JobSpec
+from paretune.specification.job import JobSpec
+from paretune.specification.limits import OF_A_QUEUE
 from paretune.specification.parameters import annotations, spell
+from paretune.specification.placement import Placement
 from paretune.specification.profile import read_profile
+from paretune.specification.program import PROJECT
 
 CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
@@ -16,7 +18,7 @@ CLUSTER_KEYS = (
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
     *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget", "queue", *OF_A_QUEUE),
 )
-"""Those fields of `Cluster` that mean something for a command paretune knows nothing of."""
+"""Those fields of `Placement` that mean something for a command paretune knows nothing of."""
 LOGGING = ("auto", "direct", "collect")
 # What MLflow 3.17 itself puts beside the user's keys (mlflow/projects/utils.py).
 _OF_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
@@ -84,7 +86,7 @@ def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cluster_texts(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, str]:
-    """Fields of `Cluster` as they would be typed: those given, then those of the profile."""
+    """Fields of `Placement` as they would be typed: those given, then those of the profile."""
     profile: Mapping[str, str] = {}
     with collecting(faults):
         profile = read_profile(environment)
@@ -97,7 +99,7 @@ def _spelled(name: str, value: Any, faults: list[str]) -> str:
     """The value of a JSON key as it would be typed; empty, with a fault, where it is of another kind."""
     if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
-    is_text = annotations(Cluster)[name] in (str, str | None)
+    is_text = annotations(Placement)[name] in (str, str | None)
     if isinstance(value, list) or (is_text and not isinstance(value, str)):
         faults.append(f"{name} must be a text, got {value!r}")
         return ""

@@ -7,7 +7,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
 from paretune.specification.catalog import instances, unknown_type
-from paretune.specification.job import current_name
+from paretune.specification.inputs import current_name
 from paretune.specification.parameters import check, parameter
 from paretune.specification.regions import region_faults
 

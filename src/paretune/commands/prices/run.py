@@ -13,7 +13,7 @@ from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
 from paretune.specification.catalog import instances
-from paretune.specification.cluster import listed
+from paretune.specification.parameters import split_list
 from paretune.specification.profile import read_profile
 from paretune.specification.regions import usual_region
 
@@ -21,7 +21,7 @@ from paretune.specification.regions import usual_region
 def run_prices(request: PricesRequest) -> CommandOutput:
     """The known prices of a region, or today's, read into the user's cache."""
     environment = dict(os.environ)
-    wanted = listed(request.instance_type)
+    wanted = split_list(request.instance_type)
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:

@@ -6,8 +6,7 @@ from datetime import date, datetime
 
 from paretune.commands.report.factors import factor_faults, way_faults
 from paretune.core.errors import BadInput
-from paretune.specification.cluster import listed
-from paretune.specification.parameters import check, parameter
+from paretune.specification.parameters import check, parameter, split_list
 from paretune.specification.regions import region_faults
 
 _LEARNING_RATES = ("all", "fixed", "scaled")
@@ -55,7 +54,7 @@ class ReportRequest:
             object.__setattr__(self, "learning_rates", self.rate)
             object.__setattr__(self, "rate", "list")
         faults = check(self)
-        for name in listed(self.runs):
+        for name in split_list(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):
                 faults.append(f"runs must be run ids of MLflow, or their first 4 or more characters, got {name!r}")
         faults += [*region_faults(self.region), *self._view_faults()]

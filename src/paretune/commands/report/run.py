@@ -19,8 +19,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput, as_json, read_rows
 from paretune.pricing.prices import PriceList
-from paretune.specification.cluster import listed
-from paretune.specification.parameters import spell
+from paretune.specification.parameters import spell, split_list
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
 
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
@@ -150,7 +149,7 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
         BadInput: a name fits no job or several, or MLflow cannot read the filter.
     """
     condition = " and ".join(filter(None, [_JOBS, request.filter]))
-    named = listed(request.runs)
+    named = split_list(request.runs)
     if not named:
         return [RecordedJob(run) for run in tracking.runs(condition)]
     faults, found = [], {}

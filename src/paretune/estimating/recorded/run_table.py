@@ -29,7 +29,8 @@ from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.pricing.prices import as_of_fault
 from paretune.specification import catalog
 from paretune.specification.batch_size import scale_learning_rate
-from paretune.specification.job import JobSpec, current_name
+from paretune.specification.inputs import current_name
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")

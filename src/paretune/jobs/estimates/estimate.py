@@ -28,10 +28,11 @@ from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobInputs
-from paretune.specification.job import BUNDLED, JobSpec, missing_files
+from paretune.specification.inputs import BUNDLED, missing_files
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
+from paretune.specification.placement import Placement
 from paretune.specification.profile import completed
 from paretune.specification.regions import usual_region
 from paretune.tracking import RunStatus, Tracking, schema
@@ -40,7 +41,7 @@ from paretune.tracking import RunStatus, Tracking, schema
 _OF_THE_DATA = affecting(JobSpec, "data")
 # What a preparation for this machine has in common with one for a cluster.
 _OF_ANY_MACHINE = {*affecting(JobSpec, "data", "quality", "seconds", "memory", without=("batch",))} - {
-    *affecting(Cluster, *COMPUTES)
+    *affecting(Placement, *COMPUTES)
 }
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.specification.cluster import listed, spreading_defaults
 from paretune.specification.job import JobSpec, launch_faults
-from paretune.specification.parameters import parse, spell
+from paretune.specification.parallelism import single_device_defaults
+from paretune.specification.parameters import parse, spell, split_list
 from paretune.specification.regions import region_faults
 
-DIVISIONS = tuple(name for name in spreading_defaults() if name not in {"strategy", "legacy_smp"})
+DIVISIONS = tuple(name for name in single_device_defaults() if name != "strategy")
 """Parameters that say how the devices of a job share its model."""
 # Parameters of which several can be compared. Elsewhere a comma belongs to the value.
 MAY_BE_LISTS = (
@@ -44,7 +44,7 @@ class EstimateRequest:
         except ValueError as error:
             faults.append(str(error))
         single = {name: text for name, text in texts.items() if name != "probe"}
-        lists = {name: listed(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
+        lists = {name: split_list(single[name]) for name in MAY_BE_LISTS if "," in single.get(name, "")}
         faults += [
             f"{name} must have a value between all commas, got {single[name]!r}"
             for name in lists

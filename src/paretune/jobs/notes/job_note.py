@@ -6,7 +6,8 @@ from pathlib import Path
 from paretune.estimating.noise import binomial_error
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
-from paretune.specification.job import BUNDLED, JobSpec
+from paretune.specification.inputs import BUNDLED
+from paretune.specification.job import JobSpec
 
 
 def job_note(

@@ -1,7 +1,8 @@
 """How a job's learning rate stands to what is usual for its fine-tuning and its batch."""
 
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.job import ADAPTERS, JobSpec, default_learning_rate
+from paretune.specification.fine_tuning import ADAPTERS, default_learning_rate
+from paretune.specification.job import JobSpec
 
 _NEARLY = 0.9  # of a scaled rate: what somebody has rounded is scaled as well
 FAR_TOO_HIGH = 30.0

@@ -11,7 +11,8 @@ from paretune.core.commands import options
 from paretune.jobs.notes.rates import is_far_too_high, is_full_rate, is_unscaled
 from paretune.specification import metrics
 from paretune.specification.container import JobReport
-from paretune.specification.job import JobSpec, default_learning_rate
+from paretune.specification.fine_tuning import default_learning_rate
+from paretune.specification.job import JobSpec
 
 _NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE"}
 _ALWAYS = {

@@ -14,7 +14,7 @@ from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 
 PREFIX = "paretune"
 """First part of every S3 key."""
@@ -31,7 +31,7 @@ class Account:
         LaunchRefused: no region is set anywhere.
     """
 
-    def __init__(self, cluster: Cluster, environment: Mapping[str, str]) -> None:
+    def __init__(self, cluster: Placement, environment: Mapping[str, str]) -> None:
         try:
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))

@@ -43,7 +43,6 @@ from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.pricing.training_plan import TrainingPlan
 from paretune.specification.catalog import Instance
-from paretune.specification.cluster import SEARCHED_PLAN, Cluster
 from paretune.specification.container import (
     ALLOW_NO_GPU,
     STOP_REQUESTS,
@@ -52,8 +51,12 @@ from paretune.specification.container import (
     JobInputs,
     ProjectPayload,
 )
-from paretune.specification.job import INPUT_FILES, PROJECT, JobSpec
+from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.job import JobSpec
+from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.parameters import affecting
+from paretune.specification.placement import Placement
+from paretune.specification.program import PROJECT
 
 _CODE = "/opt/ml/input/data/code"
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
@@ -89,7 +92,7 @@ class SageMakerLauncher(Launcher):
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: Placement,
         clock: Clock,
         environment: Mapping[str, str],
         *,
@@ -525,4 +528,4 @@ def _room_faults(instance: Instance, needed_gib: int) -> list[str]:
 
 def _without_account(spec: JobSpec) -> JobSpec:
     """What the training needs to know: nothing of account, network and money."""
-    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "account"), ""))
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))

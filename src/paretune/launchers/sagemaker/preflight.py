@@ -17,8 +17,9 @@ from paretune.launchers.sagemaker.network import network_findings
 from paretune.launchers.sagemaker.price_list import OF_TRAINING_JOBS, training_plan
 from paretune.pricing.training_plan import TrainingPlan, day_of
 from paretune.specification.catalog import unknown_type
-from paretune.specification.cluster import SEARCHED_PLAN, Cluster
 from paretune.specification.job import JobSpec
+from paretune.specification.limits import SEARCHED_PLAN
+from paretune.specification.placement import Placement
 
 TYPE, ROLE, BUCKET, QUOTAS, IMAGE, PLAN = "type", "role", "bucket", "quotas", "image", "training plan"
 _NO_PLAN = {"ResourceNotFound", "ResourceNotFoundException"}
@@ -32,7 +33,7 @@ _TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:
 _VERSION = "2012-10-17"  # of the language of policies
 
 
-def account_faults(cluster: Cluster, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
+def account_faults(cluster: Placement, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
     """What credentials, role, bucket, network and quotas have against this cluster.
 
     `installed` is what pip has to fetch when the job starts.
@@ -60,7 +61,7 @@ def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     yield from network_findings(spec, account, installed)
 
 
-def type_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
+def type_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
     """Types of `instance_facts` that CreateTrainingJob does not take, as the installed botocore knows it."""
     described = [name for name in cluster.instance_types() if name in cluster.instance_facts]
     if not described:
@@ -194,7 +195,7 @@ def _missing_bucket(account: Account) -> Finding:
     )
 
 
-def quota_findings(cluster: Cluster, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
+def quota_findings(cluster: Placement, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient; then, in one finding, those of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     # The instances of a training plan are reserved already.
@@ -241,7 +242,7 @@ def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def plan_findings(cluster: Cluster, account: Account, now: float, overrun_s: float) -> Iterator[Finding]:
+def plan_findings(cluster: Placement, account: Account, now: float, overrun_s: float) -> Iterator[Finding]:
     """Whether the plan that a job names, if it does, has its instances until the job has ended at the latest."""
     arn = cluster.training_plan
     if arn is None:
@@ -272,7 +273,7 @@ def plan_findings(cluster: Cluster, account: Account, now: float, overrun_s: flo
         yield passed(PLAN, f"{plan.name} is {plan.status}{free}")
 
 
-def _plan_faults(plan: TrainingPlan, cluster: Cluster, now: float, overrun_s: float) -> Iterator[str]:
+def _plan_faults(plan: TrainingPlan, cluster: Placement, now: float, overrun_s: float) -> Iterator[str]:
     what = f"training_plan {plan.name}"
     if plan.status != "Active":
         when = f" and begins {day_of(plan.starts)}" if plan.starts and plan.starts > now else ""

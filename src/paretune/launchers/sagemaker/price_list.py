@@ -24,7 +24,7 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
 from paretune.pricing.prices import Price
 from paretune.pricing.training_plan import Reserved, TrainingPlan
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""
@@ -87,7 +87,7 @@ def _has_credentials() -> bool:
 def _from_api(region: str, environment: Mapping[str, str], today: date) -> Reading:
     wanted = {"regionCode": region, "component": "Training"}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
-    account = Account(Cluster(region=_API_REGION), environment)
+    account = Account(Placement(region=_API_REGION), environment)
     try:
         listing = account.client("pricing").get_paginator("get_products")
         pages = listing.paginate(ServiceCode=_SERVICE, Filters=filters)
@@ -230,7 +230,7 @@ def training_plan(arn: str, account: Account) -> TrainingPlan:
     return _plan(account.client("sagemaker").describe_training_plan(TrainingPlanName=arn))
 
 
-def offered_plans(cluster: Cluster, account: Account) -> list[TrainingPlan]:
+def offered_plans(cluster: Placement, account: Account) -> list[TrainingPlan]:
     """The offers for training jobs on a cluster, cheapest per instance and second first; raises as boto does."""
     answer = account.client("sagemaker").search_training_plan_offerings(
         InstanceType=cluster.instance_type, InstanceCount=cluster.instance_count, TargetResources=[OF_TRAINING_JOBS]

@@ -22,8 +22,9 @@ from paretune.core.errors import LaunchRefused, refuse
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.cluster import Cluster, listed
 from paretune.specification.container import TRAINING_PLAN
+from paretune.specification.parameters import split_list
+from paretune.specification.placement import Placement
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
@@ -45,7 +46,7 @@ class TrainingJobRequest:
     """
 
     job_name: str
-    cluster: Cluster
+    cluster: Placement
     image_uri: str
     code: Mapping[str, Path | str]
     command: str
@@ -55,7 +56,7 @@ class TrainingJobRequest:
     max_seconds: float
     volume_gib: int
     tags: Mapping[str, str]
-    others: Sequence[Cluster] = ()
+    others: Sequence[Placement] = ()
     smp: Mapping[str, Any] | None = None
 
 
@@ -92,7 +93,7 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
     return request
 
 
-def lost_capacity(cluster: Cluster, others: Sequence[Cluster], shown: Mapping[str, Any]) -> str:
+def lost_capacity(cluster: Placement, others: Sequence[Placement], shown: Mapping[str, Any]) -> str:
     """What a ResourceConfig lacks of the capacity that was asked for; empty where it has all.
 
     SDKs have dropped a training plan without a word (aws/sagemaker-python-sdk#6258), and the job ran on demand.
@@ -138,7 +139,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
     )
     network = configs.Networking(
-        subnets=list(listed(cluster.subnets)), security_group_ids=list(listed(cluster.security_group_ids))
+        subnets=list(split_list(cluster.subnets)), security_group_ids=list(split_list(cluster.security_group_ids))
     )
     source_code = configs.SourceCode(
         source_dir=str(archive),
@@ -153,7 +154,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         sagemaker_session=session,
         source_code=source_code,
         compute=_compute(order, configs),
-        networking=network if listed(cluster.subnets) else None,
+        networking=network if split_list(cluster.subnets) else None,
         # Its driver is not used (it keeps SIGTERM from the training); what matters is what it puts into the request.
         distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
         stopping_condition=configs.StoppingCondition(
@@ -183,7 +184,7 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     )
 
 
-def _alone(cluster: Cluster) -> dict[str, Any]:
+def _alone(cluster: Placement) -> dict[str, Any]:
     plan = {} if cluster.training_plan is None else {"training_plan_arn": cluster.training_plan}
     return {"instance_type": cluster.instance_type, "instance_count": cluster.instance_count, **plan}
 
@@ -207,7 +208,7 @@ def _longest_wait(order: TrainingJobRequest) -> int:
     return max(int(order.max_seconds), int(wait))
 
 
-def network_environment(clusters: Sequence[Cluster]) -> dict[str, str]:
+def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
     """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too.
 
     Nothing where SageMaker may take another type without: the images of today find EFA by themselves.
@@ -217,7 +218,7 @@ def network_environment(clusters: Sequence[Cluster]) -> dict[str, str]:
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
 
-def index_environment(cluster: Cluster) -> dict[str, str]:
+def index_environment(cluster: Placement) -> dict[str, str]:
     """Where pip looks for packages: pip's own variable, or that of the SDK's driver, which signs in to CodeArtifact."""
     if cluster.package_index is None:
         return {}

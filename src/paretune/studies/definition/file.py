@@ -18,9 +18,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from paretune.core.errors import BadInput
-from paretune.specification.cluster import listed
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, annotations, help_lines, parse, spell
+from paretune.specification.parameters import Value, annotations, help_lines, parse, spell, split_list
 from paretune.storage.address import shown
 from paretune.storage.yaml import STUDY, FileKind, Node, write_yaml
 from paretune.studies.definition.file_model import FileReader, each
@@ -330,6 +329,6 @@ class StudyReader(FileReader):
         if section == "search":
             if not all(part.strip() for part in text.split(",")):
                 raise ValueError(f"{name} must have a value between all commas, got {text!r}")
-            self._search[name] = Choices(values=tuple(each(listed(text), partial(self._parsed, name))))
+            self._search[name] = Choices(values=tuple(each(split_list(text), partial(self._parsed, name))))
         else:
             super()._set_parameter(section, name, text)

@@ -18,15 +18,17 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from paretune.core.errors import BadInput, did_you_mean
 from paretune.core.untrusted import exists
-from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED, Cluster
-from paretune.specification.job import INPUT_FILES, PROJECT
+from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED
+from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.parameters import Value, annotations, parameter_hint, parse, range_faults, spell
+from paretune.specification.placement import Placement
+from paretune.specification.program import PROJECT
 from paretune.storage.address import address_fault
 from paretune.storage.yaml import FileKind, Node, read_yaml
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, plain_kind
 
-_CLUSTER = {field.name for field in fields(Cluster)}
+_CLUSTER = {field.name for field in fields(Placement)}
 _LONGEST_NAME = 80  # characters
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")

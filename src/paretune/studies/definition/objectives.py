@@ -7,7 +7,7 @@ from typing import Any
 
 from paretune.core.errors import did_you_mean
 from paretune.specification import metrics
-from paretune.specification.job import OWN_TRAINING
+from paretune.specification.program import OWN_TRAINING
 from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES, Quality, quality_among
 from paretune.studies.definition.space import Fault
 

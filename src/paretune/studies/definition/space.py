@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from paretune.core.errors import collecting, refuse
-from paretune.specification.job import RESERVED_TRAINING_ARGUMENTS, JobSpec, launch_faults
+from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
+from paretune.specification.job import JobSpec, launch_faults
 from paretune.specification.parameters import COMPUTES, Effect, Value, annotations, spell
 
 FaultPath = tuple[str, ...]
@@ -27,8 +28,8 @@ _WHY_NOT: Mapping[Effect, str] = {
     "evaluation": "F1 compares jobs only on the same rows: make one study of each",
     "noise": "what differs only in it is noise, which a study measures by itself",
     "launcher": "seconds of one launcher say nothing about another's",
-    "limit": "it limits a job and changes nothing that comes out",
-    "account": "it belongs to your account and changes nothing that comes out",
+    "stopping": "it limits a job and changes nothing that comes out",
+    "ownership": "it belongs to your account and changes nothing that comes out",
 }
 
 

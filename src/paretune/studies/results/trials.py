@@ -16,7 +16,7 @@ PREDICTED = "predicted"
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """What the job of a trial may have other than its point: taken from the job, whether searched or not."""
 
-_BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "limit")}
+_BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Seconds do not depend on the seed, on limits, or on the learning rate; the batch is compared by its numbers."""
 
 

@@ -41,7 +41,7 @@ _TRIES = 3
 _MOST_DRAWS = 12
 """Points that the sampler is asked for, for one trial, until one is taken."""
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
-_HARMLESS = {*affecting(JobSpec, "noise", "limit"), "trials_per_job"}
+_HARMLESS = {*affecting(JobSpec, "noise", "stopping"), "trials_per_job"}
 """Changes with which a job still says what its point is worth."""
 
 

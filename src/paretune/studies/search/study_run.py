@@ -12,8 +12,10 @@ from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.models.register import register
-from paretune.specification.job import BUNDLED, BUNDLED_BEFORE, OWN_TRAINING, JobSpec
+from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
+from paretune.specification.program import OWN_TRAINING
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult, answer

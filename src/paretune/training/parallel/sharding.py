@@ -16,7 +16,7 @@ from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parallelism import ParallelDegrees
 from paretune.training import device
 from paretune.training.model import UsedRows, layers_of
 from paretune.training.parallel import pipeline

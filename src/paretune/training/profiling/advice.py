@@ -132,7 +132,7 @@ def _of_communication(percent: Mapping[str, float], job: Circumstances) -> Itera
     if share < COMMUNICATING or job.processes < 2:
         return
     figure = f"communication that no compute hides {share:g} % of the step"
-    if job.spec.strategy == "fsdp" and job.spec.devices == job.processes:  # rows alone are divided
+    if job.spec.strategy == "fsdp" and job.spec.data_parallel_devices == job.processes:  # rows alone are divided
         yield (
             share,
             Advice(

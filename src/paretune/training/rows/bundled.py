@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from paretune.core.errors import BadInput
-from paretune.specification.job import BUNDLED
+from paretune.specification.inputs import BUNDLED
 
 _INSTALL = "install it with: python -m pip install -e '.[demo]'"
 

@@ -17,7 +17,8 @@ from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
-from paretune.specification.job import BUNDLED, ROW_FILES, JobSpec
+from paretune.specification.inputs import BUNDLED, ROW_FILES
+from paretune.specification.job import JobSpec
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks.targets import (

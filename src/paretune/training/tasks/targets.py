@@ -16,8 +16,8 @@ import numpy as np
 
 from paretune.core.errors import BadInput, refuse
 from paretune.specification import metrics
-from paretune.specification.cluster import listed
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import split_list
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
 """Split to labels, and the names of the C classes or labels; no names for regression."""
@@ -30,7 +30,7 @@ def label_columns(spec: JobSpec, columns: Sequence[str]) -> tuple[str, ...]:
     if spec.task == metrics.CAUSAL_LM:
         return ()
     if spec.task == metrics.MULTI_LABEL and "," in spec.label_column and spec.label_column not in columns:
-        return listed(spec.label_column)
+        return split_list(spec.label_column)
     return (spec.label_column,)
 
 

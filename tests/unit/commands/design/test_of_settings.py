@@ -16,8 +16,8 @@ from paretune.commands.design.reading import read_design
 from paretune.core.result import Row, read_rows
 from paretune.estimating.architecture import well_known
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset
+from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
@@ -63,7 +63,7 @@ def test_each_way_of_dividing_a_model_trains_the_same_steps_on_this_machine(stud
 
 
 def test_the_batch_stays_on_more_processes_or_grows_with_a_rate_that_stays_or_follows_it(studies: Path) -> None:
-    rows = [(row.spec.plan(), row.spec.devices) for row in plan("batch_and_rate.yaml").rows]
+    rows = [(row.spec.plan(), row.spec.data_parallel_devices) for row in plan("batch_and_rate.yaml").rows]
 
     assert {(batch.global_batch_size, devices, round(batch.learning_rate / 5e-5, 2)) for batch, devices in rows} == {
         (16, 1, 1.0),
@@ -132,7 +132,7 @@ def test_full_size_requests_keep_the_rules_of_the_api(
     (studies / "model").mkdir()
     dataset = PreparedDataset(key="0123456789abcdef", folder=studies / "model", labels=(), facts={})
     inputs = JobInputs(dataset=dataset, model=studies / "model")
-    launcher = SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET, region="us-east-1"), clock, {})
+    launcher = SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET, region="us-east-1"), clock, {})
     for row in plan(name).rows:
         spec = row.spec.replace(role=ROLE, bucket=BUCKET)
         document = JobDocument(job_name=f"paretune-run{row.run}-1", spec=spec, plan=spec.plan())

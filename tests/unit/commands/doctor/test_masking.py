@@ -4,10 +4,10 @@ import pytest
 
 from paretune.commands.doctor.masking import Mask
 from paretune.launchers.sagemaker.account import Account
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws
 
-CLUSTER = Cluster(
+CLUSTER = Placement(
     role="Trainer",
     bucket="acme-models",
     subnets="subnet-0abc1234def",

@@ -13,9 +13,9 @@ from paretune.core.tags import Attribution
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 
@@ -56,7 +56,7 @@ def aws(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 @pytest.fixture
 def account(aws: Aws) -> Account:
-    return Account(Cluster(role=ROLE, bucket=BUCKET), {})
+    return Account(Placement(role=ROLE, bucket=BUCKET), {})
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def package(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def launcher(aws: Aws, clock: FakeClock, package: Path) -> SageMakerLauncher:
-    return SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package)
+    return SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), clock, {}, package=package)
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
 Make = Callable[..., JobDocument]
@@ -46,7 +46,7 @@ def told(aws: Aws, name: str = NAME) -> dict[str, Any]:
 
 def another(clock: Clock, package: Path, **changes: Any) -> SageMakerLauncher:
     """A launcher in another process."""
-    return SageMakerLauncher(Cluster(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
+    return SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), clock, {}, package=package, **changes)
 
 
 @pytest.fixture
@@ -605,7 +605,7 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     aws.region = "eu-west-1"
-    launcher = SageMakerLauncher(Cluster(role=ROLE, region="eu-west-1"), clock, {}, package=package)
+    launcher = SageMakerLauncher(Placement(role=ROLE, region="eu-west-1"), clock, {}, package=package)
     launcher.submit(order(bucket=None, region="eu-west-1"), JobInputs())
     launcher.submit(order(run="run2", bucket=None, region="eu-west-1"), JobInputs())
 
@@ -620,7 +620,7 @@ def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
     aws: Aws, order: Make, clock: FakeClock, package: Path
 ) -> None:
     aws.refuse("CreateBucket", "BucketAlreadyExists", "The requested bucket name is not available")
-    launcher = SageMakerLauncher(Cluster(role=ROLE), clock, {}, package=package)
+    launcher = SageMakerLauncher(Placement(role=ROLE), clock, {}, package=package)
 
     with pytest.raises(LaunchRefused, match="set bucket: The requested bucket name is not available"):
         launcher.submit(order(bucket=None), JobInputs())
@@ -630,7 +630,7 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     aws: Aws, order: Make, clock: FakeClock, package: Path, launcher: SageMakerLauncher
 ) -> None:
     price = launcher.price(order().spec)
-    elsewhere = SageMakerLauncher(Cluster(role=ROLE, region="mars-1"), clock, {}, package=package)
+    elsewhere = SageMakerLauncher(Placement(role=ROLE, region="mars-1"), clock, {}, package=package)
 
     assert price is not None
     assert price.region == "us-east-1"

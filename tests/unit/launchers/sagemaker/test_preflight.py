@@ -16,15 +16,15 @@ from paretune.launchers.sagemaker.preflight import (
     subnet_findings,
     trust_finding,
 )
-from paretune.specification.cluster import Cluster
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
-CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+CLUSTER = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
 USAGE = "ml.g5.xlarge for training job usage"
 
 
-def faults(cluster: Cluster = CLUSTER) -> list[str]:
+def faults(cluster: Placement = CLUSTER) -> list[str]:
     return account_faults(cluster, Account(cluster, {}))
 
 
@@ -90,13 +90,13 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
-    assert faults(Cluster(role=ROLE, instance_type="ml.g5.xlarge")) == []
+    assert faults(Placement(role=ROLE, instance_type="ml.g5.xlarge")) == []
 
 
 def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
     aws.s3.buckets.clear()
 
-    found = faults(Cluster(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    found = faults(Placement(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
     assert len(found) == 2
     assert found[0].startswith("role must be set")
@@ -106,7 +106,7 @@ def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeyp
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
 
-    (found,) = faults(Cluster(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    (found,) = faults(Placement(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
     assert "read the execution role of this notebook; set role" in found
 
@@ -137,7 +137,7 @@ def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, o
         for use in ("training job usage", "spot training job usage", "training warm pool usage")
     ]
     aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
-    cluster = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
+    cluster = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
 
     (found,) = faults(cluster)
 
@@ -171,7 +171,7 @@ S3 = {"DestinationPrefixListId": "pl-1", "GatewayId": "vpce-1"}
 NO_S3, NO_INDEX = "have no way to S3", "have no route to the internet"
 
 
-def in_subnets(cluster: Cluster = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:
+def in_subnets(cluster: Placement = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:
     return account_faults(cluster, Account(cluster, {}), installed=installed)
 
 
@@ -290,7 +290,7 @@ def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
     assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_CHECKED
 
-    elsewhere = Cluster(role=ROLE.replace(ACCOUNT, "999999999999"), bucket=BUCKET)
+    elsewhere = Placement(role=ROLE.replace(ACCOUNT, "999999999999"), bucket=BUCKET)
     assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_CHECKED
 
 

@@ -14,9 +14,9 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.parameters import spell
+from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
@@ -349,7 +349,7 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 def plain_order(**changes: Any) -> TrainingJobRequest:
     usual: dict[str, Any] = {
         "job_name": "paretune-run1-1",
-        "cluster": Cluster(instance_type="ml.m5.large"),
+        "cluster": Placement(instance_type="ml.m5.large"),
         "image_uri": "image",
         "code": {"paretune/__init__.py": ""},
         "command": "python3 -m paretune.training /opt/ml",

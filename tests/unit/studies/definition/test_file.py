@@ -634,7 +634,7 @@ def test_a_combination_that_makes_no_job_is_no_fault_of_the_file_but_of_its_poin
     )
     study = read(tmp_path, text.replace("job:\n  instance_type: ml.g5.xlarge\n", ""))
 
-    assert study.spec_at({"strategy": "smddp", "instance_type": "ml.p4d.24xlarge"}).devices == 8
+    assert study.spec_at({"strategy": "smddp", "instance_type": "ml.p4d.24xlarge"}).data_parallel_devices == 8
     with pytest.raises(BadInput, match="strategy smddp needs"):
         study.spec_at({"strategy": "smddp", "instance_type": "ml.g5.xlarge"})
 
@@ -829,7 +829,7 @@ def test_what_may_not_be_searched_covers_everything_that_leaves_the_hash_as_it_i
 
 
 def test_lists_are_taken_by_exactly_the_parameters_that_say_comma_separated() -> None:
-    assert {name for name, item in parameters().items() if "comma-separated" in item.metadata["about"]} == set(LISTED)
+    assert {name for name, item in parameters().items() if "comma-separated" in item.metadata["help"]} == set(LISTED)
 
 
 def test_every_parameter_of_a_job_has_one_kind() -> None:

@@ -22,7 +22,7 @@ from botocore.config import Config
 from paretune.core import file_lock
 from paretune.core.errors import BadInput, refuse
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
-from paretune.specification.job import IN_S3
+from paretune.specification.inputs import IN_S3
 
 _SPARE = 2**30
 """Bytes that a disk must have beside what is fetched: rows are written once more, as tokens."""

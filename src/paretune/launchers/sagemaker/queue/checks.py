@@ -7,14 +7,14 @@ from typing import Any
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 
 QUEUE = "queue"
 _TYPE = "SAGEMAKER_TRAINING"
 _USABLE = {"VALID", "UPDATING"}
 
 
-def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
+def queue_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
     """Whether the queue is there, takes training jobs, and takes this one; nothing where the job has no queue."""
     if cluster.queue is None:
         return
@@ -47,7 +47,7 @@ def queue_findings(cluster: Cluster, account: Account) -> Iterator[Finding]:
         yield passed(QUEUE, f"{name} in {region} takes training jobs")
 
 
-def _size_faults(cluster: Cluster, queue: Mapping[str, Any], account: Account) -> list[str]:
+def _size_faults(cluster: Placement, queue: Mapping[str, Any], account: Account) -> list[str]:
     """A job of more instances than any service environment of the queue holds would wait for ever.
 
     Nothing where an identity may not ask, or an environment counts something else than instances.
@@ -65,7 +65,7 @@ def _size_faults(cluster: Cluster, queue: Mapping[str, Any], account: Account) -
     return []
 
 
-def _share_faults(cluster: Cluster, *, has_policy: bool) -> list[str]:
+def _share_faults(cluster: Placement, *, has_policy: bool) -> list[str]:
     """A queue with a scheduling policy wants the share of each job; another one takes none (SubmitServiceJob)."""
     given = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
     if has_policy and not given:

@@ -18,9 +18,9 @@ from paretune.launchers.sagemaker.queue.checks import queue_findings
 from paretune.launchers.sagemaker.queue.job import QueuedJob
 from paretune.launchers.sagemaker.queue.service_jobs import REFUSED, ServiceJob, ServiceJobs, submission
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import TRIALS, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 
 _SHOWN_WITHIN_S = 6.0  # a service job that another process has just submitted
 _FORGOTTEN_S = 5 * 86_400.0
@@ -31,7 +31,7 @@ _BEGINNING = 31  # characters of a training job's name, of 63, that AWS Batch do
 class QueueLauncher(SageMakerLauncher):
     """Submits jobs to a queue, and finds those that were submitted before. The cluster that it is made for names it."""
 
-    def __init__(self, cluster: Cluster, *args: Any, **options: Any) -> None:
+    def __init__(self, cluster: Placement, *args: Any, **options: Any) -> None:
         super().__init__(cluster, *args, **options)
         self._queue = cluster.queue or ""
         self._calls = {name: value for name, value in options.items() if name == "calls_per_minute"}
@@ -183,6 +183,6 @@ def _is_of(name: str, described: Mapping[str, Any]) -> bool:
     return any(f"/jobs/{name}/" in one.get("S3Uri", "") for one in sources)
 
 
-def launcher_class(cluster: Cluster) -> type[SageMakerLauncher]:
+def launcher_class(cluster: Placement) -> type[SageMakerLauncher]:
     """What starts the jobs of a cluster on SageMaker: itself, or its queue."""
     return SageMakerLauncher if cluster.queue is None else QueueLauncher

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 from tests.unit.launchers.sagemaker.queue.playing import Players
 
@@ -27,7 +27,7 @@ def make(aws: Aws, clock: FakeClock, package: Path, players: Players) -> Callabl
     """Makes launchers for the queue, as several processes would."""
 
     def make(queue: str = QUEUE) -> QueueLauncher:
-        cluster = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue=queue)
+        cluster = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue=queue)
         return QueueLauncher(cluster, clock, {}, package=package, calls_per_minute=600)
 
     return make

@@ -10,15 +10,15 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.queue.checks import queue_findings
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
-from paretune.specification.cluster import Cluster
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
 
-CLUSTER = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue="team")
+CLUSTER = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue="team")
 POLICY = {"schedulingPolicyArn": "arn:aws:batch:us-east-1:123456789012:scheduling-policy/fair"}
 
 
-def found(cluster: Cluster = CLUSTER) -> list[Finding]:
+def found(cluster: Placement = CLUSTER) -> list[Finding]:
     return list(queue_findings(cluster, Account(cluster, {})))
 
 

@@ -10,8 +10,8 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher, launcher_class
 from paretune.launchers.sagemaker.queue.service_jobs import ServiceJobs
-from paretune.specification.cluster import Cluster
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
+from paretune.specification.placement import Placement
 from paretune.tracking import RecordedRun, schema
 from paretune.tracking.recorded_job import RecordedJob
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock, error
@@ -51,8 +51,8 @@ def waiting(launcher: QueueLauncher, aws: Aws, order: Order, **changes: Any) -> 
 
 
 def test_a_queue_in_the_cluster_chooses_its_launcher() -> None:
-    assert launcher_class(Cluster(instance_type="ml.m5.large", queue=QUEUE)) is QueueLauncher
-    assert launcher_class(Cluster(instance_type="ml.m5.large")) is not QueueLauncher
+    assert launcher_class(Placement(instance_type="ml.m5.large", queue=QUEUE)) is QueueLauncher
+    assert launcher_class(Placement(instance_type="ml.m5.large")) is not QueueLauncher
 
 
 def test_a_job_is_one_service_job_whose_payload_is_the_create_training_job_request(

@@ -9,7 +9,7 @@ import pytest
 from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.prices import PriceList
-from paretune.specification.cluster import Cluster
+from paretune.specification.placement import Placement
 from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk
@@ -56,7 +56,7 @@ class Launcher(QueueLauncher):
 def desk(workplace: Path, tmp_path: Path, aws: Aws, clock: PlayingClock, package: Path) -> Iterator[Desk]:
     aws.queues.add(QUEUE, capacity=1)
     clock.players, clock.aws = Players(aws, clock), aws
-    cluster = Cluster(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue=QUEUE)
+    cluster = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue=QUEUE)
     launcher: Any = Launcher(cluster, clock, {}, package=package, calls_per_minute=600)
     made = Desk(tmp_path, clock, Tracking({}, clock), launcher)
     yield made

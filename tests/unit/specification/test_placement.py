@@ -1,4 +1,4 @@
-"""The rules of a cluster: what contradicts itself is said before anything is asked of AWS."""
+"""The rules of a placement: what contradicts itself is said before anything is asked of AWS."""
 
 import json
 from typing import Any
@@ -8,14 +8,16 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.core.tags import MOST_TAGS
 from paretune.specification import job as job_module
-from paretune.specification.cluster import SMDDP_INSTANCE_TYPES, Cluster, listed, looks_secret, unsupported
+from paretune.specification.account import looks_secret
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import split_list
+from paretune.specification.placement import SMDDP_INSTANCE_TYPES, Placement, placement_faults, unsupported
 
 P4D = "ml.p4d.24xlarge"
 
 
 def faults(**changes: object) -> list[str]:
-    return Cluster(**changes).cluster_faults()  # type: ignore[arg-type]
+    return placement_faults(Placement(**changes))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -62,7 +64,10 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
             "share_identifier is for jobs that wait in a queue",
         ),
         ({"instance_type": "ml.g5.xlarge", "scheduling_priority": 1}, "scheduling_priority is for jobs that wait"),
-        ({"instance_type": "ml.g5.xlarge", "queue": "t", "keep_alive_minutes": 5.0}, "are held back from all who wait"),
+        (
+            {"instance_type": "ml.g5.xlarge", "queue": "t", "keep_alive_minutes": 5.0},
+            "are not available to the other jobs of the queue",
+        ),
         (
             {"instance_type": "ml.g5.xlarge", "queue": "t", "share_identifier": "a", "quota_share_name": "b"},
             "share_identifier and quota_share_name exclude each other",
@@ -174,16 +179,16 @@ def test_there_is_room_for_paretune_s_own_tags() -> None:
 def test_devices_are_those_that_train_on_rows_of_their_own(
     changes: dict[str, object], processes: int, devices: int
 ) -> None:
-    cluster = Cluster(**changes)  # type: ignore[arg-type]
+    cluster = Placement(**changes)  # type: ignore[arg-type]
 
-    assert (cluster.processes, cluster.devices) == (processes, devices)
+    assert (cluster.processes, cluster.data_parallel_devices) == (processes, devices)
 
 
 @pytest.mark.parametrize(
     ("text", "parts"), [(None, ()), ("", ()), (" , ", ()), ("a", ("a",)), (" a ,b,, c", ("a", "b", "c"))]
 )
 def test_a_list_is_read_with_spaces_and_empty_places(text: str | None, parts: tuple[str, ...]) -> None:
-    assert listed(text) == parts
+    assert split_list(text) == parts
 
 
 @pytest.mark.parametrize(
@@ -199,7 +204,7 @@ def test_a_list_is_read_with_spaces_and_empty_places(text: str | None, parts: tu
 def test_where_a_job_runs_follows_from_launcher_and_instance_type(
     launcher: str, instance_type: str, there: bool
 ) -> None:
-    assert Cluster(launcher=launcher, instance_type=instance_type).on_sagemaker is there
+    assert Placement(launcher=launcher, instance_type=instance_type).on_sagemaker is there
 
 
 @pytest.mark.parametrize(
@@ -217,7 +222,7 @@ def test_where_a_job_runs_follows_from_launcher_and_instance_type(
 def test_a_strategy_that_an_instance_lacks_is_refused_with_what_to_do(
     strategy: str, instance_type: str, said: str
 ) -> None:
-    (fault,) = unsupported(Cluster(strategy=strategy, instance_type=instance_type))
+    (fault,) = unsupported(Placement(strategy=strategy, instance_type=instance_type))
 
     assert fault.startswith(said)
 
@@ -233,19 +238,19 @@ def test_a_strategy_that_an_instance_lacks_is_refused_with_what_to_do(
     ],
 )
 def test_a_strategy_on_what_it_runs_on_is_no_fault(strategy: str, instance_type: str) -> None:
-    assert unsupported(Cluster(strategy=strategy, instance_type=instance_type)) == []
+    assert unsupported(Placement(strategy=strategy, instance_type=instance_type)) == []
 
 
 @pytest.mark.parametrize(("processes", "faults"), [(None, 0), (4, 0), (5, 1)])
 def test_a_gpu_has_one_process_at_most(processes: int | None, faults: int) -> None:
-    found = unsupported(Cluster(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
+    found = unsupported(Placement(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
 
     assert len(found) == faults
 
 
 def test_types_to_fall_back_on_are_checked_as_well() -> None:
     cluster: dict[str, Any] = {"instance_type": "ml.p4d.24xlarge", "fallback_instance_types": "ml.g5.xlarge"}
-    (fault,) = unsupported(Cluster(strategy="smddp", **cluster))
+    (fault,) = unsupported(Placement(strategy="smddp", **cluster))
 
     assert "got ml.g5.xlarge" in fault
 
@@ -264,7 +269,7 @@ def test_a_described_type_is_taken_with_its_devices_and_the_description_travels_
     text = json.dumps({"ml.p9.48xlarge": FACTS})
     job = JobSpec.from_text({"instance_type": "ml.p9.48xlarge", "instance_facts": text, "instance_count": "2"})
 
-    assert (job.processes, job.devices) == (8, 16)
+    assert (job.processes, job.data_parallel_devices) == (8, 16)
     assert JobSpec.from_text(job.as_text()) == job
     assert job.on_instance_type("ml.g5.12xlarge").processes == 4
 

@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.specification.parallel_degrees import ParallelDegrees
+from paretune.specification.parallelism import ParallelDegrees
 
 P4D = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
 

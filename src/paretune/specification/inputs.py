@@ -1,0 +1,133 @@
+"""The inputs of a training: the model to start from and the data set."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+from paretune.core.untrusted import exists, is_file, is_folder
+from paretune.specification import metrics
+from paretune.specification.parameters import TRAINING, Effect, parameter
+
+BUNDLED = "bundled:"
+"""Prefix of the model and the data sets that come as Python packages."""
+BUNDLED_BEFORE = "embedded:"
+"""The prefix until version 0.1. It is still read, and hashes and descriptions of studies still contain it."""
+BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
+BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"
+"""Hub id of the original of the bundled model, and the licence in its model card."""
+BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
+INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
+"""Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
+IN_S3 = "s3://"
+"""Prefix of a file or folder in S3; it is downloaded before the job is launched."""
+ROW_FILES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+"""Suffix of a file with rows to the reader of the `datasets` library."""
+_ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Section of a job: the model to start from."""
+
+    model: str = parameter(
+        BUNDLED_MODEL,
+        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, is installed with paretune",
+        affects=TRAINING | {"data"},
+        group="model",
+        basic=True,
+    )
+    init: str = parameter(
+        "pretrained",
+        "initial weights; random trains from scratch with the model's configuration and tokenizer",
+        choices=("pretrained", "random"),
+        affects={"data", "quality"},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """Section of a job: rows, columns and task."""
+
+    dataset: str = parameter(
+        BUNDLED_DATASET,
+        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); installed with paretune: "
+        "bundled:rotten_tomatoes, bundled:imdb",
+        affects=_ROWS,
+        group="data",
+        basic=True,
+    )
+    dataset_config_name: str | None = parameter(
+        None, "configuration of a hub data set, such as sst2 of nyu-mll/glue", affects=_ROWS
+    )
+    validation_file: str | None = parameter(
+        None, "file with validation rows; by default the validation split of the data set, or 10 % of it", affects=_ROWS
+    )
+    test_file: str | None = parameter(
+        None, "file with test rows, evaluated once at the end", affects={"data", "evaluation"}
+    )
+    text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
+    label_column: str = parameter(
+        "label",
+        "column with the class, the number (regression) or the labels (multi-label: lists, a|b, or columns of 0 and 1 "
+        "as a,b)",
+        affects=_ROWS,
+        basic=True,
+    )
+    task: str = parameter(
+        metrics.CLASSIFICATION, "what the model learns", choices=tuple(metrics.TASKS), affects=TRAINING | _ROWS
+    )
+    max_train_samples: int | None = parameter(
+        None,
+        "number of training rows, sampled with a fixed seed; all = every row",
+        minimum=1,
+        affects={"data", "quality"},
+    )
+    max_eval_samples: int | None = parameter(
+        None,
+        "number of rows per evaluated split; by default a ninth of max_train_samples, or all",
+        minimum=1,
+        affects=_ROWS,
+    )
+    max_seq_length: int = parameter(
+        128, "maximum tokens per row; longer texts are truncated and counted", minimum=4, affects=TRAINING | {"data"}
+    )
+
+
+def current_name(text: str) -> str:
+    """The name of a model or a data set as it is spelled today: the path of a file: URI, and `bundled:` as prefix."""
+    if text.startswith("file://"):
+        return unquote(text.removeprefix("file://"))
+    return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
+
+
+def missing_files(texts: Mapping[str, str]) -> list[str]:
+    """One fault for each parameter that must be a path and leads nowhere, or to a device or a pipe."""
+    faults = []
+    project = texts.get("project", "").partition("#")[0]
+    if project and not re.match(r"\w+://|git@|file:", project) and not exists(project):
+        faults.append(
+            f"project {project} does not exist (looked from {Path.cwd()}): give a folder, or a git URI such as "
+            "https://github.com/mlflow/mlflow-example"
+        )
+    for name in (*INPUT_FILES, "entry_script"):
+        text = current_name(texts.get(name, ""))
+        if text.startswith(IN_S3) and name != "entry_script":
+            continue  # looked up in S3 once everything else is right
+        is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
+        is_path = is_path or Path(text).suffix.lower() in ROW_FILES
+        if text and is_path and not exists(text):
+            faults.append(f"{name} {text} does not exist (looked from {Path.cwd()})")
+        elif text and exists(text) and not is_file(text) and not is_folder(text):
+            faults.append(f"{name} must be a file or a folder, and {text} is a device, a pipe or a socket")
+        elif text and name == "entry_script" and is_folder(text):
+            faults.append(f"{name} must be a file, and {text} is a folder: name the script in it")
+    return faults

@@ -1,0 +1,158 @@
+"""Limits of a job: time, money, and what to do when AWS has no capacity."""
+
+import re
+from dataclasses import dataclass
+
+from paretune.specification.parameters import parameter, split_list
+
+SEARCHED_PLAN = "search"
+"""`training_plan` of an estimate that asks AWS which plans it offers."""
+OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
+"""Parameters of a job that waits in a queue."""
+_PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
+"""Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
+_PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
+"""CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Section of a job: time, money and capacity."""
+
+    max_runtime_minutes: float = parameter(
+        60.0,
+        "stop the job after this many minutes; every job has a limit",
+        above=0,
+        maximum=40_320,
+        affects={"stopping"},
+        group="limits, money and capacity",
+    )
+    max_silence_minutes: float = parameter(
+        30.0,
+        "stop a job that hangs: no output and no CPU or GPU in use for this many minutes; 0 = never",
+        minimum=0,
+        maximum=40_320,
+        affects={"stopping"},
+    )
+    max_cost_usd: float | None = parameter(
+        None,
+        "do not launch the job if its worst case costs more",
+        minimum=0,
+        affects={"stopping", "ownership"},
+        basic=True,
+    )
+    budget: str | None = parameter(
+        None,
+        "YAML file with monthly budgets, for all jobs or by tags; a job that does not fit is refused",
+        affects={"ownership"},
+    )
+    local_price_usd_per_hour: float = parameter(
+        0.115,
+        "notional price of one local process; the default is the price of ml.m5.large",
+        minimum=0,
+        affects={"dollars"},
+        not_searched="it is a notion of yours, not a result",
+    )
+    spot: bool = parameter(
+        False,
+        "SageMaker: use spare capacity at a discount; an interrupted job continues from its checkpoint",
+        affects={"dollars"},
+        not_searched="spot changes the bill and no result; `paretune report --spot_share 0.3` prices the runs again",
+    )
+    max_wait_minutes: float | None = parameter(
+        None,
+        "spot: limit of running and waiting together; by default max_runtime_minutes + 60",
+        above=0,
+        maximum=40_320,
+        affects={"stopping"},
+    )
+    fallback_instance_types: str | None = parameter(
+        None,
+        "comma-separated types to use if AWS has no capacity, best first; the global batch size stays",
+        affects={"stopping"},
+        not_searched="search instance_type itself",
+    )
+    capacity_wait_minutes: float = parameter(
+        0.0,
+        "how long to keep trying when no instance type has capacity",
+        minimum=0,
+        maximum=10_080,
+        affects={"stopping"},
+    )
+    queue: str | None = parameter(
+        None,
+        "AWS Batch queue for SageMaker training that the job waits in: name or ARN",
+        affects={"ownership"},
+    )
+    share_identifier: str | None = parameter(
+        None, "queue with fair-share scheduling: the share that the job belongs to", affects={"ownership"}
+    )
+    quota_share_name: str | None = parameter(
+        None, "queue with quota shares: the share that the job belongs to", affects={"ownership"}
+    )
+    scheduling_priority: int | None = parameter(
+        None,
+        "queue: priority within a share; higher numbers start first",
+        minimum=0,
+        maximum=9999,  # SubmitServiceJob, schedulingPriority (botocore 1.44.5)
+        affects={"ownership"},
+    )
+    training_plan: str | None = parameter(
+        None,
+        "SageMaker: ARN of a training plan (prepaid instances); for estimate, `search` shows what AWS offers",
+        affects={"dollars"},
+        not_searched="it changes the bill and no result",
+    )
+
+
+def spot_faults(section: Limits) -> list[str]:
+    """Waiting times that are not for spot jobs or too short."""
+    faults = []
+    if section.max_wait_minutes is not None and not section.spot:
+        faults.append("max_wait_minutes is for spot jobs: set spot=true, or leave it out")
+    if section.max_wait_minutes is not None and section.max_wait_minutes < section.max_runtime_minutes:
+        least = f"max_runtime_minutes ({section.max_runtime_minutes:g})"
+        faults.append(f"max_wait_minutes must be at least {least}, got {section.max_wait_minutes:g}")
+    return faults
+
+
+def queue_faults(section: Limits) -> list[str]:
+    """Limits that need a queue, or do not go with one."""
+    if section.queue is None:
+        names = [name for name in OF_A_QUEUE if getattr(section, name) is not None]
+        return [f"{name} is for jobs that wait in a queue: set queue too, or leave it out" for name in names]
+    faults = []
+    if not _QUEUE_NAME.fullmatch(section.queue):
+        faults.append(f"queue must be the name or the ARN of an AWS Batch job queue, got {section.queue!r}")
+    if section.share_identifier is not None and section.quota_share_name is not None:
+        faults.append("share_identifier and quota_share_name exclude each other: a queue has one kind of shares")
+    if section.training_plan is not None:
+        faults.append(
+            "training_plan and queue exclude each other: paretune checks the plan when the job is created, and AWS "
+            "Batch creates it later; leave one of them out"
+        )
+    if split_list(section.fallback_instance_types) and not section.spot:
+        faults.append(
+            "fallback_instance_types and queue exclude each other without spot: AWS Batch waits for the capacity of "
+            "instance_type; leave one of them out"
+        )
+    return faults
+
+
+def plan_region(training_plan: str) -> str | None:
+    """The AWS region in the ARN of a training plan, or None if the text is no such ARN."""
+    match = _PLAN.fullmatch(training_plan)
+    return None if match is None else match[1]
+
+
+def plan_faults(section: Limits) -> list[str]:
+    """Why no training plan can be used, whatever its state in AWS."""
+    if section.training_plan is None:
+        return []
+    faults = []
+    if plan_region(section.training_plan) is None and section.training_plan != SEARCHED_PLAN:
+        faults.append(f"training_plan must be the ARN of one, such as {_PLAN_EXAMPLE}, got {section.training_plan!r}")
+    if section.spot:
+        faults.append("training_plan and spot exclude each other: its instances are reserved and already paid")
+    return faults
