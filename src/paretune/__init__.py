@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from paretune.jobs.launch import launch
     from paretune.pricing.price_table import prices
     from paretune.specification.job import JobSpec
-    from paretune.studies.front import front
+    from paretune.studies.recorded_front import front
     from paretune.studies.run import run_study
 
 __version__ = "0.3.3"
@@ -41,7 +41,7 @@ _HOMES = {
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
     "estimate": "paretune.jobs.estimates.estimate",
-    "front": "paretune.studies.front",
+    "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
     "prices": "paretune.pricing.price_table",
     "run_study": "paretune.studies.run",

@@ -200,7 +200,8 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
     # boto3 is not among them: MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
     shown = run_python(
-        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.studies.front, paretune.launchers.local\n"
+        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.studies.recorded_front\n"
+        "import paretune.launchers.local\n"
         f"print([name for name in {heavy} if name in sys.modules])",
         tmp_path,
     )

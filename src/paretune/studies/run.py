@@ -199,9 +199,9 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
                 driver.finish()
                 return record.finished(ending)
             reason = ending if stage else joint.search(driver) if searching is None else searching.search()
-            if not driver.trials and (file.budget_usd is not None or driver.shared_budgets.are_set):
+            if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            if file.once and not stage and not driver.is_held_up:
+            if file.once and not stage and not driver.admission.is_waiting:
                 note_end(ledger, file, SEARCHED, reason)
             found = verify(driver, lambda: record.answer().picks) if _has_quality(file) else Verification()
     except CallAgain:
@@ -212,7 +212,7 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         raise
     driver.finish()
     result = record.finish(reason, found.repeats, found.reasons)
-    if file.once and not driver.is_held_up:
+    if file.once and not driver.admission.is_waiting:
         note_end(ledger, file, FINISHED, result.ending)
     return result
 

@@ -93,10 +93,10 @@ class _Verifying:
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
         """Why the point is not repeated, in words; empty where it is."""
         driver = self._driver
-        if driver.file.budget_usd is not None or driver.shared_budgets.are_set:
+        if driver.admission.has_budget:
             spec = driver.file.spec_at(point.trial.point).replace(**changes)
-            if not driver.fits_budget(spec):
-                return f"another does not fit {driver.least_left(spec)} at its worst"
+            if not driver.admission.fits(spec):
+                return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
         if repeats >= RUNS:
             return f"of {repeats} repeats {len(point.trials) - 1} completed"
         trials = driver.trials.values()

@@ -19,7 +19,8 @@ from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
 from paretune.studies.rounds import in_turn, note_end, noted_end
-from paretune.studies.search.driver import MOST_REFUSED, ROOM_S, Driver
+from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
+from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
@@ -145,7 +146,7 @@ def test_what_one_round_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None
         return "endless"
 
     desk.launcher.judge = judge
-    rounds = Rounds(desk, {"n_parallel": 2}, apart_s=ROOM_S / 10)
+    rounds = Rounds(desk, {"n_parallel": 2}, apart_s=LIMIT_RETRY_S / 10)
     for _ in range(9):
         rounds.call()
     assert len(refused) == 1

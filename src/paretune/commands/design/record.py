@@ -168,7 +168,7 @@ class DesignRunWriter:
         with suppress(ParetuneError):  # what ended the design may be the storage itself
             self._write()
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(None if self._driver.others() else RunStatus.KILLED)
+            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
         self._say("the same command goes on with the design")
 
     @property

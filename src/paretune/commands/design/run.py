@@ -121,7 +121,7 @@ def _run(
         with study.reachable():
             driver.adopt()
             reason = joint.search(driver)
-            if not driver.trials and (plan.file.budget_usd is not None or driver.shared_budgets.are_set):
+            if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
     except BaseException as error:
         driver.stop(error)
@@ -130,7 +130,7 @@ def _run(
     finally:
         study.close()
     driver.finish()
-    others = len(driver.others())
+    others = len(driver.other_drivers())
     record.finish(is_last=not others)
     still = f"; {others} other driver{'s' if others > 1 else ''} of this design still at work" if others else ""
     return DesignResult(

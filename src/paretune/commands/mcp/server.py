@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, ParetuneError
 from paretune.jobs.estimates.estimate import run_estimate
 from paretune.jobs.estimates.request import EstimateRequest
 from paretune.specification.profile import with_profile
-from paretune.studies.front import front
+from paretune.studies.recorded_front import front
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

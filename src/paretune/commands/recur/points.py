@@ -20,7 +20,7 @@ from paretune.specification.parameters import Value
 from paretune.studies.results.f1_model import Key, quality_key
 from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.own_training import key_over
-from paretune.studies.search.trial_history import but_for_its_seed
+from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.worst_case import WorstCase
 
 _HOUR_S = 3600.0
@@ -101,7 +101,7 @@ def _longest_s(
         if (point := spelled(job.point)) in ended_well:
             took[point] = max(took.get(point, 0.0), job.seconds or 0.0)
     known = ((spec, took.get(spelled(point))) for point, spec in zip(points, specs, strict=True))
-    return {but_for_its_seed(spec): seconds for spec, seconds in known if seconds}
+    return {hash_without_seed(spec): seconds for spec, seconds in known if seconds}
 
 
 def spelled(point: Mapping[str, Value]) -> str:

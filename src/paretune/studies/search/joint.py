@@ -34,10 +34,10 @@ def search(driver: Driver) -> str:
             reason = suggesting.begin_next()
         stopping.poll()
         driver.poll()
-        if reason and not driver.running and not driver.history.due and judged == driver.history.booking_order:
+        if reason and not driver.running and not driver.history.retries and judged == driver.history.booking_order:
             return reason
         driver.wait()
-        if driver.next_due() is not None:
+        if driver.next_retry() is not None:
             reason = ""
 
 
@@ -47,21 +47,21 @@ class _Suggesting:
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
         self._untried = UntriedPoints(driver)
-        self._is_affordable = driver.affordable()
+        self._is_affordable = driver.admission.affordable()
         self._refused = 0
         self._judged, self._next_look, self._enough = -1, 0, ""
 
     def begin_next(self) -> str:
         """Start one; in words why none is started, else an empty text."""
         driver = self._driver
-        if driver.start_due():
+        if driver.start_retry():
             return ""
         if reason := self._over():
             return reason
         point = self._untried.next_point()  # no trial is made before it is known that one can be paid
         if point is None:
             return self._untried.why_exhausted()
-        self._is_affordable = driver.affordable()
+        self._is_affordable = driver.admission.affordable()
         if driver.file.sampler != "grid" and not driver.history.booking_order and not driver.running:
             first = default_point(driver)
             if first is not None and self._can_be_paid(first) and driver.start(driver.study.ask_for(first)):
@@ -78,12 +78,15 @@ class _Suggesting:
         """False for a point whose job would be refused for its worst case; the others teach the sampler something."""
         driver = self._driver
         jobs = driver.file.jobs_at([dict(point)])
-        return all(not driver.is_open(spec) or self._is_affordable(driver.worst_case.limited(spec)) for _, spec in jobs)
+        return all(
+            not driver.is_open(spec) or self._is_affordable(driver.admission.worst_case.limited(spec))
+            for _, spec in jobs
+        )
 
     def _over(self) -> str:
         driver = self._driver
         under_way = sum(job.counts for job in driver.running)
-        if driver.has_enough(driver.history.begun + under_way):
+        if driver.admission.has_enough(driver.history.counted + under_way):
             return f"{driver.file.n_trials} trials were made"
         ended = driver.history.booking_order
         if ended != self._judged and (self._enough or ended >= self._next_look):

@@ -118,7 +118,7 @@ class StudyRunWriter:
         self._unverified = unverified
         found = self.answer()
         self._write(found, is_last=True)
-        others = len(self._driver.others())
+        others = len(self._driver.other_drivers())
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
@@ -164,7 +164,7 @@ class StudyRunWriter:
             if self._driver.trials:
                 self._write(self.answer(), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(None if self._driver.others() else RunStatus.KILLED)
+            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
         self.say("the same command goes on with the study")
 
     def _so_far(self) -> str:

@@ -37,15 +37,15 @@ class UntriedPoints:
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now, and could be paid; None where there is none."""
-        is_affordable = self._driver.affordable()
+        is_affordable = self._driver.admission.affordable()
         self._too_dear, self._least_usd, self._cheapest = 0, math.inf, None
         for point, spec in self._candidates():
-            limited = self._driver.worst_case.limited(spec)
+            limited = self._driver.admission.worst_case.limited(spec)
             if is_affordable(limited):
                 return point
             self._too_dear += 1
             with suppress(BudgetRefused):
-                usd = self._driver.worst_case.usd(limited) or math.inf
+                usd = self._driver.admission.worst_case.usd(limited) or math.inf
                 if self._cheapest is None or usd < self._least_usd:
                     self._least_usd, self._cheapest = usd, limited
         return None
@@ -55,7 +55,7 @@ class UntriedPoints:
         if not self._too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
         found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
-        left = self._driver.least_left(self._cheapest)
+        left = self._driver.admission.tightest_budget(self._cheapest)
         if not left or math.isinf(self._least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
             return f"{found} {limit} with its worst case, or has a known price"
@@ -71,7 +71,7 @@ class UntriedPoints:
             return
         for _ in range(len(self._left)):
             pair = self._left.popleft()
-            if driver.is_closed(pair[1]):
+            if driver.history.is_closed(pair[1]):
                 continue
             self._left.append(pair)
             if driver.is_open(pair[1]):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.specification.job import JobSpec
-from paretune.studies.search.trial_history import but_for_its_seed
+from paretune.studies.search.trial_history import hash_without_seed
 
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0
@@ -63,7 +63,7 @@ class WorstCase:
         return self._usd[key]
 
     def _minutes_of(self, spec: JobSpec) -> float:
-        if (longest := self._longest_s.get(but_for_its_seed(spec))) is not None:
+        if (longest := self._longest_s.get(hash_without_seed(spec))) is not None:
             return _minutes(_OF_EQUAL_JOBS, longest)
         if not self._by_estimates:
             return math.inf

@@ -10,7 +10,7 @@ from paretune.commands.recur.file import RecurFile
 from paretune.commands.recur.history import TRY, Night, NightJob
 from paretune.commands.recur.points import Points, _longest_s
 from paretune.specification.job import JobSpec
-from paretune.studies.search.trial_history import but_for_its_seed
+from paretune.studies.search.trial_history import hash_without_seed
 
 POINT = {"learning_rate": 3e-5}
 SPEC = JobSpec(learning_rate=3e-5)
@@ -47,7 +47,7 @@ def night(*jobs: tuple[str, float]) -> Night:
 def test_a_job_that_was_cut_off_raises_the_next_limit(jobs: list[tuple[str, float]], longest: float | None) -> None:
     found = _longest_s([POINT], [SPEC], [night(*jobs)])
 
-    assert found == ({} if longest is None else {but_for_its_seed(SPEC): longest})
+    assert found == ({} if longest is None else {hash_without_seed(SPEC): longest})
 
 
 NIGHTLY = """

@@ -23,7 +23,8 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.driver import MOST_REFUSED, Driver
+from paretune.studies.search.concurrency import MOST_REFUSED
+from paretune.studies.search.driver import Driver
 from paretune.studies.search.drivers import ABANDONED_S
 from paretune.studies.search.joint import search
 from paretune.studies.search.optuna_study import Suggestion
@@ -176,7 +177,7 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
         desk.interruption.reason = "interrupted by SIGINT"
         return 1.0
 
-    monkeypatch.setattr(driver.worst_case, "usd", usd)
+    monkeypatch.setattr(driver.admission.worst_case, "usd", usd)
     with pytest.raises(Interrupted):
         search(driver)
     assert asked == 2  # for the first point, once whether it fits and once for how much it lacks
@@ -215,13 +216,13 @@ def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_en
 
 def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> None:
     driver = desk.driver(job={"instance_type": SMALL, "fallback_instance_types": LARGE, "max_runtime_minutes": 6})
-    assert driver.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
+    assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx(0.2)
 
 
 def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
     desk.launcher.overrun_s = 120.0
     driver = desk.driver()
-    assert driver.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
+    assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
 
 
 def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
@@ -239,7 +240,7 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     search(driver)
 
     assert rates(driver) == list(RATES)
-    assert driver.history.begun == 4
+    assert driver.history.counted == 4
     assert desk.clock.now() - begun > 300
 
 
@@ -591,7 +592,7 @@ def test_no_more_trials_are_made_than_were_asked_for_by_two_drivers_together(des
     assert second.start(second.study.ask_for({"learning_rate": RATES[1]}))
     assert first.start(first.study.ask_for({"learning_rate": RATES[2]}))
     assert not second.start(second.study.ask_for({"learning_rate": RATES[3]}))
-    assert second.is_full
+    assert second.admission.is_full
 
 
 def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:

@@ -125,7 +125,7 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
     dead = driver_of(desk)
     asked = dead.study.ask_for({"learning_rate": RATES[0]})
     spec = JobSpec(budget="team.yaml", tags={"team": "nlp"})
-    reserve = dead.shared_budgets.reservation(asked.number, spec, WORST)
+    reserve = dead.admission._shared_reservation(asked.number, spec, WORST)
     with dead.ledger._engine.connect() as connection:
         undone = connection.begin()
         reserve(connection)

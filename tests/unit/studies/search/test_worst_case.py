@@ -10,7 +10,7 @@ from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.trial_history import but_for_its_seed
+from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
 from paretune.studies.search.worst_case import WorstCase
 from paretune.studies.verification import verify
@@ -28,8 +28,8 @@ def test_a_job_of_which_nothing_is_known_may_cost_its_whole_limit(workplace: Pat
     driver = made(workplace, budget_usd="50", model="someone/unheard-of")
     (spec, *_) = some_jobs(driver.file, 1)
 
-    assert driver.worst_case.limited(spec) == spec
-    assert driver.worst_case.usd(spec) == pytest.approx(1.5 * USD_PER_HOUR, rel=0.1)  # and a grace of minutes
+    assert driver.admission.worst_case.limited(spec) == spec
+    assert driver.admission.worst_case.usd(spec) == pytest.approx(1.5 * USD_PER_HOUR, rel=0.1)  # and a grace of minutes
 
 
 def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(workplace: Path) -> None:
@@ -41,7 +41,7 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
     assert estimate is not None
     high = estimate.time.seconds_high / 60
     wanted = 4 * high + min(5, high)
-    assert driver.worst_case.limited(spec).max_runtime_minutes == pytest.approx(wanted, abs=0.1)
+    assert driver.admission.worst_case.limited(spec).max_runtime_minutes == pytest.approx(wanted, abs=0.1)
     without = made(workplace, max_runtime_minutes=week)
     assert without.worst_case.limited(spec) == spec
 
@@ -71,7 +71,7 @@ def test_more_than_its_own_limit_in_dollars_is_refused(workplace: Path) -> None:
     (spec, *_) = some_jobs(driver.file, 1)
 
     with pytest.raises(BudgetRefused):
-        driver.worst_case.usd(spec)
+        driver.admission.worst_case.usd(spec)
 
 
 def test_points_whose_worst_case_does_not_fit_are_not_proposed(workplace: Path) -> None:
@@ -101,17 +101,17 @@ def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
     driver = made(workplace, budget="team.yaml")
     (spec, *_) = some_jobs(driver.file, 1)
 
-    assert driver.worst_case.limited(spec) == spec
+    assert driver.admission.worst_case.limited(spec) == spec
 
 
 def test_without_estimates_only_what_equal_jobs_took_limits_a_job(workplace: Path) -> None:
     driver = made(workplace, budget_usd="50")
     (spec, *_) = some_jobs(driver.file, 1)
-    assert driver.worst_case.limited(spec) != spec
+    assert driver.admission.worst_case.limited(spec) != spec
 
     def limited(longest_s: dict[str, float]) -> float:
         worst = WorstCase(driver.workplace, longest_s, has_budget=True, by_estimates=False)
         return worst.limited(spec).max_runtime_minutes
 
     assert limited({}) == spec.max_runtime_minutes
-    assert limited({but_for_its_seed(spec): 600.0}) == 25
+    assert limited({hash_without_seed(spec): 600.0}) == 25

@@ -43,7 +43,7 @@ class Split:
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
-        self._is_affordable = driver.affordable()
+        self._is_affordable = driver.admission.affordable()
         self._has_unaffordable = False
         self._judged = -1
         self._is_joint = False  # predictions were contradicted
@@ -62,7 +62,7 @@ class Split:
                 self._refused.clear()
             while not reason and driver.has_free_slot():
                 driver.workplace.interruption.check()
-                if driver.start_due():  # a point that had met no capacity, or no quota
+                if driver.start_retry():  # a point that had met no capacity, or no quota
                     continue
                 reason = self._over()
                 action = None if reason else self._next()
@@ -74,7 +74,7 @@ class Split:
                     reason = reason or self._why_none()
             driver.poll()
             self._forget_ended()
-            if reason and not driver.running and not driver.history.due:
+            if reason and not driver.running and not driver.history.retries:
                 break
             driver.wait()
         if reason == self._wrong:
@@ -104,14 +104,14 @@ class Split:
     def _why_none(self) -> str:
         value_usd = self.driver.file.value_of_front_usd
         is_dear = self._has_unaffordable or self.know.is_short
-        if is_dear and (left := self.driver.least_left(self._some_job())):
+        if is_dear and (left := self.driver.admission.tightest_budget(self._some_job())):
             return f"no job that is worth it fits {left} with its worst case"
         if not self.know.has_f1:
             return _NO_F1 if self.know.quality.metric == metrics.F1 else _NO_QUALITY
         return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
 
     def _over(self) -> str:
-        if self.driver.has_enough(len(self.driver.trials) + len(self.driver.running)):
+        if self.driver.admission.has_enough(len(self.driver.trials) + len(self.driver.running)):
             return f"{self.driver.file.n_trials} trials were made"
         self._learn()
         if self.know.shift_evidence > -math.log(_CHANCE):
@@ -121,7 +121,7 @@ class Split:
 
     def _next(self) -> Action | None:
         """The most valuable action whose worst case fits the budget now, by what was learnt last."""
-        self._is_affordable, self._has_unaffordable = self.driver.affordable(), False
+        self._is_affordable, self._has_unaffordable = self.driver.admission.affordable(), False
         return self._most_valuable()
 
     def _most_valuable(self) -> Action | None:
@@ -136,7 +136,7 @@ class Split:
 
     def _learn(self) -> None:
         under_way = [action.spec.replace(**action.changes) for action in self._pending.values()]
-        left = self.driver.left_usd(self._some_job())
+        left = self.driver.admission.left_usd(self._some_job())
         if math.isinf(left):
             self.know.learn(under_way)
             return
@@ -156,7 +156,7 @@ class Split:
         if self.driver.start(asked, note):
             self._pending[asked.number] = action
         else:
-            is_closed = self.driver.is_closed(self._job_of(action))
+            is_closed = self.driver.history.is_closed(self._job_of(action))
             (self._impossible if is_closed else self._refused).add(action.identity)
 
     def _recall(self) -> None:
@@ -204,7 +204,7 @@ class Split:
         if action.identity in self._impossible | self._refused | pending:
             return True
         job = self._job_of(action)
-        if self.driver.is_impossible(job):  # as a driver before this one has found out
+        if job.spec_hash() in self.driver.history.impossible:  # as a driver before this one has found out
             return True
         is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable

@@ -1,0 +1,62 @@
+"""Warm pools that SageMaker keeps after the jobs of a study: found, given back and booked."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from paretune.core.commands import command_line
+from paretune.core.errors import BadInput, CallAgain, LaunchRefused, LostContact, TrackingUnavailable
+from paretune.jobs.retrying_job import STOP_PATIENCE_S, WATCH_INTERVAL_S
+from paretune.jobs.warm_pools import KeptPool
+from paretune.jobs.workplace import Workplace
+from paretune.ledger.study_ledger import StudyLedger
+
+
+class KeptPools:
+    """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
+
+    def __init__(self, study: str, ledger: StudyLedger, workplace: Workplace, say: Callable[[str], None]) -> None:
+        self._study = study
+        self._ledger = ledger
+        self._workplace = workplace
+        self._say = say
+        self._pools: dict[int, KeptPool] = {}
+
+    def find(self) -> None:
+        """Look for pools that are not booked yet."""
+        for entry in self._ledger.with_warm_pools():
+            if not entry.kept_usd or entry.trial in self._pools:
+                continue
+            with suppress(BadInput, LaunchRefused, TrackingUnavailable):  # it is tried again, and `sync` looks, too
+                for run in self._workplace.tracking.runs(f"attributes.run_id = '{entry.run_id}'"):
+                    self._pools[entry.trial] = KeptPool(run, self._workplace)
+
+    def settle(self) -> None:
+        """Book the pools that are no longer kept."""
+        for trial, pool in list(self._pools.items()):
+            with suppress(LostContact):
+                if (settled := pool.settle()) is not None:
+                    self._ledger.book_kept(trial, pool.usd(settled) or 0.0)
+                    del self._pools[trial]
+                    self._say(f"trial {trial}: {settled.sentence(pool.name)}")
+
+    def give_back(self, *, waits: bool) -> None:
+        """Give all pools back and book them.
+
+        Raises:
+            CallAgain: they are still being given back, and the caller does not wait for it.
+        """
+        for trial, pool in self._pools.items():
+            try:
+                pool.release()
+            except LostContact as error:
+                self._say(f"trial {trial}: {error}")
+        clock = self._workplace.clock
+        until = clock.monotonic() + STOP_PATIENCE_S
+        self.settle()
+        if self._pools and not waits:
+            raise CallAgain(f"study {self._study}: instances that were kept are being given back: call again")
+        while self._pools and clock.monotonic() < until:
+            clock.sleep(WATCH_INTERVAL_S)
+            self.settle()
+        for trial, pool in self._pools.items():
+            self._say(f"trial {trial}: the instances kept after {pool.name} are still billed: `{command_line('sync')}`")
