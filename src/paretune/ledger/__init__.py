@@ -5,7 +5,6 @@ study_ledger.StudyLedger    the trials of one study, and the drivers at work on 
 budget_ledger.BudgetLedger  all jobs that share the budgets of a file
 job_budgets.JobBudgets      one job against shared budgets
 budget_file.BudgetFile      a file of budgets, read and checked
-shared.SharedBudgets        the trials of one study against shared budgets
 trial_entry                 values of a trial in the ledger: TrialNote, TrialEnd, TrialStatus, TrialEntry
 lease.Lease                 lets one round at a time work on a study
 tables                      the tables of both ledgers; `migrations/` has their versions, one Alembic revision a file
