@@ -1,9 +1,8 @@
-"""MLflow projects: what a command of somebody else's needs, how it runs in a job, and what it leaves.
+"""MLflow projects of other people as jobs: their commands, their environments, and what they record.
 
-fetching.fetched                      the folder of a project, fetched once
-payload.project_inputs                what a job of ours needs to run an entry point, on any launcher
-command.read_command                  the entry point's command, with files as they are called in the job
-environment.read_environment          what the project's environment file means to pip and to an image
-container_entrypoint                  what runs in the job, beside the project
-collection.Collector                  copies what the command has recorded in its job into its run
+project.read_project        the folder of a project, fetched once, and the command of an entry point
+environment                 a project's environment file as pip requirements and a container image
+payload.project_inputs      files, command and settings that a job needs to run an entry point, on any launcher
+container_entrypoint        the program that runs the command inside a job
+collection.Collector        copies what the command has recorded inside its job into the job's run
 """

@@ -1,19 +1,20 @@
-"""What runs in the job: `python3 inside.py ML`, in the folder where the code was unpacked; ML is /opt/ml on SageMaker.
+"""The program that runs a project's command inside a job: `python3 inside.py ML`; ML is /opt/ml on SageMaker.
 
-It installs what the project depends on, opens a store for what the command will record, and runs the command as
-`mlflow run` does on a laptop. It stays its parent: a signal reaches the command and everything that it has started,
-and a failure leaves a reason. Beside it lies watchdog.py; both need the standard library only, of Python 3.8 or newer.
+It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for what the
+command records, and runs the command as `mlflow run` does on a laptop. It stays the command's parent, so that a signal
+reaches the command and all its descendants, and a failure leaves a reason. It and watchdog.py, which lies beside it,
+need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     what to do: command, requirements, folder, run_id, experiment, collect,
-                                   max_silence_minutes; and what the launcher adds for a job that reports:
-                                   resumes, template, renamed
+    ML/input/data/job/job.json     the document: command, requirements, folder, run_id, experiment, collect,
+                                   max_silence_minutes; for a job that reports, the launcher adds: resumes, template,
+                                   renamed
     ML/output/data/paretune/       the store: mlflow.db and mlruns
     ML/output/data/report.json     the metrics of a job that reports
     ML/output/failure              why it failed: kind, colon, one sentence
 
-Metrics come, the later winning, from lines `name=number` or `name: number` of what the command prints; from the JSON
-files RESULT_FILES that it writes below its folder, the model's or the results'; from MLflow: the last values of all
-runs that it has opened, those of the job's own run last of all.
+Metrics come from three sources, of which later ones win: lines `name=number` or `name: number` that the command prints;
+the JSON files RESULT_FILES below its folder, the model's or the results'; and MLflow: the last values of all runs that
+it has opened, with those of the job's own run last of all.
 """
 
 from __future__ import annotations
@@ -41,17 +42,45 @@ STORE = "paretune"
 RUN_NAME = "in the job"
 REQUIREMENTS = ".paretune-requirements.txt"
 RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json", "results.json", "metrics.json")
-"""Files with numbers that a command may leave; of equal names the last one holds."""
+"""Files with numbers that a command may write; for equal names the last file wins."""
 _INSTALLER = "input/data/sm_drivers/scripts/install_requirements.py"
 _LINE = re.compile(r"\s*([A-Za-z_][\w./@-]{0,99})\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
-_DEEPEST = 4
-"""Folders inside folders that are looked at for result files."""
-_OWN = "0" * 32
-"""Id of the run in a template of a store."""
+_DEEPEST = 4  # levels of folders that are searched for result files
+_TEMPLATE_RUN = "0" * 32  # id of the run in a template of a store
+
+
+def main(ml: Path) -> int:
+    """Run the job and return the exit code of the command."""
+    document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
+    project = Path.cwd() / "project"
+    supervisor = Supervisor()
+    end_with_starter()
+    if is_first(ml):
+        watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
+    if document["requirements"]:
+        code = install(document["requirements"], project / document["folder"], ml, supervisor)
+        if code and not supervisor.was_stopped:
+            write_failure(ml, f"bad_input: pip could not install what the project depends on (exit code {code})")
+        if code or supervisor.was_stopped:
+            return code
+    environment = dict(os.environ)
+    if document["collect"] and importlib.util.find_spec("mlflow") is not None:
+        environment.update(open_store(document, ml, project, supervisor))
+    say("the project's command starts")
+    began = time.time()
+    words = ["bash", "-c", document["command"]]
+    code, printed = supervisor.run_and_read(words, cwd=str(project), env=environment)
+    if code and not supervisor.was_stopped:
+        write_failure(ml, f"error: the project's command ended with exit code {code}")
+    if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
+        metrics = {**printed, **metrics_of_files(ml, project, began), **metrics_of_store(ml, document["run_id"])}
+        write_report(ml, metrics, document["renamed"])
+    return code
 
 
 class Supervisor:
-    """Runs one process after the other and passes SIGTERM on to the one that runs, with all that it has started."""
+    """Runs one process after the other and passes SIGTERM on to the running one and all its descendants."""
 
     def __init__(self) -> None:
         self.was_stopped = False
@@ -59,7 +88,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def run(self, words: list[str], **options: Any) -> int:
-        """Exit code of a process; 128 + signal when one has ended it. After a SIGTERM, waits for its whole group."""
+        """Exit code of a process; 128 + signal if a signal has ended it. After a SIGTERM, waits for its whole group."""
         process = subprocess.Popen(words, start_new_session=True, **options)
         self._group = process.pid
         if self.was_stopped:
@@ -70,21 +99,21 @@ class Supervisor:
         self._group = None
         return code if code >= 0 else 128 - code
 
-    def listen(self, words: list[str], **options: Any) -> tuple[int, dict[str, float]]:
-        """As `run`, and the numbers that it has printed as lines `name=number`; what it prints is passed on."""
-        found: dict[str, float] = {}
+    def run_and_read(self, words: list[str], **options: Any) -> tuple[int, dict[str, float]]:
+        """Exit code of a process, and the numbers that it printed as lines `name=number`; its output is passed on."""
+        numbers: dict[str, float] = {}
         source, sink = os.pipe()
-        reader = threading.Thread(target=_pass_lines, args=(source, found), daemon=True)
+        reader = threading.Thread(target=_pass_lines, args=(source, numbers), daemon=True)
         reader.start()
         try:
             code = self.run(words, stdout=sink, stderr=subprocess.STDOUT, **options)
         finally:
             os.close(sink)
         reader.join(5.0)  # a process in the background may hold the pipe for longer
-        return code, dict(found)
+        return code, dict(numbers)
 
     def kill(self) -> None:
-        """Send SIGKILL to the process that runs and all that it has started."""
+        """Send SIGKILL to the running process and all its descendants."""
         if self._group is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._group, signal.SIGKILL)
@@ -105,36 +134,19 @@ class Supervisor:
         return True
 
 
-def main(ml: Path) -> int:
-    """Exit code of the command."""
-    document = json.loads((ml / "input" / "data" / "job" / "job.json").read_text(encoding="utf-8"))
-    project = Path.cwd() / "project"
-    supervisor = Supervisor()
-    watch_starter()
-    if is_first(ml):
-        watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
-        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
-    if document["requirements"]:
-        code = install(document["requirements"], project / document["folder"], ml, supervisor)
-        if code and not supervisor.was_stopped:
-            write_failure(ml, f"bad_input: pip could not install what the project depends on (exit code {code})")
-        if code or supervisor.was_stopped:
-            return code
-    environment = dict(os.environ)
-    if document["collect"] and importlib.util.find_spec("mlflow") is not None:
-        environment.update(open_store(document, ml, project, supervisor))
-    say("the project's command starts")
-    began = time.time()
-    code, printed = supervisor.listen(["bash", "-c", document["command"]], cwd=str(project), env=environment)
-    if code and not supervisor.was_stopped:
-        write_failure(ml, f"error: the project's command ended with exit code {code}")
-    if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
-        write_report(ml, {**printed, **in_files(ml, project, began), **in_store(ml, document["run_id"])}, document)
-    return code
+def _pass_lines(source: int, numbers: dict[str, float]) -> None:
+    """Copy a pipe to standard output, and collect its lines that are a name and a number."""
+    with os.fdopen(source, "rb") as stream:
+        for line in stream:
+            sys.stdout.buffer.write(line)
+            sys.stdout.buffer.flush()
+            match = _LINE.fullmatch(line.decode(errors="replace").rstrip("\r\n"))
+            if match:
+                numbers[match[1]] = float(match[2])
 
 
-def watch_starter() -> None:
-    """End with the process that has started this one, where PARETUNE_STARTER names it: a job on a user's machine."""
+def end_with_starter() -> None:
+    """End together with the process that PARETUNE_STARTER names, which started this one on a user's machine."""
     starter = os.environ.pop("PARETUNE_STARTER", "")
 
     def watch() -> None:
@@ -146,63 +158,6 @@ def watch_starter() -> None:
         threading.Thread(target=watch, name="watch-starter", daemon=True).start()
 
 
-def _pass_lines(source: int, found: dict[str, float]) -> None:
-    """Pass on what comes from a pipe and note its lines that are a name and a number."""
-    with os.fdopen(source, "rb") as stream:
-        for line in stream:
-            sys.stdout.buffer.write(line)
-            sys.stdout.buffer.flush()
-            match = _LINE.fullmatch(line.decode(errors="replace").rstrip("\r\n"))
-            if match:
-                found[match[1]] = float(match[2])
-
-
-def in_files(ml: Path, project: Path, began: float) -> dict[str, float]:
-    """The numbers in result files that were written since `began`, of the oldest first."""
-    found: list[tuple[float, int, Path]] = []
-    for root in (project, ml / "model", ml / "output" / "data"):
-        for folder, below, names in os.walk(str(root)):
-            if len(Path(folder).relative_to(root).parts) >= _DEEPEST:
-                below.clear()
-            below[:] = [name for name in below if name not in {STORE, "mlruns", ".git"}]
-            paths = [(Path(folder) / name, RESULT_FILES.index(name)) for name in names if name in RESULT_FILES]
-            found += [(path.stat().st_mtime, rank, path) for path, rank in paths if path.stat().st_mtime >= began - 2]
-    numbers: dict[str, float] = {}
-    for _, _, path in sorted(found, key=lambda one: (one[1], one[0])):
-        with contextlib.suppress(ValueError, OSError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            numbers.update(_numbers(content if isinstance(content, dict) else {}))
-    return numbers
-
-
-def in_store(ml: Path, run_id: str) -> dict[str, float]:
-    """The last values of the metrics in the job's store: the newest run's, those of the job's own run above all."""
-    path = ml / "output" / "data" / STORE / "mlflow.db"
-    found: dict[str, float] = {}
-    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
-        query = (
-            "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
-            "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
-        )
-        found = dict(database.execute(query, (run_id,)).fetchall()) if path.is_file() else {}
-    return _numbers(found)
-
-
-def _numbers(values: dict[str, Any]) -> dict[str, float]:
-    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
-    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
-
-
-def write_report(ml: Path, metrics: dict[str, float], document: dict[str, Any]) -> None:
-    """Say what came out; metrics that have a name of ours get it beside their own."""
-    ours = {document["renamed"][name]: value for name, value in metrics.items() if name in document["renamed"]}
-    report = {"metrics": {**ours, **metrics}, "facts": {}, "labels": [], "confusion_matrix": []}
-    draft = ml / "output" / "data" / ".report.json"
-    draft.parent.mkdir(parents=True, exist_ok=True)
-    draft.write_text(json.dumps(report), encoding="utf-8")
-    draft.replace(draft.with_name("report.json"))
-
-
 def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
     """End the command and this process, with the reason."""
     write_failure(ml, f"error: {sentence}")
@@ -210,113 +165,166 @@ def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
     os._exit(1)
 
 
-def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
-    """Exit code of pip, run by the SageMaker SDK's installer, which knows CodeArtifact.
+def metrics_of_files(ml: Path, project: Path, began: float) -> dict[str, float]:
+    """The numbers in result files that were written since `began`; newer files win over older ones of the same name."""
+    files: list[tuple[int, float, Path]] = []
+    for root in (project, ml / "model", ml / "output" / "data"):
+        for folder, children, names in os.walk(str(root)):
+            if len(Path(folder).relative_to(root).parts) >= _DEEPEST:
+                children.clear()
+            children[:] = [name for name in children if name not in {STORE, "mlruns", ".git"}]
+            for name in set(names) & set(RESULT_FILES):
+                path = Path(folder) / name
+                written = path.stat().st_mtime
+                if written >= began - 2:
+                    files.append((RESULT_FILES.index(name), written, path))
+    numbers: dict[str, float] = {}
+    for _, _, path in sorted(files, key=lambda file: file[:2]):
+        with contextlib.suppress(ValueError, OSError):
+            content = json.loads(path.read_text(encoding="utf-8"))
+            numbers.update(_finite_numbers(content if isinstance(content, dict) else {}))
+    return numbers
 
-    The list lies in the folder where its relative paths begin, for pip resolves `-r other.txt` from there.
+
+def metrics_of_store(ml: Path, run_id: str) -> dict[str, float]:
+    """The last values of the metrics in the store: newer runs win over older ones, and the job's own run over all."""
+    path = ml / "output" / "data" / STORE / "mlflow.db"
+    values: dict[str, float] = {}
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
+        query = (
+            "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
+            "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
+        )
+        values = dict(database.execute(query, (run_id,)).fetchall()) if path.is_file() else {}
+    return _finite_numbers(values)
+
+
+def _finite_numbers(values: dict[str, Any]) -> dict[str, float]:
+    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
+
+
+def write_report(ml: Path, metrics: dict[str, float], renamed: dict[str, str]) -> None:
+    """Write report.json; metrics that paretune calls otherwise appear under both names."""
+    renamed_metrics = {renamed[name]: value for name, value in metrics.items() if name in renamed}
+    report = {"metrics": {**renamed_metrics, **metrics}, "facts": {}, "labels": [], "confusion_matrix": []}
+    draft = ml / "output" / "data" / ".report.json"
+    draft.parent.mkdir(parents=True, exist_ok=True)
+    draft.write_text(json.dumps(report), encoding="utf-8")
+    draft.replace(draft.with_name("report.json"))
+
+
+def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervisor) -> int:
+    """Exit code of pip, run by the SageMaker SDK's installer if it is there, because that supports CodeArtifact.
+
+    The list is written to the folder where its relative paths start, because pip resolves `-r other.txt` from there.
     """
     say("installing what the project depends on")
     path = folder / REQUIREMENTS
     path.write_text("\n".join(requirements) + "\n", encoding="utf-8")
     installer = ml / _INSTALLER
-    known = [sys.executable, str(installer), path.name]
-    plain = [sys.executable, "-m", "pip", "install", "-r", path.name]
+    if installer.is_file():
+        words = [sys.executable, str(installer), path.name]
+    else:
+        words = [sys.executable, "-m", "pip", "install", "-r", path.name]
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
     try:
-        return supervisor.run(known if installer.is_file() else plain, cwd=str(folder), env=environment)
+        return supervisor.run(words, cwd=str(folder), env=environment)
     finally:
         path.unlink()
 
 
 def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Supervisor) -> dict[str, str]:
-    """Variables with which the command records into a store in the job; empty when MLflow cannot open one.
+    """Variables with which the command records into a store inside the job; empty if MLflow cannot open one.
 
-    The store of the first instance lies where SageMaker keeps results; those of the others go with their instance.
+    The store of the first instance lies where SageMaker keeps results; those of the others are lost with the instance.
     """
-    place = ml / "output" / "data" / STORE if is_first(ml) else Path(tempfile.mkdtemp()) / STORE
-    (place / "mlruns").mkdir(parents=True)
+    store = ml / "output" / "data" / STORE if is_first(ml) else Path(tempfile.mkdtemp()) / STORE
+    (store / "mlruns").mkdir(parents=True)
     if not (project / "mlruns").exists():
-        (project / "mlruns").symlink_to(place / "mlruns")  # where MLflow puts the files of further experiments
-    if not _make_store_apart(place, document, project, supervisor):
+        (project / "mlruns").symlink_to(store / "mlruns")  # where MLflow puts the files of further experiments
+    if not _make_store_in_process(store, document, project, supervisor):
         say("MLflow cannot open a store here: what the command records will be lost")
         return {}
-    own = {"MLFLOW_RUN_ID": document["run_id"]} if document.get("resumes", True) else {}
-    return {
-        "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}",
-        "MLFLOW_EXPERIMENT_ID": (place / "experiment").read_text(),
-        **own,
+    variables = {
+        "MLFLOW_TRACKING_URI": f"sqlite:///{store / 'mlflow.db'}",
+        "MLFLOW_EXPERIMENT_ID": (store / "experiment").read_text(),
     }
+    if document.get("resumes", True):
+        variables["MLFLOW_RUN_ID"] = document["run_id"]
+    return variables
 
 
-def _make_store_apart(place: Path, document: dict[str, Any], project: Path, supervisor: Supervisor) -> bool:
-    """Make the store in a process of its own, or from the template: MLflow takes seconds to make its tables."""
+def _make_store_in_process(store: Path, document: dict[str, Any], project: Path, supervisor: Supervisor) -> bool:
+    """Make the store in a separate process, or copy the template: MLflow takes seconds to make its tables."""
 
-    def make(place: Path, run_id: str) -> bool:
-        words = [sys.executable, str(Path(__file__).resolve()), "store", str(place), run_id, document["experiment"]]
+    def make(folder: Path, run_id: str) -> bool:
+        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder), run_id, document["experiment"]]
         return supervisor.run(words, cwd=str(project)) == 0
 
     if not document.get("template"):
-        return make(place, document["run_id"])
+        return make(store, document["run_id"])
     template = Path(document["template"])
     if not (template / "experiment").is_file():
         draft = Path(tempfile.mkdtemp(prefix=".store-", dir=str(template.parent)))
-        if not make(draft, _OWN):
+        if not make(draft, _TEMPLATE_RUN):
             return False
         with contextlib.suppress(OSError):  # another job was faster
             draft.replace(template)
         shutil.rmtree(str(draft), ignore_errors=True)
     root = (template / "root").read_text()
     for name in ("mlflow.db", "experiment"):
-        shutil.copyfile(str(template / name), str(place / name))
-    with contextlib.closing(sqlite3.connect(str(place / "mlflow.db"))) as database, database:
-        _rename_run(database, _OWN, document["run_id"])
+        shutil.copyfile(str(template / name), str(store / name))
+    with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
+        _rename_run(database, _TEMPLATE_RUN, document["run_id"])
         database.execute("UPDATE runs SET start_time = ?", (int(time.time() * 1000),))
         for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
-            moved = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"  # noqa: S608  # of two names above
-            database.execute(moved, (root, str(project)))
+            statement = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"  # noqa: S608  # of two names above
+            database.execute(statement, (root, str(project)))
     return True
 
 
-def _rename_run(database: sqlite3.Connection, old: str, new: str) -> None:
-    renamed = "UPDATE runs SET run_uuid = ?, artifact_uri = replace(artifact_uri, ?, ?) WHERE run_uuid = ?"
-    database.execute(renamed, (new, old, new, old))
-    database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", (new, old))
-
-
-def make_store(place: Path, run_id: str, experiment: str) -> None:
-    """A store with one run in it, which has the id that the run has outside; MLflow itself would give it another."""
+def make_store(store: Path, run_id: str, experiment: str) -> None:
+    """Make a store with one run, which gets the id of the run outside; MLflow itself would give it another."""
     import logging
 
     logging.disable(logging.INFO)
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{place / 'mlflow.db'}")
-    found = client.get_experiment_by_name(experiment)
-    experiment_id = client.create_experiment(experiment) if found is None else found.experiment_id
-    own = client.create_run(experiment_id, run_name=RUN_NAME).info.run_id
-    with contextlib.closing(sqlite3.connect(str(place / "mlflow.db"))) as database, database:
-        _rename_run(database, own, run_id)
-    (place / "experiment").write_text(str(experiment_id))
-    (place / "root").write_text(str(Path.cwd()))  # below which MLflow puts artifacts
+    client = MlflowClient(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
+    existing = client.get_experiment_by_name(experiment)
+    experiment_id = client.create_experiment(experiment) if existing is None else existing.experiment_id
+    created_id = client.create_run(experiment_id, run_name=RUN_NAME).info.run_id
+    with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
+        _rename_run(database, created_id, run_id)
+    (store / "experiment").write_text(str(experiment_id))
+    (store / "root").write_text(str(Path.cwd()))  # below which MLflow puts artifacts
+
+
+def _rename_run(database: sqlite3.Connection, old: str, new: str) -> None:
+    statement = "UPDATE runs SET run_uuid = ?, artifact_uri = replace(artifact_uri, ?, ?) WHERE run_uuid = ?"
+    database.execute(statement, (new, old, new, old))
+    database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", (new, old))
 
 
 def is_first(ml: Path) -> bool:
-    """Whether this is the cluster's first instance, or the only one: the machine of a local job."""
-    if not (ml / "input" / "config" / "resourceconfig.json").is_file():
+    """Whether this is the cluster's first instance, or the only one, such as the machine of a local job."""
+    path = ml / "input" / "config" / "resourceconfig.json"
+    if not path.is_file():
         return True
-    raw = json.loads((ml / "input" / "config" / "resourceconfig.json").read_text())
+    raw = json.loads(path.read_text())
     return bool(raw["current_host"] == min(raw["hosts"], key=lambda name: (len(name), name)))
 
 
 def write_failure(ml: Path, sentence: str) -> None:
-    """Say why the job failed, unless the command has said it itself."""
+    """Write why the job failed, unless the command has written a reason itself."""
     path = ml / "output" / "failure"
     if not path.exists():
         path.write_text(sentence)
 
 
 def say(sentence: str) -> None:
-    """One line of the log; the first of them is where the launcher begins to show it."""
+    """Print one line of the log; the launcher shows the log from the first of these lines on."""
     print(f"paretune: {sentence}", flush=True)
 
 

@@ -1,6 +1,6 @@
-"""What a project's environment file means to pip and to a training image.
+"""A project's environment file as pip requirements and a container image.
 
-python_env.yaml is nearly pip's own language. Of conda.yaml the pip section is taken as it is, and conda's packages are
+python_env.yaml is nearly pip's own language. The pip section of conda.yaml is used unchanged, and conda's packages are
 translated; channels mean nothing to pip. A Docker environment is an image.
 """
 
@@ -37,20 +37,20 @@ _PIP_NAMES = {
     "python-graphviz": "graphviz",
     "ruamel_yaml": "ruamel.yaml",
 }
-_OF_THE_IMAGE = re.compile(r"cudatoolkit|cudnn|nccl|pytorch-cuda|cuda(-.*)?|mkl|openmp|cpuonly|ca-certificates|openssl")
-_NO_PYTHON = re.compile(r"r-.*|_.*|lib.*|g?cc.*|gxx.*|openjdk|nodejs|ffmpeg|git|make|perl|nccl|compilers|sqlite")
+_IN_THE_IMAGE = re.compile(r"cudatoolkit|cudnn|nccl|pytorch-cuda|cuda(-.*)?|mkl|openmp|cpuonly|ca-certificates|openssl")
+_NOT_PYTHON = re.compile(r"r-.*|_.*|lib.*|g?cc.*|gxx.*|openjdk|nodejs|ffmpeg|git|make|perl|nccl|compilers|sqlite")
 _CONDA = re.compile(r"(?:[\w./-]+::)?(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<rest>.*)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What a job must have before the command starts.
+    """The environment that a command needs in its job.
 
     Attributes:
         requirements: lines of a requirements file.
-        folder: where relative paths in them begin, inside the project.
+        folder: folder inside the project from which relative paths in them start.
         python: version the project asks for, such as 3.10.
-        notes: sentences for the user: what was left out, and why.
+        notes: sentences for the user: what is left out, and why.
     """
 
     requirements: tuple[str, ...] = ()
@@ -62,13 +62,13 @@ class Environment:
 
 
 def read_environment(project: Project, root: Path) -> Environment:
-    """The environment that a project in the folder `root` asks for.
+    """The environment that a project in the folder `root` declares.
 
     Raises:
-        BadInput: all of it that has no meaning on SageMaker, at once.
+        BadInput: all parts of it that cannot be had on SageMaker.
     """
     if project.docker_env:
-        return _docker(project.docker_env)
+        return _docker_environment(project.docker_env)
     if project.env_config_path is None:
         return Environment()
     path = Path(project.env_config_path)
@@ -76,30 +76,19 @@ def read_environment(project: Project, root: Path) -> Environment:
         folder = os.path.relpath(os.path.realpath(path.parent), os.path.realpath(root))
         if folder.startswith(os.pardir):
             raise BadInput([f"{path.name} must lie in the project's folder {root}, got {path}: copy it there"])
-        return _conda(_read(path, _CONDA_FILE), folder, path.name)
-    keys = _read(path, _PYTHON_FILE)
-    faults: list[str] = []
-    lines: list[str] = []
-    for name in ("build_dependencies", "dependencies"):
-        with collecting(faults):
-            lines += _texts(name, keys.get(name), path.name)
-    python = keys.get("python")
-    if python is not None and not isinstance(python.value, str):
-        faults.append(f"python of {path.name} must be a version such as 3.11, got {python.described()}")
-    refuse(faults)
-    asked = None if python is None or python.is_nothing else str(python.value)
-    return Environment(requirements=tuple(lines), python=asked)
+        return _conda_environment(_read(path, _CONDA_FILE), folder, path.name)
+    return _python_environment(_read(path, _PYTHON_FILE), path.name)
 
 
 def _read(path: Path, kind: FileKind) -> Mapping[str, Node]:
-    """What an environment file holds; BadInput where that cannot be read."""
+    """The keys of an environment file; raises BadInput if it cannot be read."""
     keys, faults = read_yaml(str(path), kind)
     refuse([f"{path.name}:{line}: {fault}" for line, fault in faults])
     return keys
 
 
 def _texts(name: str, node: Node | None, file: str) -> list[str]:
-    """The texts of a list; none where there is no list."""
+    """The texts of a list; empty if the key is absent."""
     if node is None or node.is_nothing:
         return []
     if not isinstance(node.value, list) or not all(isinstance(item.as_json(), str) for item in node.value):
@@ -107,21 +96,68 @@ def _texts(name: str, node: Node | None, file: str) -> list[str]:
     return [str(item.value) for item in node.value]
 
 
+def _python_environment(keys: Mapping[str, Node], file: str) -> Environment:
+    faults: list[str] = []
+    lines: list[str] = []
+    for name in ("build_dependencies", "dependencies"):
+        with collecting(faults):
+            lines += _texts(name, keys.get(name), file)
+    python = keys.get("python")
+    if python is not None and not isinstance(python.value, str):
+        faults.append(f"python of {file} must be a version such as 3.11, got {python.described()}")
+    refuse(faults)
+    version = None if python is None or python.is_nothing else str(python.value)
+    return Environment(requirements=tuple(lines), python=version)
+
+
+def _conda_environment(keys: Mapping[str, Node], folder: str, file: str) -> Environment:
+    packages = keys.get("dependencies", Node(1, ""))
+    if not packages.is_nothing and not isinstance(packages.value, list):
+        raise BadInput([f"dependencies of {file} must be a list of packages, got {packages.described()}"])
+    lines: list[str] = []
+    notes: list[str] = []
+    faults: list[str] = []
+    python = None
+    for node in packages.value if isinstance(packages.value, list) else ():
+        if isinstance(node.value, dict) and set(node.value) == {"pip"}:
+            with collecting(faults):
+                lines += _texts("pip", node.value["pip"], file)
+            continue
+        package = node.as_json()
+        if not isinstance(package, str):
+            got = node.described()
+            faults.append(f"{file}:{node.line}: a dependency must be a text or a pip section, got {got}")
+            continue
+        match = _CONDA.fullmatch(package.strip())
+        name = match["name"].lower() if match else ""
+        if name == "python" and match:
+            python = match["rest"].strip(" =") or None
+        elif _IN_THE_IMAGE.fullmatch(name):
+            notes.append(f"{package} is not installed: the image has its own")
+        elif name != "pip":
+            try:
+                lines.append(pip_requirement(package))
+            except ValueError as error:
+                faults.append(str(error))
+    refuse(faults)
+    return Environment(requirements=tuple(lines), folder=folder, python=python, notes=tuple(notes))
+
+
 def pip_requirement(package: str) -> str:
-    """A conda package as pip calls it: `numpy=1.26` is `numpy==1.26.*`.
+    """A conda package as a pip requirement: `numpy=1.26` is `numpy==1.26.*`.
 
     Raises:
-        ValueError: it has no meaning to pip; the message is a whole sentence.
+        ValueError: pip has no such package; the message is a whole sentence.
     """
-    found = _CONDA.fullmatch(package.strip())
-    if found is None:
+    match = _CONDA.fullmatch(package.strip())
+    if match is None:
         raise ValueError(f"conda package {package!r} cannot be read")
-    name, rest = found["name"].lower(), found["rest"].strip()
-    name = _PIP_NAMES.get(name, name)
-    if _NO_PYTHON.fullmatch(found["name"].lower()):
+    name, rest = match["name"].lower(), match["rest"].strip()
+    if _NOT_PYTHON.fullmatch(name):
         raise ValueError(
             f"conda package {package!r} is no Python package: use an image that holds it (image_uri), or leave it out"
         )
+    name = _PIP_NAMES.get(name, name)
     plain = rest if rest.startswith("==") else rest.removeprefix("=")
     version, *build = re.split(r"(?<![=<>!~])=(?!=)|\s+", plain)
     if "|" in rest:
@@ -134,40 +170,7 @@ def pip_requirement(package: str) -> str:
     return f"{name}{version}"
 
 
-def _conda(keys: Mapping[str, Node], folder: str, file: str) -> Environment:
-    listed = keys.get("dependencies", Node(1, ""))
-    if not listed.is_nothing and not isinstance(listed.value, list):
-        raise BadInput([f"dependencies of {file} must be a list of packages, got {listed.described()}"])
-    lines: list[str] = []
-    notes: list[str] = []
-    faults: list[str] = []
-    python = None
-    for node in listed.value if isinstance(listed.value, list) else ():
-        if isinstance(node.value, dict) and set(node.value) == {"pip"}:
-            with collecting(faults):
-                lines += _texts("pip", node.value["pip"], file)
-            continue
-        item = node.as_json()
-        if not isinstance(item, str):
-            got = node.described()
-            faults.append(f"{file}:{node.line}: a dependency must be a text or a pip section, got {got}")
-            continue
-        found = _CONDA.fullmatch(item.strip())
-        name = found["name"].lower() if found else ""
-        if name == "python" and found:
-            python = found["rest"].strip(" =") or None
-        elif _OF_THE_IMAGE.fullmatch(name):
-            notes.append(f"{item} is not installed: the image has its own")
-        elif name != "pip":
-            try:
-                lines.append(pip_requirement(item))
-            except ValueError as error:
-                faults.append(str(error))
-    refuse(faults)
-    return Environment(requirements=tuple(lines), folder=folder, python=python, notes=tuple(notes))
-
-
-def _docker(raw: dict[str, Any]) -> Environment:
+def _docker_environment(raw: dict[str, Any]) -> Environment:
     image = raw["image"]
     if not isinstance(image, str):
         raise BadInput(["docker_env: image must be a text, the name of an image in ECR"])
@@ -178,41 +181,39 @@ def _docker(raw: dict[str, Any]) -> Environment:
                 "(ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG), or give image_uri"
             ]
         )
-    listed = raw.get("environment") or []
-    copied = [item for item in listed if isinstance(item, str)]
+    entries = raw.get("environment") or []
+    copied = [entry for entry in entries if isinstance(entry, str)]
     notes = []
     if copied:
-        notes.append(f"{', '.join(copied)} stay on this machine: what they hold might be a secret")
+        notes.append(f"{', '.join(copied)} stay on this machine, because their values might be secrets")
     if raw.get("volumes"):
         notes.append("docker_env's volumes are not mounted: pass files as parameters of type path")
-    pairs = [item for item in listed if not isinstance(item, str)]
+    pairs = [entry for entry in entries if not isinstance(entry, str)]
     if any(len(pair) != 2 or isinstance(value, (list, dict)) for pair in pairs for value in pair or [[]]):
         raise BadInput(["docker_env: environment must hold names, and pairs of a name and a text: [COLOUR, blue]"])
-    variables = tuple((str(item[0]), str(item[1])) for item in pairs)
+    variables = tuple((str(pair[0]), str(pair[1])) for pair in pairs)
     return Environment(image_uri=image, variables=variables, notes=tuple(notes))
 
 
-def python_note(asked: str | None, image_uri: str) -> str | None:
-    """A sentence where the image's Python is not the one that the project asks for."""
-    if asked is None:
+def python_note(version: str | None, image_uri: str) -> str | None:
+    """A note if the image's Python is not the `version` that the project asks for; else None."""
+    if version is None:
         return None
-    found = re.search(r"-py(\d)(\d+)", image_uri)
-    wanted = re.search(r"(\d+)\.(\d+)", asked)
-    if found and wanted and found.groups() == wanted.groups():
+    of_image = re.search(r"-py(\d)(\d+)", image_uri)
+    of_project = re.search(r"(\d+)\.(\d+)", version)
+    if of_image and of_project and of_image.groups() == of_project.groups():
         return None
-    has = f"has Python {found[1]}.{found[2]}" if found else "brings a Python of its own"
-    return f"the project asks for Python {asked}, and the image {has}: the image decides"
+    has = f"has Python {of_image[1]}.{of_image[2]}" if of_image else "has its own Python"
+    return f"the project asks for Python {version}, but the image {has}, which will be used"
 
 
 def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
-    """Whether a project seems to use MLflow: a requirement or a Python file names it."""
-    if any("mlflow" in line for line in requirements):
-        return True
-    return any(scripts_with("mlflow", files))
+    """Whether a project seems to use MLflow, because a requirement or a Python file names it."""
+    return any("mlflow" in line for line in requirements) or any(scripts_with("mlflow", files))
 
 
 def scripts_with(word: str, files: Iterable[Path]) -> Iterator[Path]:
-    """The scripts and notebooks among the files that hold a word; none that is too large for one, or cannot be read."""
+    """The scripts and notebooks among the files that contain a word; too large and unreadable ones are skipped."""
     for path in files:
         if path.suffix in {".py", ".ipynb"}:
             with suppress(BadInput):

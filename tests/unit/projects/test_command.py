@@ -7,7 +7,7 @@ import pytest
 from mlflow.projects.utils import load_project
 
 from paretune.core.errors import BadInput
-from paretune.projects.command import Command, read_command
+from paretune.projects.project import Command, read_command
 
 AWKWARD = """it's "so" $HOME `id` \\ grün\n{x} 100%"""
 
@@ -59,7 +59,7 @@ def test_more_files_than_a_job_can_have_are_refused(tmp_path: Path) -> None:
 def test_an_empty_folder_is_refused_for_a_job_would_not_find_it(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
 
-    with pytest.raises(BadInput, match="no empty folders"):
+    with pytest.raises(BadInput, match="drops empty folders"):
         read(tmp_path, "    parameters: {a: path}\n    command: x {a}\n", {"a": str(tmp_path / "empty")})
 
 

@@ -201,10 +201,10 @@ def test_another_python_than_the_image_s_is_said() -> None:
     assert python_note("3.12.4", image) is None
     assert python_note(None, image) is None
     assert python_note("3.10", image) == (
-        "the project asks for Python 3.10, and the image has Python 3.12: the image decides"
+        "the project asks for Python 3.10, but the image has Python 3.12, which will be used"
     )
     assert python_note("3.10", "own:1") == (
-        "the project asks for Python 3.10, and the image brings a Python of its own: the image decides"
+        "the project asks for Python 3.10, but the image has its own Python, which will be used"
     )
 
 

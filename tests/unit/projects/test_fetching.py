@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.projects.fetching import read_project
+from paretune.projects.project import read_project
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.projects.fetching import declared
 from paretune.projects.payload import project_inputs
+from paretune.projects.project import declared_parameters
 from paretune.specification.container import ProjectPayload
 from paretune.specification.job import JobSpec
 
@@ -86,18 +86,23 @@ def test_a_folder_of_scripts_is_a_project_whose_parameters_become_switches(tmp_p
 
     assert made.document["command"] == "python run.py --alpha 0.1"
     assert made.document["resumes"] is False  # MLflow refuses to go on with a run of another experiment
-    assert declared(str(tmp_path / "scripts"), "run.py") == {}
+    assert declared_parameters(str(tmp_path / "scripts"), "run.py") == {}
 
 
 def test_declared_parameters_have_their_types(project: Path) -> None:
-    assert declared(str(project), "train") == {"alpha": "float", "rows": "path", "seed": "float", "word": "string"}
+    assert declared_parameters(str(project), "train") == {
+        "alpha": "float",
+        "rows": "path",
+        "seed": "float",
+        "word": "string",
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"project_parameters": {}}, "No value given for missing parameters: 'word'"),
-        ({"entry_point": "other"}, "there is train, train.py"),
+        ({"entry_point": "other"}, "it has train, train.py"),
         ({"entry_point": "gone.py"}, "entry_point gone.py is not in project"),
         ({"size": "rowz"}, "size names rowz, which is no parameter"),
         ({"project": "./not-there"}, "project ./not-there does not exist"),

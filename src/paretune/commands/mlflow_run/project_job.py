@@ -34,9 +34,9 @@ from paretune.launchers.sagemaker.queue.launcher import launcher_class
 from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
-from paretune.projects.command import Command, read_command
 from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
-from paretune.projects.payload import INSIDE, inside_files
+from paretune.projects.payload import project_payload
+from paretune.projects.project import Command, read_command
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema, without_password
 
@@ -238,19 +238,16 @@ def _payload(
     on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
     if on_sagemaker and mentions_mlflow(requirements, files.values()):
         requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
-    return ProjectPayload(
-        code={f"project/{name}": path for name, path in files.items()} | inside_files(),
-        program=INSIDE,
+    return project_payload(
+        files,
+        project.command,
+        replace(project.needs, requirements=tuple(requirements)),
         document={
-            "command": project.command.text,
-            "requirements": requirements,
-            "folder": project.needs.folder,
             "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
             "max_silence_minutes": project.configuration.spec.max_silence_minutes,
         },
-        inputs=project.command.inputs,
         variables=dict(project.needs.variables) | dict(direct or {}),
     )
 

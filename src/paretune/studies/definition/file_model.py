@@ -209,11 +209,11 @@ class FileReader:
         is_of_job = name in _CLUSTER or name.startswith(f"{_ENTRY_PARAMETERS}.")
         if section != self._varying or not project or is_of_job:
             return name
-        from paretune.projects.fetching import declared  # imports MLflow, which takes a second
+        from paretune.projects.project import declared_parameters  # imports MLflow, which takes a second
 
         entry_point = str(self._typed.get("entry_point") or self._job.get("entry_point") or "main")
         try:
-            names = declared(project, entry_point)
+            names = declared_parameters(project, entry_point)
         except BadInput as error:
             raise ValueError(*error.faults) from error
         if names and name not in names:
