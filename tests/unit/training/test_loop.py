@@ -101,7 +101,7 @@ def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
     assert used[20:] == ["fp32"] * 18
     assert report.facts["precision"] == "fp32"
     messages = [event.message for event in EventReader(folder.events).new()]
-    assert "precision auto: the loss does not stay finite in fp16, so the training goes on in fp32" in messages
+    assert "precision auto: the loss does not stay finite in fp16, so the training continues in fp32" in messages
 
 
 def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:

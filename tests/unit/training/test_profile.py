@@ -31,13 +31,13 @@ SPEC = replace(conftest.SPEC, num_train_epochs=2.0, training_arguments={"logging
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers, from 0, of the steps whose rows count for throughput."""
     steps: list[int] = []
-    count = Progress.step
+    count = Progress.count_step
 
     def step(progress: Progress, done: int) -> None:
         steps.append(done)
         count(progress, done)
 
-    monkeypatch.setattr(Progress, "step", step)
+    monkeypatch.setattr(Progress, "count_step", step)
     return steps
 
 
