@@ -1,7 +1,9 @@
-"""How pages, pictures and numbers look: the one home of style for studies and reports.
+"""How pages, pictures, tables and numbers look, for studies and reports.
 
 - `numbers`: values as text: dollars, durations, values with their errors.
-- `picture.Picture`: a figure, as an SVG element with tooltips and as a matplotlib figure for a PNG; the colours.
-- `page.template`: HTML templates; `style.css` and `macros.html` (tables, lists) belong to all of them.
-- `page.Table`: rows of text for HTML, Markdown and a terminal.
+- `table.Table`: a table declared by its columns; for a terminal, Markdown, pages, CSV and JSON.
+- `page.template`: HTML templates, with `style.css` and `macros.html` for all of them.
+- `picture.Picture`: a matplotlib figure, as an SVG element with tooltips and as a PNG; the colours.
+- `chart.Chart`: the interactive scatter chart of a study's page, with `chart.js` and `chart.css`.
+- `scale.Scale`: positions and ticks of an axis, with breaks for outliers.
 """

@@ -1,10 +1,10 @@
-// Lets a chart of chart.py be asked: other axes, tooltips, links to runs, arrow keys, and a size that fits the window.
+// Makes a chart of chart.py interactive: other axes, tooltips, links to runs, arrow keys, and a size that fits the window.
 // The SVG is complete without it. All texts come from the page and are set as text, never as HTML.
 (() => {
-  const box = document.querySelector(".asked");
+  const box = document.querySelector(".chart-box");
   if (!box) return;
   const data = JSON.parse(box.querySelector("script[type='application/json']").textContent);
-  const [svg, tip, said] = [box.querySelector("svg.chart"), box.querySelector(".tip"), box.querySelector(".broken")];
+  const [svg, tip, note] = [box.querySelector("svg.chart"), box.querySelector(".tip"), box.querySelector(".broken")];
   const marks = [...svg.querySelectorAll(".mark")];
   const [frame, line] = [svg.querySelector(".frame"), svg.querySelector(".line")];
   const selects = [...box.querySelectorAll("select")];
@@ -13,38 +13,38 @@
   const isViewer = location.protocol === "blob:";
   const server = isViewer && /^http/.test(location.pathname) ? new URL(location.pathname).origin : null;
   const address = at => server ? data.addresses[at].replace(/^https?:\/\/[^/]+/, server) : data.addresses[at];
-  const room = data.room;
+  const margins = data.margins;
   let size = {}, shown = [], pinned = null, current = null;
 
   const draw = (name, attributes, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    frame.append(made);
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    frame.append(element);
   };
-  const toX = place => room.left + place * (size.width - room.left - room.right);
-  const toY = place => size.height - room.bottom - place * (size.height - room.top - room.bottom);
+  const toX = place => margins.left + place * (size.width - margins.left - margins.right);
+  const toY = place => size.height - margins.bottom - place * (size.height - margins.top - margins.bottom);
 
   function drawFrame(x, y) {
-    const [end, foot] = [size.width - room.right, size.height - room.bottom];
+    const [end, foot] = [size.width - margins.right, size.height - margins.bottom];
     frame.replaceChildren();
-    draw("path", {class: "axis", d: `M${room.left} ${room.top}V${foot}H${end}`});
+    draw("path", {class: "axis", d: `M${margins.left} ${margins.top}V${foot}H${end}`});
     // Labels that would run into each other: every second one of more than four.
     const widest = Math.max(...x.ticks.map(([, text]) => text.length)) * 7.5 + 10;
-    const step = x.ticks.length > 4 && widest * x.ticks.length > end - room.left ? 2 : 1;
+    const step = x.ticks.length > 4 && widest * x.ticks.length > end - margins.left ? 2 : 1;
     x.ticks.forEach(([place, text], number) => {
-      draw("path", {class: "grid", d: `M${toX(place)} ${room.top}V${foot}`});
+      draw("path", {class: "grid", d: `M${toX(place)} ${margins.top}V${foot}`});
       if (number % step === 0) draw("text", {class: "tick x", x: toX(place), y: foot + 18}, text);
     });
     for (const [place, text] of y.ticks) {
-      draw("path", {class: "grid", d: `M${room.left} ${toY(place)}H${end}`});
-      draw("text", {class: "tick y", x: room.left - 8, y: toY(place), dy: ".35em"}, text);
+      draw("path", {class: "grid", d: `M${margins.left} ${toY(place)}H${end}`});
+      draw("text", {class: "tick y", x: margins.left - 8, y: toY(place), dy: ".35em"}, text);
     }
     for (const place of x.breaks) draw("path", {class: "break", d: `M${toX(place)} ${foot}m-7 5l6-10m2 10l6-10`});
-    for (const place of y.breaks) draw("path", {class: "break", d: `M${room.left} ${toY(place)}m-7 5l6-10m2 10l6-10`});
-    draw("text", {class: "heading", x: (room.left + end) / 2, y: size.height - 12}, x.heading);
-    const turned = `translate(14 ${(room.top + foot) / 2}) rotate(-90)`;
-    draw("text", {class: "heading", transform: turned}, y.heading);
+    for (const place of y.breaks) draw("path", {class: "break", d: `M${margins.left} ${toY(place)}m-7 5l6-10m2 10l6-10`});
+    draw("text", {class: "heading", x: (margins.left + end) / 2, y: size.height - 12}, x.heading);
+    const rotated = `translate(14 ${(margins.top + foot) / 2}) rotate(-90)`;
+    draw("text", {class: "heading", transform: rotated}, y.heading);
   }
 
   function place(mark, x, y) {
@@ -68,14 +68,14 @@
     svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
     svg.setAttribute("aria-label", `${y.heading} over ${x.heading}. ${svg.dataset.about}`);
     drawFrame(x, y);
-    marks.forEach((mark, at) => place(mark, x.places[at], y.places[at]));
-    const turned = (data.lines[`${yName}\n${xName}`] ?? []).map(([one, other]) => [other, one]);
-    const corners = data.lines[`${xName}\n${yName}`] ?? turned;
+    marks.forEach((mark, at) => place(mark, x.positions[at], y.positions[at]));
+    const swapped = (data.lines[`${yName}\n${xName}`] ?? []).map(([up, across]) => [across, up]);
+    const corners = data.lines[`${xName}\n${yName}`] ?? swapped;
     line.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
-    said.textContent = [x.said, xName === yName ? "" : y.said].filter(Boolean).join(" ");
+    note.textContent = [x.note, xName === yName ? "" : y.note].filter(Boolean).join(" ");
     const isBest = mark => !mark.matches(".dominated, .unmet") || mark.matches(".picked");
-    shown = marks.map((_, at) => at).filter(at => x.places[at] && y.places[at])
-      .map(at => ({at, x: toX(x.places[at][0]), y: toY(y.places[at][0]), isBest: isBest(marks[at])}))
+    shown = marks.map((_, at) => at).filter(at => x.positions[at] && y.positions[at])
+      .map(at => ({at, x: toX(x.positions[at][0]), y: toY(y.positions[at][0]), isBest: isBest(marks[at])}))
       .sort((one, other) => one.x - other.x || one.y - other.y);
     hide();
   }
@@ -84,20 +84,20 @@
     const width = Math.round(svg.parentElement.clientWidth);
     if (!width || width === size.width) return;
     size = {width, height: Math.round(Math.min(Math.max(width * 0.62, 320), 470))};
-    const kept = tip.hidden ? null : current, wasPinned = pinned !== null;
+    const mark = tip.hidden ? null : current, wasPinned = pinned !== null;
     show();
-    const point = shown.find(one => marks[one.at] === kept);
-    if (point) ask(point, wasPinned);
+    const point = shown.find(one => marks[one.at] === mark);
+    if (point) showTip(point, wasPinned);
   }
 
-  function ask(point, isPinned = false) {
+  function showTip(point, isPinned = false) {
     current?.classList.remove("current");
     current = marks[point.at];
     current.classList.add("current");
     const lines = texts[point.at].map((text, number) => {
-      const made = document.createElement(number ? "div" : "strong");
-      made.textContent = text;
-      return made;
+      const element = document.createElement(number ? "div" : "strong");
+      element.textContent = text;
+      return element;
     });
     if (address(point.at) && !isPinned && !isViewer) {
       lines.push(Object.assign(document.createElement("em"), {textContent: "Click, or press Enter, to reach the run"}));
@@ -159,7 +159,7 @@
       if (point) focus(point);
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      ask(shown[at], true);
+      showTip(shown[at], true);
       tip.querySelector("a")?.focus();
     }
   }
@@ -169,7 +169,7 @@
     mark.setAttribute("role", "img");
     mark.setAttribute("aria-label", texts[at].join("; "));
     mark.setAttribute("tabindex", -1);
-    mark.addEventListener("focus", () => ask(shown.find(point => point.at === at)));
+    mark.addEventListener("focus", () => showTip(shown.find(point => point.at === at)));
   });
   const firstBest = marks.findLast(mark => mark.matches(".picked")) ?? marks.findLast(mark => mark.matches(".front"));
   (firstBest ?? marks[0])?.setAttribute("tabindex", 0);
@@ -182,13 +182,13 @@
   svg.addEventListener("pointermove", event => {
     if (pinned) return;
     const point = nearest(event);
-    if (point) ask(point);
+    if (point) showTip(point);
     else if (document.activeElement !== current) hide();
   });
   svg.addEventListener("pointerleave", () => pinned || hide());
   svg.addEventListener("click", event => {
     const point = nearest(event);
-    if (point) ask(point, true);
+    if (point) showTip(point, true);
     else hide();
   });
   selects.forEach((select, number) => {

@@ -3,21 +3,21 @@
 import math
 
 _TO_THE_MINUTE_S = 1800
-"""Durations from here on are told to the minute, shorter ones to the second."""
+"""Durations from here on are rounded to the minute, shorter ones to the second."""
 
 
 def usd(value: float) -> str:
-    """Dollars to the cent, or to three digits where there is less than a dollar: 1,204.50 USD, 0.0123 USD."""
+    """Dollars to the cent, or to three digits below one dollar: 1,204.50 USD, 0.0123 USD."""
     return f"{dollars(value)} USD"
 
 
 def dollars(value: float) -> str:
-    """The same without the unit."""
+    """Dollars as `usd` writes them, without the unit."""
     return plain(value, 3) if value and abs(value) < 1 else f"{value:,.2f}"
 
 
 def with_error(value: float, error: float | None = None) -> str:
-    """The value to two digits of its error: 0.9130 ± 0.0049; to four digits where there is none."""
+    """The value with its error to two digits: 0.9130 ± 0.0049; the value to four digits if there is no error."""
     if not error or not math.isfinite(error):
         return plain(value, 4)
     decimals = min(max(0, 1 - math.floor(math.log10(error))), 12)
@@ -25,7 +25,7 @@ def with_error(value: float, error: float | None = None) -> str:
 
 
 def plain(value: float, digits: int) -> str:
-    """So many digits, without an exponent."""
+    """The value with this many significant digits, without an exponent."""
     if not value:
         return "0"
     decimals = min(max(0, digits - 1 - math.floor(math.log10(abs(value)))), 12)
@@ -33,7 +33,7 @@ def plain(value: float, digits: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Hours, minutes and seconds: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; from half an hour on to the minute."""
+    """A duration in words: 18 h 17 m, 53 m, 6 m 30 s, 4.1 s; rounded to the minute from half an hour on."""
     if seconds < 0:
         return f"-{duration(-seconds)}"
     if seconds < 59.95:
@@ -45,5 +45,5 @@ def duration(seconds: float) -> str:
 
 
 def p_value(value: float) -> str:
-    """A probability of a test: p 0.0006, p 0.12; below 0.0001 only that it is."""
+    """The p-value of a test: p 0.0006, p 0.12, p < 0.0001."""
     return "p < 0.0001" if value < 0.0001 else f"p {plain(value, 1 if value < 0.01 else 2)}"

@@ -11,7 +11,7 @@ EVIL = "</script><img src=x onerror=alert(1)>"
 
 def mark(number: int, kind: str = "dominated", **fields: object) -> Mark:
     spreads = {"x": Spread(number, number - 0.5, number + 0.5), "y": Spread(10 - number, 9 - number, 11 - number)}
-    return replace(Mark(kind=kind, spreads=spreads, said=[f"mark {number}", EVIL]), **fields)  # type: ignore[arg-type]
+    return replace(Mark(kind=kind, spreads=spreads, tooltip=[f"mark {number}", EVIL]), **fields)  # type: ignore[arg-type]
 
 
 def chart(*marks: Mark) -> Chart:
@@ -25,10 +25,10 @@ def drawn(found: Chart, pair: tuple[str, str] | None = None) -> ElementTree.Elem
 
 
 def test_the_front_is_drawn_over_the_others_and_what_is_recommended_last() -> None:
-    kinds = [one.kind for one in chart(mark(1, "front", label="trial 1"), mark(2, "front"), mark(3, "unmet")).drawn]
+    kinds = [one.kind for one in chart(mark(1, "front", label="trial 1"), mark(2, "front"), mark(3, "unmet")).ordered]
 
     assert kinds == ["dominated", "unmet", "front", "front"]
-    assert chart(mark(1, "dominated", label="trial 1"), mark(2, "front")).drawn[-1].label == "trial 1"
+    assert chart(mark(1, "dominated", label="trial 1"), mark(2, "front")).ordered[-1].label == "trial 1"
 
 
 def test_kinds_differ_in_shape() -> None:
@@ -39,7 +39,7 @@ def test_a_mark_without_a_value_on_an_axis_is_not_shown_over_it() -> None:
     shown = [item for item in drawn(chart(mark(1)), ("z", "y")).iter("g") if "mark" in item.get("class", "").split()]
 
     assert [item.get("display") for item in shown] == ["none", None]
-    assert chart(mark(1)).data()["axes"]["z"]["places"][0] is None
+    assert chart(mark(1)).data()["axes"]["z"]["positions"][0] is None
 
 
 def test_texts_are_escaped() -> None:
@@ -70,5 +70,5 @@ def test_bars_reach_to_both_ends_and_many_marks_off_the_front_have_none() -> Non
 def test_places_are_shares_of_the_axes() -> None:
     found = chart(mark(1), mark(9)).data()
 
-    assert all(0 <= place <= 1 for places in found["axes"]["x"]["places"] for place in places)
+    assert all(0 <= place <= 1 for places in found["axes"]["x"]["positions"] for place in places)
     assert len(found["addresses"]) == 3

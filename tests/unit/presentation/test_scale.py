@@ -60,8 +60,10 @@ def test_far_off_values_are_past_a_break_and_the_axis_says_so() -> None:
     assert (scale.beyond, scale.most, scale.least) == (1, 250.0, None)
     assert scale.at(3.0) - scale.at(2.0) > 0.5
     assert scale.ticks()[-1][1] == "250"
-    assert scale.said("cost") == "The axis of cost is broken: 1 point lies past the break, up to 250, not to scale."
-    assert scale_of(OUTLIER[:-1]).said("cost") == ""
+    assert (
+        scale.break_note("cost") == "The axis of cost is broken: 1 point lies past the break, up to 250, not to scale."
+    )
+    assert scale_of(OUTLIER[:-1]).break_note("cost") == ""
 
 
 def test_what_lies_evenly_over_decades_is_not_far_off() -> None:
@@ -83,10 +85,10 @@ def test_a_few_bad_values_do_not_flatten_a_narrow_front() -> None:
 
 
 def test_bars_of_what_matters_get_room() -> None:
-    without, with_bars = scale_of([1.0, 2.0]), scale_of([1.0, 2.0], [1.0], reaching=[0.8, 1.2])
+    without, with_bars = scale_of([1.0, 2.0]), scale_of([1.0, 2.0], [1.0], bar_ends=[0.8, 1.2])
 
     assert without.low > 0.8 >= with_bars.low
-    assert scale_of([1.0, 2.0], [1.0], reaching=[-50.0]).low >= 0  # not much room
+    assert scale_of([1.0, 2.0], [1.0], bar_ends=[-50.0]).low >= 0  # not much room
 
 
 def test_values_outside_of_the_axis_lie_at_its_ends() -> None:

@@ -11,7 +11,7 @@ from paretune.commands.report.regression import ROWS, line
 from paretune.commands.report.scaling import Scaling
 from paretune.commands.report.spread import CONFIDENCE
 from paretune.core.pareto import front
-from paretune.presentation.picture import DOMINATED, HATCHES, Picture, few_log_ticks, style, tip
+from paretune.presentation.picture import DOMINATED, HATCHES, Picture, few_log_ticks, scale_axis, style, tip
 from paretune.specification import metrics
 
 _UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
@@ -226,15 +226,8 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
             look = {"drawstyle": "steps-post", "color": "black", "linewidth": 1, "marker": ".", "markersize": 3}
             axes.plot(*zip(*best, strict=True), **look, label="front" if not place else None)
             axes.set(xlabel="cost (USD)", ylabel=f"billed time ({unit})" if unit else "F1 (macro, validation)")
-            for values, set_scale, axis in (
-                ([x for x, _ in where], axes.set_xscale, axes.xaxis),
-                ([y for _, y in where], axes.set_yscale, axes.yaxis),
-            ):
-                if min(values) > 0 and max(values) / min(values) > _LOG_FROM:
-                    set_scale("log")
-                    few_log_ticks(axis, values)
-                else:
-                    axes.locator_params(axis=axis.axis_name, nbins=5)  # more of 0.00125 would touch each other
+            scale_axis(axes.xaxis, [x for x, _ in where], log_from=_LOG_FROM)
+            scale_axis(axes.yaxis, [y for _, y in where], log_from=_LOG_FROM)
             axes.grid(alpha=0.25)
         figure.legend(loc="outside lower center", ncols=3, fontsize=9)
 

@@ -1,18 +1,16 @@
-"""What a study has found, and how it is shown.
+"""The results of a study and how they are shown.
 
-- `answer.answer`: the answer that trials give: `StudyAnswer`, as text, as page, as table, and as a rank for each run.
-- `trials.Trial`, `trials.TrialStatus`: a trial that has ended.
-- `front.StudyFront`: points, Pareto ranks, and groups of points that cannot be told apart.
-- `front.trials_on_front`: those that no other one beats, as they were measured.
-- `front.hypervolume`, `front.reference_point`: one number to compare fronts by.
-- `points.Point`: trials that differ only in their seed, merged; `points.merge`, `points.each_point`; `points.value_of`
-  reads a metric of a trial.
-- `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks what is stated of F1.
-- `noise.RunNoise`, `noise.are_alike`: how far one run scatters, and whether two means differ by more than that;
-  `noise.Scatter`: what repeats have shown.
-- `recommendation.recommend`, `recommendation.headline`: which configurations to take, and the answer in sentences.
-- `payoff.weigh`: what the search has cost against what every later run saves.
-- `importance.importance`: which parameters an objective depends on.
-- `page.page`: the HTML document; `figures`: its pictures.
-- `quantities.format_value`, `quantities.usd`, `quantities.axis`: values and names of metrics as text.
+- `trials.Trial`: a trial that has ended; `points.Point`: trials that differ only in their seed, merged.
+- `front.StudyFront`: points, Pareto ranks, and groups of points that cannot be told apart; `front.trials_on_front`: the
+  trials that no other one beats as measured.
+- `hypervolume`: the volume that a front dominates, its reference point and its growth.
+- `run_noise.RunNoise`: how far one run scatters, from repeats and from what is assumed without any.
+- `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks stated F1 values.
+- `recommendation.recommend`: which configurations to take; `recommendation.headline`: the answer in sentences.
+- `payoff.payoff_of`: what the search has cost against what every later run saves.
+- `answer.StudyAnswer`: all of these for one study; `answer.StudyResult`: what `paretune study` returns.
+- `tables`: pareto.csv and the tables of the front, of predicted points and of all trials.
+- `page.page`: pareto.html; `figures`: its pictures; `importance`: which parameters an objective depends on.
+- `note.study_note`: the note and the picture of the study's MLflow run.
+- `objective_text`: names, units and values of objectives as text.
 """

@@ -1,4 +1,4 @@
-"""The figures of a study's page, each as an SVG element that stands in HTML."""
+"""The figures of a study's page: the interactive chart, and matplotlib figures as SVG elements."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from paretune.presentation.chart import MANY, Axis, Chart, Mark, Spread
-from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, svg
+from paretune.presentation.picture import DOMINATED, FRONT, ON_DARK, ON_LIGHT, Picture
 from paretune.presentation.scale import LOG_FROM, scale_of
 from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
@@ -17,19 +17,20 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.trials import Trial
 
 MOST_PAIRS = 10
-"""Pairs of objectives that are drawn, and whose fronts are joined by a line: all of 5 objectives."""
+"""Pairs of objectives that are drawn with a line along their front: all pairs of 5 objectives."""
 _SPENT = "spent_usd"
 
 
 def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> Chart:
-    """Every point over any two of: objectives, whatever else was measured, numeric parameters, dollars spent so far.
+    """Every point over any two of: objectives, other metrics, numeric parameters, dollars spent so far.
 
-    Points that lack an objective, such as jobs that were cut off to learn seconds, are none of these.
-    `picked` are the numbers of the recommended points, `address` makes that of a run of its id, or an empty text.
+    Points that lack an objective are left out, such as jobs that were cut off to measure seconds. `picked` are the
+    numbers of the recommended points; `address` gives the URL of a run id, or an empty text.
     """
     axes = _axes(front)
-    points = [(_mark(front, point, axes, picked), address(point.trial.run_id)) for point in front.whole]
-    marks = [replace(mark, address=found) for mark, found in points]
+    marks = [
+        replace(_mark(front, point, axes, picked), address=address(point.trial.run_id)) for point in front.measured
+    ]
     marks += [_predicted(trial, axes) for trial in front.forecast]
     return Chart(
         axes=list(axes.values()),
@@ -44,16 +45,16 @@ def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str
 
 
 def _axes(front: StudyFront) -> dict[str, Axis]:
-    """Objectives first; of parameters those that are numbers and vary."""
-    able = {name for point in front.whole for name in point.means}
-    measured = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(able)]) if name in able]
-    found = {name: _axis(front, name) for name in measured}
+    """The axes: objectives, other metrics, parameters that are numbers and vary, dollars spent."""
+    measured = {name for point in front.measured for name in point.means}
+    names = dict.fromkeys([*front.objectives, metrics.COST_USD, *sorted(measured)])
+    axes = {name: _axis(front, name) for name in names if name in measured}
     for name in front.shown:
-        values = {point.trial.value(name) for point in front.whole}
-        if name not in found and len(values) > 1 and all(map(_is_number, values)):
-            found[name] = Axis(name=name, heading=name, short=name)
+        values = {point.trial.value(name) for point in front.measured}
+        if name not in axes and len(values) > 1 and all(map(_is_number, values)):
+            axes[name] = Axis(name=name, heading=name, short=name)
     return {
-        **found,
+        **axes,
         _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study", may_be_log=False),
     }
 
@@ -64,7 +65,7 @@ def _axis(front: StudyFront, name: str) -> Axis:
 
 
 def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], picked: Sequence[int]) -> Mark:
-    """A point with its standard errors as bars."""
+    """The mark of a point, with its standard errors as bars."""
     kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
     state = {"front": "on the front", "dominated": "dominated"}.get(kind, "no rank")
     spreads = {
@@ -76,39 +77,39 @@ def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], picked: Seq
     spreads[_SPENT] = Spread(*[point.found_at_usd] * 3)
     runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
     recommended = ", recommended" if point.number in picked else ""
-    said = [f"Trial {point.number}, {runs}: {state}{recommended}", *point.unmet]
-    wanted = dict.fromkeys([*front.objectives, metrics.COST_USD])
-    known = [it for it in wanted if it in point.means]
-    said += [f"{label(it)}: {format_value(it, point.means[it], point.errors[it])}" for it in known]
-    said += [f"{name}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    tooltip = [f"Trial {point.number}, {runs}: {state}{recommended}", *point.unmet]
+    names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
+    tooltip += [f"{label(name)}: {format_value(name, point.means[name], point.errors[name])}" for name in names]
+    tooltip += [f"{name}: {text}" for name in front.shown if (text := point.trial.shown(name))]
     return Mark(
         kind=kind,
         spreads=spreads,
-        said=[*said, f"run {point.trial.run_id}"],
+        tooltip=[*tooltip, f"run {point.trial.run_id}"],
         label=f"trial {point.number}" if point.number in picked else "",
     )
 
 
 def _predicted(trial: Trial, axes: Mapping[str, Axis]) -> Mark:
-    """A predicted point with the intervals of its objectives as bars."""
+    """The mark of a predicted point, with the intervals of its objectives as bars."""
     spreads = {
         name: Spread(value, *trial.intervals.get(name, (value, value)))
         for name, value in trial.values.items()
         if name in axes
     }
     spreads |= _settings(trial, axes)
-    said = ["Predicted, not run", *(f"{label(name)}: {between(trial, name)}" for name in trial.values)]
-    return Mark(kind="predicted", spreads=spreads, said=[*said, *trial.setting().split(", ")])
+    values = [f"{label(name)}: {between(trial, name)}" for name in trial.values]
+    tooltip = ["Predicted, not run", *values, *trial.setting().split(", ")]
+    return Mark(kind="predicted", spreads=spreads, tooltip=tooltip)
 
 
 def _settings(trial: Trial, axes: Mapping[str, Axis]) -> dict[str, Spread]:
-    """Its parameters that are axes."""
-    found = {name: trial.value(name) for name in axes}
-    return {name: Spread(*[float(value)] * 3) for name, value in found.items() if _is_number(value)}
+    """The parameters of a trial that are axes."""
+    values = {name: trial.value(name) for name in axes}
+    return {name: Spread(*[float(value)] * 3) for name, value in values.items() if _is_number(value)}
 
 
 def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float]]:
-    """Corners of the front of two objectives: between two neighbours it has the worse of their values in the other."""
+    """Corners of the front of two objectives; between two neighbours it takes the worse of their values."""
     x, y = pair
     ranks = front.pair_ranks(pair)
     best = sorted((point.means[x], point.means[y]) for point in front.feasible if ranks[point.number] == 0)
@@ -121,11 +122,11 @@ def _stairs(front: StudyFront, pair: tuple[str, str]) -> list[tuple[float, float
 
 def _best_so_far(front: StudyFront, name: str) -> list[tuple[float, float]]:
     """Corners of the best value of an objective over the dollars that the study had spent."""
-    found = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
-    values = [point.means[name] for point in found]
+    points = sorted(front.feasible, key=lambda point: (point.found_at_usd, point.number))
+    values = [point.means[name] for point in points]
     so_far = (np.maximum if front.objectives[name] == "maximize" else np.minimum).accumulate(values)
     corners: list[tuple[float, float]] = []
-    for point, value in zip(found, map(float, so_far), strict=True):
+    for point, value in zip(points, map(float, so_far), strict=True):
         corners += [(point.found_at_usd, corners[-1][1]), (point.found_at_usd, value)] if corners else []
         corners = corners or [(point.found_at_usd, value)]
     return corners
@@ -136,7 +137,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def hypervolume_curve(front: StudyFront) -> str:
-    """Hypervolume over the dollars spent, as a share of the last one."""
+    """Hypervolume over the dollars spent, as a share of today's hypervolume."""
     grown = [(0.0, 0.0), *front.hypervolume_growth, (front.spent_usd, front.hypervolume_growth[-1][1])]
     last = grown[-1][1] or 1.0
 
@@ -151,7 +152,7 @@ def hypervolume_curve(front: StudyFront) -> str:
 
 
 def parallel(front: StudyFront, searched: Sequence[str]) -> str:
-    """Parallel coordinates: a line per feasible configuration through its parameters and objectives."""
+    """Parallel coordinates: one line for each feasible configuration, through its parameters and objectives."""
     names, feasible = [*searched, *front.objectives], front.feasible
     values: list[list[Any]] = [[point.trial.point.get(name) for point in feasible] for name in searched]
     values += [[point.means[name] for point in feasible] for name in front.objectives]
@@ -181,10 +182,10 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
 
 
 def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: Any, name: str) -> str:
-    """Means of an objective over two parameters, and configurations behind each; NaN where nothing was tried."""
+    """Means of an objective over two parameters, with the number of configurations; NaN if nothing was tried."""
 
     def draw(axes: Any) -> None:
-        ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # a far-off cell takes no colours away
+        ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # an outlier takes no colours away
         low, high = max(ends.low, np.nanmin(cells)), min(ends.high, np.nanmax(cells))
         shown = np.ma.masked_invalid(cells)
         image = axes.imshow(shown, cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high)
@@ -203,8 +204,8 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: An
 
 
 def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
-    """Where each value lies on an axis from 0 to 1, and the axis's marks."""
-    numbers = [value for value in values if isinstance(value, (int, float)) and not isinstance(value, bool)]
+    """The position of each value on an axis from 0 to 1, and the ticks of the axis."""
+    numbers = [value for value in values if _is_number(value)]
     if len(numbers) < len(values):
         texts = sorted({str(value) for value in values})
         step = 1 / max(len(texts) - 1, 1)
@@ -215,14 +216,14 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
     low, high = min(numbers), max(numbers)
     if low == high:
         return [0.5] * len(numbers), [(0.5, f"{low:.4g}")]
-    bend: Callable[[float], float] = np.log if low > 0 and high / low > LOG_FROM else float
-    start, span = bend(low), bend(high) - bend(low)
-    heights = [float((bend(number) - start) / span) for number in numbers]
+    transform: Callable[[float], float] = np.log if low > 0 and high / low > LOG_FROM else float
+    start, span = transform(low), transform(high) - transform(low)
+    heights = [float((transform(number) - start) / span) for number in numbers]
     distinct = sorted(set(numbers))
     marks = distinct if len(distinct) <= 6 else [low, high]
-    return heights, [(float((bend(mark) - start) / span), f"{mark:.4g}") for mark in marks]
+    return heights, [(float((transform(mark) - start) / span), f"{mark:.4g}") for mark in marks]
 
 
 def _svg(draw: Callable[[Any], None], name: str, size: tuple[float, float], about: str) -> str:
-    """What `draw` draws on the axes of a figure, as an SVG element."""
-    return svg(lambda figure: draw(figure.add_subplot()), name, size, about)
+    """The SVG element of a figure with one plot."""
+    return Picture(name=name, title=about, caption="", draw=lambda figure: draw(figure.add_subplot()), size=size).svg()

@@ -95,8 +95,8 @@ class StudyFront:
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
-    def whole(self) -> list[Point]:
-        """Points of which every objective was measured; jobs that were cut off to learn seconds are none."""
+    def measured(self) -> list[Point]:
+        """Points with every objective measured; jobs that were cut off to measure seconds are not among them."""
         return [point for point in self.points if set(self.objectives) <= point.means.keys()]
 
     @cached_property

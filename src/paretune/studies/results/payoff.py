@@ -83,7 +83,7 @@ class Payoff:
         return f"{when}; the {planned} save only {usd(total)}, so it will not have paid for itself by then."
 
 
-def weigh(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
+def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
     """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
     spent = front.spent_usd
     if recommended is None:

@@ -9,7 +9,7 @@ from paretune.core.commands import parameters_of
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import weigh
+from paretune.studies.results.payoff import payoff_of
 from paretune.studies.results.recommendation import Pick, command_of, failures, headline, recommend
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, failed, trial_of
@@ -168,12 +168,12 @@ def test_where_no_point_meets_the_constraints_the_closest_is_named() -> None:
 def payoff(default: Trial | None, later_runs: int | None = None, trials: list[Trial] | None = None) -> str:
     front = StudyFront.of(trials or LADDER, COST_AND_F1, {})
     best = picks_of(trials or LADDER)["the cheapest within noise of the best F1"].point
-    return " ".join(weigh(front, best, default, later_runs).sentences())
+    return " ".join(payoff_of(front, best, default, later_runs).sentences())
 
 
 def test_the_search_pays_for_itself_after_the_runs_that_save_its_dollars() -> None:
     front = StudyFront.of(LADDER, COST_AND_F1, {})  # 50 dollars spent
-    found = weigh(front, front.points[2], trial_of(99, 10.0, 0.9), 20)
+    found = payoff_of(front, front.points[2], trial_of(99, 10.0, 0.9), 20)
 
     assert found.saved_usd == pytest.approx(4.0)
     assert found.runs_to_break_even == 13  # 12.5

@@ -7,7 +7,7 @@ from typing import Any
 from paretune.commands.report.observations import Kind, Observation, grouped, observations
 from paretune.commands.report.totals.sums import keys_of, origin_of
 from paretune.core.pareto import front
-from paretune.presentation.picture import DOMINATED, Picture, few_log_ticks, style, tip
+from paretune.presentation.picture import DOMINATED, Picture, scale_axis, style, tip
 from paretune.tracking import RecordedJob
 
 _MOST_COLOURS = 7
@@ -44,9 +44,7 @@ def dollars_against_f1(
             axes.plot(*zip(*best, strict=True), ls="", marker="o", ms=9, mfc="none", mec="black", mew=1.1)
         axes.set(xlabel="cost of a run (USD)", ylabel="F1 (macro, validation)")
         costs = [one.job.cost_usd or 0.0 for one in told]
-        if max(costs) / min(costs) > _LOG_FROM:
-            axes.set_xscale("log")
-            few_log_ticks(axes.xaxis, costs)
+        scale_axis(axes.xaxis, costs, log_from=_LOG_FROM, most_ticks=9)
         axes.grid(alpha=0.25)
         figure.legend(loc="outside lower center", ncols=2 if len(kinds) > 1 else 3, fontsize=9)
 
