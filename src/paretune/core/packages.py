@@ -1,42 +1,42 @@
-"""The optional parts of the package: what belongs to them, and whether they are installed."""
+"""The extras of paretune: the packages that belong to each, and whether they are installed."""
 
 import importlib.util
 import re
 from importlib.metadata import PackageNotFoundError, requires, version
 
 TRAIN = "train"
-"""What preparing rows and training on this machine needs; a job on SageMaker has its own."""
-_TORCH_WING = ("torch", "transformers", "datasets", "accelerate", "peft")
-"""The packages of `train` as they are imported."""
+"""The extra for preparing rows and training on this machine; a job on SageMaker has these packages in its image."""
+SAGEMAKER = "sagemaker"
+"""The extra for jobs on Amazon SageMaker."""
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 
 def requirements_of(extra: str) -> tuple[str, ...]:
-    """Requirements of an optional part, as pip takes them; other parts of paretune that it includes are left out."""
-    found = []
+    """Requirements of an extra, as pip takes them; extras of paretune that it includes are left out."""
+    requirements = []
     for line in requires("paretune") or ():
         requirement, _, condition = line.partition(";")
-        named = _EXTRA.search(condition)
-        if named is not None and named[1] == extra and not requirement.startswith("paretune"):
-            found.append(requirement.strip())
-    return tuple(found)
+        match = _EXTRA.search(condition)
+        if match is not None and match[1] == extra and not requirement.startswith("paretune"):
+            requirements.append(requirement.strip())
+    return tuple(requirements)
+
+
+def package_of(requirement: str) -> str:
+    """Name of the package in a requirement: `torch` for `torch>=2.6`."""
+    return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def pinned(packages: tuple[str, ...]) -> tuple[str, ...]:
-    """Requirements for the versions that are installed here, else for those that paretune asks for."""
-    asked = {line.partition("==")[0]: line for line in requirements_of(TRAIN)}
-    return tuple(_pinned(name, asked.get(name, name)) for name in packages)
-
-
-def _pinned(name: str, asked: str) -> str:
-    try:
-        return f"{name}=={version(name)}"
-    except PackageNotFoundError:
-        return asked
+    """Requirements for the versions that are installed here, or paretune's own ranges for packages that are not."""
+    ranges = {package_of(line): line.partition(";")[0].strip() for line in requires("paretune") or ()}
+    return tuple(
+        ranges.get(name, name) if installed(name) == "absent" else f"{name}=={version(name)}" for name in packages
+    )
 
 
 def installed(package: str) -> str:
-    """The version of a package, without what says how it was built; `absent` where it is not installed."""
+    """The version of a package, without its build tag; `absent` if it is not installed."""
     try:
         return version(package).partition("+")[0]
     except PackageNotFoundError:
@@ -44,16 +44,33 @@ def installed(package: str) -> str:
 
 
 def training_is_missing() -> str:
-    """What is not installed of `train` and how to install it, in one sentence; empty where all of it is there."""
-    missing = [name for name in _TORCH_WING if not _is_there(name)]
+    """One sentence with the packages of `train` that are not installed and the command for it; empty if none is."""
+    missing = [name for name in map(package_of, requirements_of(TRAIN)) if not _can_be_imported(name)]
     if not missing:
         return ""
-    wanted = [line for line in requirements_of(TRAIN) if line.partition("==")[0] in missing] or missing
-    return f"{', '.join(missing)} must be installed: `python -m pip install {' '.join(wanted)}` (the extra {TRAIN})"
+    return f"{', '.join(missing)} must be installed to train on this machine: {_install(TRAIN)}"
 
 
-def _is_there(name: str) -> bool:
+def sagemaker_is_missing() -> str:
+    """One sentence that says why jobs cannot be launched on SageMaker from this environment; empty if they can."""
+    sdk = installed("sagemaker")
+    if sdk.startswith(("1.", "2.")):
+        return (
+            f"jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker {sdk} is installed here under the "
+            f"same name: {_install(SAGEMAKER)} in an environment of its own; everything else works here"
+        )
+    missing = [name for name in map(package_of, requirements_of(SAGEMAKER)) if installed(name) == "absent"]
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} must be installed to launch jobs on SageMaker: {_install(SAGEMAKER)}"
+
+
+def _install(extra: str) -> str:
+    return f"`python -m pip install 'paretune[{extra}]'`"
+
+
+def _can_be_imported(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):  # kept out on purpose
+    except (ImportError, ValueError):  # blocked on purpose
         return False

@@ -1,41 +1,57 @@
 """Checks of this machine, which no job can do without."""
 
 import os
-import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from importlib.metadata import requires, version
 
+from packaging.requirements import Requirement
+
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import BadInput
-from paretune.core.packages import TRAIN, installed, requirements_of, training_is_missing
+from paretune.core.packages import (
+    installed,
+    package_of,
+    pinned,
+    requirements_of,
+    sagemaker_is_missing,
+    training_is_missing,
+)
 from paretune.jobs.workplace import home_of
 from paretune.specification.parameters import spell
 from paretune.specification.profile import FILE, read_profile
 
 ENVIRONMENT, PROFILE, HOME, TORCH = "environment", "profile", "home", "torch"
-_PINNED = re.compile(r"([\w.-]+)(?:\[[\w,]*\])?==([\w.!+-]+)")
 _LEAST_FREE_GIB = 1.0
 _TORCH_TIMEOUT_S = 120.0
 
 
 def environment_findings() -> Iterator[Finding]:
-    """Whether the packages that paretune asks for are installed, in the versions it asks for."""
-    asked = requires("paretune") or []
-    own = [found.groups() for line in asked if (found := _PINNED.fullmatch(line))]
-    wanting = [f"{name}=={needed}" for name, needed in own if installed(name) != needed]
-    python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
-    if wanting:
-        there = ", ".join(f"{line.partition('==')[0]} is {installed(line.partition('==')[0])}" for line in wanting)
+    """Whether the packages that paretune requires are installed, in versions within its ranges."""
+    required = [Requirement(line) for line in requires("paretune") or []]
+    always = [requirement for requirement in required if requirement.marker is None]
+    wrong = [
+        requirement
+        for requirement in always
+        if installed(requirement.name) == "absent"
+        or not requirement.specifier.contains(installed(requirement.name), prereleases=True)
+    ]
+    if wrong:
+        versions = ", ".join(f"{requirement.name} is {installed(requirement.name)}" for requirement in wrong)
+        commands = " ".join(shlex.quote(str(requirement)) for requirement in wrong)
         yield failed(
             ENVIRONMENT,
-            f"packages must have the versions that paretune asks for, but {there}: `pip install {' '.join(wanting)}`",
+            f"packages must have the versions that paretune requires, but {versions}: `pip install {commands}`",
         )
     else:
-        yield passed(ENVIRONMENT, f"{python}, {len(own)} packages in the versions that it asks for")
-    missing = [line for line in requirements_of("demo") if installed(line.partition("==")[0]) == "absent"]
+        python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
+        yield passed(ENVIRONMENT, f"{python}, {len(always)} packages in versions that it works with")
+    if why := sagemaker_is_missing():
+        yield passed(ENVIRONMENT, f"without jobs on SageMaker: {why}")
+    missing = [line for line in requirements_of("demo") if installed(package_of(line)) == "absent"]
     if missing:
         yield passed(
             ENVIRONMENT,
@@ -64,8 +80,9 @@ def torch_finding(environment: Mapping[str, str]) -> Finding:
     if done.returncode == 0:
         return passed(TORCH, done.stdout.strip())
     said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
-    needed = next((line for line in requirements_of(TRAIN) if line.startswith("torch==")), "torch")
-    return failed(TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {needed}`")
+    return failed(
+        TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {pinned(('torch',))[0]}`"
+    )
 
 
 def profile_findings(environment: Mapping[str, str], faults: tuple[str, ...]) -> list[Finding]:

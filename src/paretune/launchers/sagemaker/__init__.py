@@ -14,3 +14,8 @@ logs.LogReader                  what a job prints in CloudWatch, each line once
 price_list                      AWS's price list, read anew
 aws_errors.explain, classify    AWS's errors and failure reasons as sentences with a next step
 """
+
+from paretune.core.errors import refuse
+from paretune.core.packages import sagemaker_is_missing
+
+refuse([why] if (why := sagemaker_is_missing()) else [])  # every import of this folder passes here

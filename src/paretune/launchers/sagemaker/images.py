@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
-from paretune.core.packages import pinned, requirements_of
+from paretune.core.packages import pinned
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec, launch_faults
@@ -47,7 +47,7 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     """The image for a job; `direct` where the job itself writes to MLflow."""
     added = pinned(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.fine_tuning == "qlora" and not spec.runs_own_training:
-        added = (*requirements_of("quantized"), *added)
+        added = (*pinned(("bitsandbytes",)), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     where = {"region": region, "instance_type": spec.instance_type}

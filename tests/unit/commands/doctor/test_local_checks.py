@@ -20,7 +20,7 @@ def test_the_installed_packages_are_those_that_are_asked_for() -> None:
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = ["mlflow==1.0", "torch==2.13.0", "gone==1", 'demo-data==1; extra == "demo"', 'tool==3; extra == "test"']
+    asked = ["mlflow<2", "torch>=2.6", "gone>=1", 'demo-data==1; extra == "demo"', 'tool>=3; extra == "test"']
     own = importlib.metadata.version
     there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": own("paretune")}
 
@@ -37,7 +37,7 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
 
     assert wrong.verdict is Verdict.FAILED
     assert "mlflow is 3.17.2, gone is absent" in wrong.text
-    assert wrong.commands == ["pip install mlflow==1.0 gone==1"]
+    assert wrong.commands == ["pip install 'mlflow<2' 'gone>=1'"]
     assert demo.verdict is Verdict.PASSED  # who names a model and a data set does not need them
     assert "`pip install demo-data==1`" in demo.text
 
@@ -59,8 +59,10 @@ def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypat
     found = local_checks.torch_finding(dict(os.environ))
 
     assert found.verdict is Verdict.PASSED
-    assert "torch, peft must be installed: `python -m pip install peft==" in found.text
-    assert " torch==" in found.text
+    assert (
+        "peft, torch must be installed to train on this machine: `python -m pip install 'paretune[train]'`"
+        in found.text
+    )
 
 
 @pytest.mark.parametrize(
