@@ -70,7 +70,7 @@ def collect(
 def _is_elsewhere(run: RecordedRun, machine: str) -> bool:
     """Whether a run was local to another machine; instances of SageMaker are the same from everywhere."""
     job = RecordedJob(run)
-    return job.param("instance_type") in {"", "local"} and (job.machine or machine) != machine
+    return job.param("instance_type") in {"", "local"} and (job.cluster.machine or machine) != machine
 
 
 def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evidence:
@@ -99,12 +99,12 @@ def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evide
 
 def _read(job: RecordedJob, steps: TracedSteps | None) -> tuple[JobSpec, BatchPlan, JobFeatures | None]:
     """The job of a run as it really ran: on the type and with the per-device batch that it ended with."""
-    spec = job.spec_as_run()
+    spec = job.request.spec_as_run()
     if spec.runs_own_training:
         raise BadInput(["a script of the user's own may do anything"])
-    if job.used_precision and spec.has_instances and spec.instance().has_gpu:
-        spec = replace(spec, precision=job.used_precision)  # `auto` may have gone on in fp32
-    plan, measured = job.used_plan(spec), job.run.metrics
+    if job.request.used_precision and spec.has_instances and spec.instance().has_gpu:
+        spec = replace(spec, precision=job.request.used_precision)  # `auto` may have gone on in fp32
+    plan, measured = job.request.used_plan(spec), job.run.metrics
     built = _built(spec, measured)
     facts = {name: measured[name] for name in _OF_THE_DATA if name in measured}
     return spec, plan, describe(spec, plan, built, facts, steps) if built is not None else None
@@ -130,9 +130,9 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     """Seconds of the run; of one that was interrupted, tried again, profiled or on spot, only those of a step."""
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
-    is_whole = not (job.was_retried or job.is_spot or job.metric("resumed") or job.param("profile_steps"))
+    is_whole = not (job.was_retried or job.cluster.is_spot or job.metric("resumed") or job.param("profile_steps"))
     is_whole = is_whole and not job.is_of_shared_job  # which has one start-up for all
-    seconds = job.billable_seconds if is_whole else None
+    seconds = job.bill.billable_seconds if is_whole else None
     if step is None and seconds is None:
         return None
     if not all(value is None or 0 < value < math.inf for value in (step, seconds)):  # written by somebody else

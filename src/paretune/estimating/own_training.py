@@ -67,13 +67,13 @@ class LearntTimes:
 def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
     """The job of a run and its seconds; None where they say nothing of a whole job on its cluster."""
     try:
-        spec = job.spec_as_run()
+        spec = job.request.spec_as_run()
     except (BadInput, ValueError, KeyError):
         return None
-    is_elsewhere = not spec.has_instances and (job.machine or machine) != machine
-    if is_elsewhere or job.was_retried or job.is_spot or job.is_of_shared_job or not job.billable_seconds:
+    is_elsewhere = not spec.has_instances and (job.cluster.machine or machine) != machine
+    if is_elsewhere or job.was_retried or job.cluster.is_spot or job.is_of_shared_job or not job.bill.billable_seconds:
         return None
-    return spec, job.billable_seconds
+    return spec, job.bill.billable_seconds
 
 
 def _key(spec: JobSpec, like: JobSpec | None = None) -> object:

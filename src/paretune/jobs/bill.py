@@ -1,11 +1,58 @@
 """What a job costs over all its attempts: the place where billed seconds become `cost_usd`."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from paretune.core.errors import LostContact
-from paretune.jobs.warm_pools import KEPT, Retention, retained
 from paretune.launchers.base import Job, Launcher
 from paretune.pricing.budget import cost_usd
+from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.tracking import RecordedJob, schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retention:
+    """The instances that SageMaker keeps after the attempts of one job, in warm pools.
+
+    Attributes:
+        status: SageMaker's word for those of the last attempt; `Available` while those of any attempt are kept.
+        is_kept: whether they are still billed.
+        seconds: billed so far per instance, of all attempts.
+        most_seconds: billed at most per instance.
+        reused_by: name of the job that has taken over those of the last attempt; empty if none has.
+    """
+
+    status: str
+    is_kept: bool
+    seconds: float
+    most_seconds: float
+    reused_by: str
+
+    @classmethod
+    def of(cls, attempts: Sequence[Job]) -> "Retention | None":
+        """The instances kept after these ended attempts of one job; None if none were kept.
+
+        Raises:
+            LostContact: AWS does not answer.
+        """
+        pools = [pool for job in attempts if (pool := job.warm_pool()) is not None]
+        if not pools:
+            return None
+        is_kept = any(pool.is_kept for pool in pools)
+        return cls(
+            status=schema.WARM_POOL_KEPT if is_kept else pools[-1].status,
+            is_kept=is_kept,
+            seconds=sum(pool.seconds for pool in pools),
+            most_seconds=sum(pool.most_seconds if pool.is_kept else pool.seconds for pool in pools),
+            reused_by=pools[-1].reused_by,
+        )
+
+    def sentence(self, name: str) -> str:
+        """How long the instances of the job `name`, which are no longer kept, were billed."""
+        end = f"reused by {self.reused_by}" if self.reused_by else "given back"
+        return f"the instances kept after {name} were billed for {self.seconds:,.0f} s each until they were {end}"
 
 
 class JobBill:
@@ -88,12 +135,43 @@ class JobBill:
 
     def _look_at_pool(self) -> None:
         try:
-            self.pool = retained(self._attempts)
+            self.pool = Retention.of(self._attempts)
         except LostContact:  # AWS does not answer: the instances count as kept as long as was asked for
             most_seconds = 60 * self.ran.keep_alive_minutes
             if self.pool is None and most_seconds:
-                self.pool = Retention(status=KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds, reused_by="")
+                self.pool = Retention(
+                    status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds, reused_by=""
+                )
 
 
 def _sum(total_usd: float | None, usd: float | None) -> float | None:
     return None if total_usd is None or usd is None else total_usd + usd
+
+
+def price_tags(price: Price | None) -> dict[str, str | None]:
+    """Tags with the price that a cost is computed with; none if the price is unknown.
+
+    The price has all its digits, because AWS's bill is compared with it to the last digit.
+    """
+    if price is None:
+        return {}
+    return {
+        schema.PRICE_USD_PER_HOUR: repr(price.usd_per_hour).removesuffix(".0"),
+        schema.PRICE_REGION: price.region or None,
+        schema.PRICE_AS_OF: price.as_of or None,
+        schema.PRICE_SOURCE: price.source,
+    }
+
+
+def recorded_price(job: RecordedJob) -> Price | None:
+    """The price that `price_tags` has recorded for a job; None if none is recorded."""
+    if job.bill.price_usd_per_hour is None:
+        return None
+    return Price(
+        usd_per_hour=job.bill.price_usd_per_hour,
+        region=job.bill.price_region,
+        as_of=job.bill.price_as_of,
+        source=job.bill.price_source,
+        instance_type=job.cluster.instance_type,
+        confidence="notional",  # the launch of the job has printed its remarks already
+    )

@@ -13,7 +13,7 @@ from paretune.jobs.notes.job_note import job_note
 from paretune.jobs.notes.verdicts import verdicts
 from paretune.jobs.record import JobRecord, params_of, run_name
 from paretune.jobs.result import JobResult
-from paretune.jobs.warm_pools import tell_follower
+from paretune.jobs.warm_pools import tag_reusing_job
 from paretune.launchers.base import Job, JobState
 from paretune.models import FinishedJob, record_model
 from paretune.specification import metrics
@@ -210,7 +210,7 @@ class _Ending:
         run.flush()
         run.end(RUN_STATUS[self.state])
         if bill.pool is not None and job is not None:
-            tell_follower(record.workplace.tracking, bill.pool, job.name)
+            tag_reusing_job(record.workplace.tracking, bill.pool, job.name)
         return model_uri
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.priced import price_tags
+from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process

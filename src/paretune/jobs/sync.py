@@ -115,7 +115,7 @@ class Sync:
     def _location(self, run: RecordedRun) -> tuple[JobSpec, Workplace] | str:
         """The specification of a run's job and the workplace where it runs, or why they are not known."""
         try:
-            spec = RecordedJob(run).spec()
+            spec = RecordedJob(run).request.spec()
         except (BadInput, ValueError, KeyError) as error:
             return f"it cannot be read back: {error}"
         try:
@@ -169,7 +169,7 @@ class Sync:
             if isinstance(location, str):
                 collected.append(Collected(run_id=run.run_id, remark=f"its budgets: {location}"))
                 continue
-            workplace, budget = location[1], RecordedJob(run).budget
+            workplace, budget = location[1], RecordedJob(run).request.budget
             try:
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue

@@ -91,10 +91,10 @@ def figures_in(tags: Mapping[str, str]) -> Figures:
 def _measured_on(run: RecordedRun) -> str:
     """Instance type, device and precision of a run: what the seconds of its evaluation belong to."""
     job = RecordedJob(run)
-    count = f"{job.instance_count} x " if job.instance_count > 1 else ""
-    names = [f"{count}{job.instance_type}"]
+    count = f"{job.cluster.instance_count} x " if job.cluster.instance_count > 1 else ""
+    names = [f"{count}{job.cluster.instance_type}"]
     names += [run.tags.get(tag, "") for tag in (schema.USED_DEVICE, schema.USED_PRECISION)]
-    where = run.tags.get(schema.MACHINE, "") if job.instance_type == "local" else ""
+    where = run.tags.get(schema.MACHINE, "") if job.cluster.instance_type == "local" else ""
     return ", ".join(name for name in (*names, where) if name)
 
 

@@ -172,11 +172,11 @@ def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_
 def test_where_the_recorded_path_leads_nowhere_the_file_is_the_one_that_was_typed(payer: Payer) -> None:
     run_id = payer.is_killed()
     (run,) = payer.place().tracking.runs(f"attributes.run_id = '{run_id}'")
-    assert RecordedJob(run).spec().budget == str(Path("team.yaml").resolve())
+    assert RecordedJob(run).request.spec().budget == str(Path("team.yaml").resolve())
     moved = replace(run, tags={**run.tags, "paretune.budget": "/another/machine/team.yaml"})
-    assert RecordedJob(moved).spec().budget == "team.yaml"
+    assert RecordedJob(moved).request.spec().budget == "team.yaml"
     Path("team.yaml").unlink()
-    assert RecordedJob(moved).budget == "/another/machine/team.yaml"
+    assert RecordedJob(moved).request.budget == "/another/machine/team.yaml"
 
 
 def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_had_a_run(payer: Payer) -> None:

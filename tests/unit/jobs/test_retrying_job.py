@@ -429,7 +429,7 @@ def test_the_count_of_an_attempt_on_fewer_instances_does_not_outlive_it(desk: De
 
     (run,) = desk.tracking.runs("")
     job = RecordedJob(run)
-    assert (job.instance_type, job.instance_count) == (SMALL, 2)
+    assert (job.cluster.instance_type, job.cluster.instance_count) == (SMALL, 2)
 
 
 def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk) -> None:
@@ -440,7 +440,7 @@ def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk)
     assert desk.tags["used_instance_count"] == "1"
     assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 / 3600)
     (run,) = desk.tracking.runs("")
-    ran = RecordedJob(run).spec_as_run()
+    ran = RecordedJob(run).request.spec_as_run()
     assert (ran.instance_type, ran.instance_count, ran.plan().global_batch_size) == (LARGE, 1, 32)
 
 
@@ -451,8 +451,8 @@ def test_a_job_that_got_the_type_it_asked_for_is_read_back_as_it_was_asked_for(d
     desk.follow(attempts)
 
     (run,) = desk.tracking.runs("")
-    assert RecordedJob(run).spec_as_run().instance_type == SMALL
-    assert RecordedJob(run).spec_as_run().plan() == launcher.documents[0].plan
+    assert RecordedJob(run).request.spec_as_run().instance_type == SMALL
+    assert RecordedJob(run).request.spec_as_run().plan() == launcher.documents[0].plan
     assert desk.tags["used_instance_type"] == SMALL
 
 

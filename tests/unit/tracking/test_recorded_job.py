@@ -28,55 +28,71 @@ def test_a_specification_is_read_back_with_the_region_and_bucket_where_it_ran() 
     spec = JobSpec(instance_type=GPU, tags={"team": "search + rescue"}, model="a b", learning_rate=3e-4)
     tags = {"paretune.command": spec.command(), "paretune.region": "eu-west-1", "paretune.bucket": "found"}
 
-    assert job(tags).spec() == spec.replace(region="eu-west-1", bucket="found")
+    assert job(tags).request.spec() == spec.replace(region="eu-west-1", bucket="found")
 
 
 def test_a_local_job_has_no_region() -> None:
     tags = {"paretune.command": JobSpec(seed=7).command(), "paretune.region": "eu-west-1"}
 
-    assert job(tags).spec() == JobSpec(seed=7)
+    assert job(tags).request.spec() == JobSpec(seed=7)
 
 
 def test_a_run_without_a_command_of_ours_has_no_specification() -> None:
     with pytest.raises(BadInput, match="no command of paretune is recorded"):
-        job({}).spec()
+        job({}).request.spec()
 
 
 def test_the_job_of_another_project_is_read_back_as_its_cluster() -> None:
-    spec = job(PROJECT).spec()
+    spec = job(PROJECT).request.spec()
 
     assert spec.runs_project
     assert (spec.instance_type, spec.instance_count) == (GPU, 2)
 
 
 def test_a_job_of_another_project_has_instances_a_state_and_a_cost_but_no_figures_of_ours() -> None:
-    found = job(PROJECT, {"spot": "true", "model": "resnet"}, f1=0.5, billable_seconds=60.0, cost_usd=0.2)
+    recorded = job(PROJECT, {"spot": "true", "model": "resnet"}, f1=0.5, billable_seconds=60.0, cost_usd=0.2)
 
-    assert (found.instance_type, found.instance_count, found.state, found.origin) == (GPU, 2, "Running", "measured")
-    assert (found.billable_seconds, found.cost_usd) == (60.0, 0.2)
-    assert (found.f1, found.is_spot, found.param("model")) == (None, False, "")
+    assert (recorded.cluster.instance_type, recorded.cluster.instance_count, recorded.state, recorded.origin) == (
+        GPU,
+        2,
+        "Running",
+        "measured",
+    )
+    assert (recorded.bill.billable_seconds, recorded.bill.cost_usd) == (60.0, 0.2)
+    assert (recorded.f1, recorded.cluster.is_spot, recorded.param("model")) == (None, False, "")
     with pytest.raises(BadInput, match="another project"):
-        found.spec_as_run()
+        recorded.request.spec_as_run()
 
 
 def test_what_is_not_recorded_is_absent() -> None:
-    found = job()
+    recorded = job()
 
-    assert (found.f1, found.billable_seconds, found.cost_usd, found.price_usd_per_hour) == (None, None, None, None)
-    assert (found.name, found.state, found.instance_type, found.region, found.price_source) == ("", "", "", "", "")
-    assert found.instance_count == 1
-    assert job({"paretune.price_usd_per_hour": "dear"}).price_usd_per_hour is None
+    assert (recorded.f1, recorded.bill.billable_seconds, recorded.bill.cost_usd, recorded.bill.price_usd_per_hour) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    assert (
+        recorded.name,
+        recorded.state,
+        recorded.cluster.instance_type,
+        recorded.cluster.region,
+        recorded.bill.price_source,
+    ) == ("", "", "", "", "")
+    assert recorded.cluster.instance_count == 1
+    assert job({"paretune.price_usd_per_hour": "dear"}).bill.price_usd_per_hour is None
 
 
 @pytest.mark.parametrize(("text", "is_spot"), [("true", True), ("True", True), ("1", True), ("false", False)])
 def test_a_users_own_spelling_of_a_parameter_is_understood(text: str, is_spot: bool) -> None:
-    assert job(params={"spot": text}).is_spot is is_spot
+    assert job(params={"spot": text}).cluster.is_spot is is_spot
 
 
 def test_a_job_of_another_project_ran_on_spot_where_aws_has_told_its_training_seconds() -> None:
-    found = job(PROJECT | {"paretune.training_seconds": "90"})
+    recorded = job(PROJECT | {"paretune.training_seconds": "90"})
 
-    assert (found.is_spot, found.training_seconds) == (True, 90.0)
+    assert (recorded.cluster.is_spot, recorded.bill.training_seconds) == (True, 90.0)
 
 
 def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> None:
@@ -88,11 +104,11 @@ def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> No
         "paretune.used_gradient_accumulation_steps": "4",
     }
     asked = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
-    found = job(tags, asked.as_text())
-    spec = found.spec_as_run()
-    plans = [found.used_plan(spec), first_plan(spec, tags)]
+    recorded = job(tags, asked.as_text())
+    spec = recorded.request.spec_as_run()
+    plans = [recorded.request.used_plan(spec), first_plan(spec, tags)]
 
-    assert (spec.instance_type, found.instance_type) == (GPU, GPU)
+    assert (spec.instance_type, recorded.cluster.instance_type) == (GPU, GPU)
     assert [(plan.per_device_train_batch_size, plan.gradient_accumulation_steps) for plan in plans] == [(8, 4), (16, 2)]
     assert first_plan(spec, {}) == spec.plan()
 
@@ -106,6 +122,6 @@ def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> No
     ],
 )
 def test_lack_of_memory_is_told_from_other_ends(tags: dict[str, Any], expected: tuple[bool, bool]) -> None:
-    found = job(tags)
+    recorded = job(tags)
 
-    assert (found.ran_out_of_memory, found.was_retried) == expected
+    assert (recorded.ran_out_of_memory, recorded.was_retried) == expected

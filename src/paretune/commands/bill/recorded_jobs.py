@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paretune.commands.bill.accounts import RecordedCost
-from paretune.jobs.warm_pools import KEPT
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 _REAL = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
@@ -18,23 +17,23 @@ def runs_on_the_bill(tracking: Tracking) -> list[RecordedRun]:
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    return [run for run in tracking.runs(_REAL) if RecordedJob(run).instance_type.startswith("ml.")]
+    return [run for run in tracking.runs(_REAL) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
 
 
 def recorded_cost(run: RecordedRun) -> RecordedCost:
     """What a run tells of its bill; its numbers exactly as they were recorded."""
     job = RecordedJob(run)
-    pool_s = job.warm_pool_seconds
-    is_open = job.state in _OPEN or run.tags.get(schema.WARM_POOL) == KEPT or not run.ended
+    pool_s = job.bill.warm_pool_seconds
+    is_open = job.state in _OPEN or run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT or not run.ended
     return RecordedCost(
         run_id=run.run_id,
         job_name=run.tags[schema.JOB_NAME],
-        cost_usd=_exact(job.cost_usd),
-        seconds=_exact(job.billable_seconds) or Decimal(0),
+        cost_usd=_exact(job.bill.cost_usd),
+        seconds=_exact(job.bill.billable_seconds) or Decimal(0),
         pool_seconds=_exact(pool_s) or Decimal(0),
-        instance_count=job.instance_count,
+        instance_count=job.cluster.instance_count,
         price_usd_per_hour=_exact(_price(job)),
-        instance_type=job.instance_type,
+        instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
         training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
         ended=None if is_open else datetime.fromtimestamp(run.ended, UTC) + timedelta(seconds=pool_s),
@@ -46,10 +45,10 @@ def _price(job: RecordedJob) -> float | None:
 
     Until 2026-11-22, six digits were recorded: then it is the price behind the cost, if that rounds to them.
     """
-    told, seconds = job.price_usd_per_hour, (job.billable_seconds or 0.0) + job.warm_pool_seconds
-    if told is None or job.cost_usd is None or not seconds or told != float(f"{told:g}"):
+    told, seconds = job.bill.price_usd_per_hour, (job.bill.billable_seconds or 0.0) + job.bill.warm_pool_seconds
+    if told is None or job.bill.cost_usd is None or not seconds or told != float(f"{told:g}"):
         return told
-    used = round(job.cost_usd * 3600 / (seconds * job.instance_count), _DIGITS)
+    used = round(job.bill.cost_usd * 3600 / (seconds * job.cluster.instance_count), _DIGITS)
     return used if f"{used:g}" == f"{told:g}" else told
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from paretune.commands.imports.request import ImportRequest
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
-from paretune.jobs.priced import price_tags
+from paretune.jobs.bill import price_tags
 from paretune.jobs.record import params_of, run_name
 from paretune.launchers.base import JobState
 from paretune.pricing.budget import cost_usd

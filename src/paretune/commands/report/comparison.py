@@ -192,7 +192,7 @@ def loss_curves(
 
 
 def _dollars_at(one: Observation, step: int, time: float, last: int) -> float | None:
-    cost, seconds, began = one.job.cost_usd, one.seconds, one.job.run.started
+    cost, seconds, began = one.job.bill.cost_usd, one.seconds, one.job.run.started
     if cost is None or not seconds:
         return None
     passed = time - began

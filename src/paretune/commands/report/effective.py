@@ -22,7 +22,7 @@ def effective_rates(tracking: Tracking, jobs: Sequence[RecordedJob]) -> Mapping[
         for key, rate in read_rates(text or "").items():
             if key not in found or rate.as_of > found[key].as_of:
                 found[key] = rate
-    if not found and all(job.effective_usd is None for job in jobs):
+    if not found and all(job.bill.effective_usd is None for job in jobs):
         raise BadInput(
             [
                 "rate=effective needs a bill that has been read: `paretune reconcile --bill FILE` reads one (CUR 2.0), "

@@ -49,7 +49,7 @@ class Observation:
         config = self.setting("dataset_config_name")
         return Kind(
             origin=self.job.origin,
-            is_notional=not self.job.instance_type.startswith("ml."),
+            is_notional=not self.job.cluster.instance_type.startswith("ml."),
             model=self.setting("model"),
             dataset=self.setting("dataset") + (f"/{config}" if config else ""),
             task=self.setting("task"),
@@ -59,7 +59,7 @@ class Observation:
     def spec(self) -> JobSpec | None:
         """The job as it ran; None where its parameters cannot be read."""
         try:
-            return self.job.spec_as_run()
+            return self.job.request.spec_as_run()
         except BadInput:
             return None
 
@@ -68,13 +68,13 @@ class Observation:
         """Accelerators of the whole cluster, or processes on CPUs."""
         if self.spec is not None:
             return self.spec.processes * self.spec.instance_count
-        known = catalog.instances().get(self.job.instance_type)
-        return None if known is None else max(1, known.accelerator_count) * self.job.instance_count
+        known = catalog.instances().get(self.job.cluster.instance_type)
+        return None if known is None else max(1, known.accelerator_count) * self.job.cluster.instance_count
 
     @property
     def shape(self) -> str:
         """Instances and their type: 2 x ml.p3.16xlarge."""
-        return f"{self.job.instance_count} x {self.job.instance_type or LOCAL}"
+        return f"{self.job.cluster.instance_count} x {self.job.cluster.instance_type or LOCAL}"
 
     def setting(self, name: str) -> str:
         """What it ran with, as text: one of FACTORS; the default of a parameter that is not recorded."""
@@ -82,12 +82,12 @@ class Observation:
             return self.shape
         if name == DEVICES:
             return "" if self.devices is None else str(self.devices)
-        if name == "precision" and self.job.used_precision:
-            return self.job.used_precision
+        if name == "precision" and self.job.request.used_precision:
+            return self.job.request.used_precision
         if name in ("per_device_train_batch_size", "gradient_accumulation_steps") and self.spec is not None:
-            return str(getattr(self.job.used_plan(self.spec), name))
+            return str(getattr(self.job.request.used_plan(self.spec), name))
         if name in ("instance_type", "instance_count") and self.job.param(name):
-            return str(getattr(self.job, name))  # what it got
+            return str(getattr(self.job.cluster, name))  # what it got
         return self.job.param(name) or ("" if self.job.is_foreign else DEFAULTS[name])
 
     def number(self, name: str) -> float | None:
@@ -118,11 +118,11 @@ class Observation:
     @property
     def seconds(self) -> float | None:
         """Seconds billed per instance."""
-        return self.job.billable_seconds
+        return self.job.bill.billable_seconds
 
     def value(self, quantity: str) -> float | None:
         """What it measured of a metric."""
-        plain = {metrics.BILLABLE_SECONDS: self.job.billable_seconds, metrics.COST_USD: self.job.cost_usd}
+        plain = {metrics.BILLABLE_SECONDS: self.job.bill.billable_seconds, metrics.COST_USD: self.job.bill.cost_usd}
         return plain[quantity] if quantity in plain else self.job.metric(quantity)
 
     def describe(self) -> str:

@@ -6,7 +6,7 @@ from datetime import date
 
 from paretune.commands.bill.rates import EffectiveRate
 from paretune.core.pareto import front
-from paretune.jobs.priced import recorded_price
+from paretune.jobs.bill import recorded_price
 from paretune.pricing.prices import Price, PriceList, price_remarks
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob
@@ -64,9 +64,9 @@ class RunCost:
     @property
     def difference_usd(self) -> float | None:
         """New cost less recorded cost."""
-        if self.cost_usd is None or self.job.cost_usd is None:
+        if self.cost_usd is None or self.job.bill.cost_usd is None:
             return None
-        return self.cost_usd - self.job.cost_usd
+        return self.cost_usd - self.job.bill.cost_usd
 
     @property
     def kind(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class RunCost:
     @property
     def is_billed(self) -> bool:
         """Whether its instances are SageMaker's; a local run's dollars are notional."""
-        return self.job.instance_type.startswith("ml.")
+        return self.job.cluster.instance_type.startswith("ml.")
 
 
 def reprice(jobs: Sequence[RecordedJob], prices: PriceList, terms: Terms) -> list[RunCost]:
@@ -105,7 +105,7 @@ def _fronts(costs: Sequence[RunCost], *, repriced: bool) -> list[bool | None]:
     on_front: list[bool | None] = [None] * len(costs)
     points: dict[tuple[str, ...], dict[int, tuple[float, float]]] = {}
     for index, cost in enumerate(costs):
-        f1, usd = cost.job.f1, cost.cost_usd if repriced else cost.job.cost_usd
+        f1, usd = cost.job.f1, cost.cost_usd if repriced else cost.job.bill.cost_usd
         if f1 is not None and usd is not None:
             points.setdefault(cost.kind, {})[index] = (f1, usd)
     for kind in points.values():
@@ -136,12 +136,12 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
     if not terms.are_new:
         return cost
     if not cost.is_billed:
-        return replace(cost, cost_usd=job.cost_usd, remark="local, its notional price is kept")
-    if terms.rates is not None and job.effective_usd is not None:
-        return replace(cost, cost_usd=job.effective_usd, basis="bill", remark=_OF_BILL)
-    if terms.rates is not None and job.is_on_plan:
+        return replace(cost, cost_usd=job.bill.cost_usd, remark="local, its notional price is kept")
+    if terms.rates is not None and job.bill.effective_usd is not None:
+        return replace(cost, cost_usd=job.bill.effective_usd, basis="bill", remark=_OF_BILL)
+    if terms.rates is not None and job.bill.is_on_plan:
         kept = "on a training plan, which is paid in advance: the recorded cost, and the share of its fee beside it"
-        return replace(cost, cost_usd=job.cost_usd, basis="plan", remark=kept)
+        return replace(cost, cost_usd=job.bill.cost_usd, basis="plan", remark=kept)
     seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")
@@ -153,21 +153,21 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         if price is None:
             return replace(cost, remark="no price is recorded: set region")
     else:
-        region = terms.region or job.region
+        region = terms.region or job.cluster.region
         if not region:
             return replace(cost, remark="no region is recorded: set region")
-        price = prices.price(job.instance_type, region, terms.on)
+        price = prices.price(job.cluster.instance_type, region, terms.on)
         if price is None:
-            return replace(cost, remark=f"price unknown in {region}", unknown=(job.instance_type, region))
-    return replace(cost, price=price, cost_usd=price.cost_usd(seconds, job.instance_count))
+            return replace(cost, remark=f"price unknown in {region}", unknown=(job.cluster.instance_type, region))
+    return replace(cost, price=price, cost_usd=price.cost_usd(seconds, job.cluster.instance_count))
 
 
 def _at_rate(cost: RunCost, rates: Mapping[tuple[str, str], EffectiveRate]) -> RunCost:
     """The seconds of a job without a complete bill at the effective rate of its instance type."""
     job = cost.job
-    rate = rates.get((job.instance_type, job.region))
+    rate = rates.get((job.cluster.instance_type, job.cluster.region))
     if rate is None:
-        where = f"{job.instance_type} in {job.region or 'a region that is not recorded'}"
+        where = f"{job.cluster.instance_type} in {job.cluster.region or 'a region that is not recorded'}"
         return replace(cost, remark=f"no bill tells an effective rate of {where}, so cost is absent")
     price = Price(
         usd_per_hour=float(rate.usd_per_hour),
@@ -177,20 +177,20 @@ def _at_rate(cost: RunCost, rates: Mapping[tuple[str, str], EffectiveRate]) -> R
         instance_type=rate.instance_type,
         confidence="notional",  # of a bill, there is no doubt to be told
     )
-    usd = price.cost_usd(cost.seconds or 0.0, job.instance_count)
+    usd = price.cost_usd(cost.seconds or 0.0, job.cluster.instance_count)
     return replace(cost, price=price, cost_usd=usd, basis="rate", remark=_OF_RATE)
 
 
 def _seconds(job: RecordedJob, terms: Terms) -> tuple[float | None, str]:
     """Seconds per instance that would be billed, or why they cannot be told."""
-    billed = job.billable_seconds
+    billed = job.bill.billable_seconds
     if billed is None:
         return None, "no billable seconds are recorded"
     if terms.spot_share is None:
-        return billed + job.warm_pool_seconds, ""
-    if job.is_spot:
+        return billed + job.bill.warm_pool_seconds, ""
+    if job.cluster.is_spot:
         # AWS tells the undiscounted seconds of one job; those of earlier attempts are in no description any more.
-        if job.training_seconds is None or not job.is_first_attempt:
+        if job.bill.training_seconds is None or not job.is_first_attempt:
             return None, "a spot run whose training seconds are not recorded"
-        billed = job.training_seconds
+        billed = job.bill.training_seconds
     return billed * terms.spot_share, ""  # AWS keeps no warm pool of spot instances

@@ -202,7 +202,9 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
     """Seconds and F1 over dollars, a series per name; None where no run tells both of a pair."""
     found = [one for group in series.values() for one in group]
     wanted = [(metrics.BILLABLE_SECONDS, False), (metrics.F1, True)]
-    pairs = [(it, more) for it, more in wanted if any(one.job.cost_usd and one.value(it) is not None for one in found)]
+    pairs = [
+        (it, more) for it, more in wanted if any(one.job.bill.cost_usd and one.value(it) is not None for one in found)
+    ]
     if not pairs:
         return None
 
@@ -215,8 +217,8 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
                 size, unit = unit_of([one.seconds for one in found if one.seconds])
             where: list[tuple[float, float]] = []
             for row, (label, group) in enumerate(series.items()):
-                known = [one for one in group if one.job.cost_usd and one.value(quantity) is not None]
-                at = [(one.job.cost_usd or 0.0, (one.value(quantity) or 0.0) / size) for one in known]
+                known = [one for one in group if one.job.bill.cost_usd and one.value(quantity) is not None]
+                at = [(one.job.bill.cost_usd or 0.0, (one.value(quantity) or 0.0) / size) for one in known]
                 _points(axes, known, at, style(row))
                 if known and label not in labelled:
                     labelled.add(label)

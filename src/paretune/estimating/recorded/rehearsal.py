@@ -65,7 +65,7 @@ class Rehearsal:
         for job in map(RecordedJob, self._tracking.runs(condition, newest=MOST_RECALLED)):
             rate, size = job.param("scaled_learning_rate"), job.param("global_batch_size")
             with contextlib.suppress(BadInput):  # the job cannot be read back
-                if job.f1 is not None and rate and size and job.spec_from_params().key_of("quality") == alike:
+                if job.f1 is not None and rate and size and job.request.spec_from_params().key_of("quality") == alike:
                     points.setdefault(logarithms((float(rate), int(size))), []).append(job.f1)
         self._recalled[alike] = points
         return points

@@ -5,7 +5,7 @@ from decimal import Decimal
 import pytest
 
 from paretune.commands.bill.recorded_jobs import recorded_cost
-from paretune.jobs.priced import price_tags
+from paretune.jobs.bill import price_tags
 from paretune.pricing.prices import Price
 from paretune.tracking import RecordedRun
 

@@ -287,7 +287,8 @@ def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User
     assert user.sync() == {}
     recorded = Tracking({}, user.clock).runs(f"attributes.run_id = '{run_id}'")
     (cost,) = reprice([RecordedJob(run) for run in recorded], PriceList.read({}), Terms(region="us-east-1"))
-    assert (cost.job.origin, cost.job.instance_type, cost.job.instance_count) == ("measured", "ml.m5.large", 1)
+    cluster = cost.job.cluster
+    assert (cost.job.origin, cluster.instance_type, cluster.instance_count) == ("measured", "ml.m5.large", 1)
     assert cost.cost_usd == pytest.approx(USD)
 
 

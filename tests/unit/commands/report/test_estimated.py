@@ -32,15 +32,15 @@ def table(seconds: float, **row: object) -> str:
 def test_a_row_is_a_job_with_what_the_table_and_the_command_tell() -> None:
     one, two = estimated_jobs([NEW], lambda _: table(600.0))
 
-    assert (one.origin, one.instance_count, two.instance_count) == ("estimated", 1, 2)
-    assert (one.billable_seconds, two.billable_seconds, one.cost_usd, one.f1) == (600, 300, 2, None)
+    assert (one.origin, one.cluster.instance_count, two.cluster.instance_count) == ("estimated", 1, 2)
+    assert (one.bill.billable_seconds, two.bill.billable_seconds, one.bill.cost_usd, one.f1) == (600, 300, 2, None)
     assert (one.param("learning_rate"), two.param("global_batch_size")) == ("3e-05", "64")
 
 
 def test_a_job_estimated_twice_is_there_once_as_it_was_estimated_last() -> None:
     found = estimated_jobs([NEW, OLD], {NEW.run_id: table(600.0), OLD.run_id: table(900.0)}.get)
 
-    assert [job.billable_seconds for job in found] == [600, 300]
+    assert [job.bill.billable_seconds for job in found] == [600, 300]
 
 
 def test_what_does_not_fit_and_runs_without_a_table_are_left_out() -> None:

@@ -87,7 +87,7 @@ def test_cost_is_seconds_times_instances_times_the_price_asked_for(terms: dict[s
 
     assert found.cost_usd == pytest.approx(usd)
     assert found.difference_usd == pytest.approx(usd - 1)
-    assert found.job.cost_usd == 1.0
+    assert found.job.bill.cost_usd == 1.0
 
 
 def test_the_instance_type_is_the_one_the_job_fell_back_to() -> None:

@@ -26,7 +26,7 @@ def dollars_against_f1(
     A colour per key of `by`, one of WAYS, the rarer ones together; a marker per origin. The front is drawn of each kind
     of runs that may be compared, of the kinds with the most runs.
     """
-    told = [one for one in observations(jobs) if one.job.cost_usd and one.job.f1 is not None]
+    told = [one for one in observations(jobs) if one.job.bill.cost_usd and one.job.f1 is not None]
     if not told:
         return None
     colours = _colours(told, studies, by)
@@ -43,7 +43,7 @@ def dollars_against_f1(
             axes.plot(*zip(*best, strict=True), color="black", lw=1.2, ls=line, drawstyle="steps-post", label=label)
             axes.plot(*zip(*best, strict=True), ls="", marker="o", ms=9, mfc="none", mec="black", mew=1.1)
         axes.set(xlabel="cost of a run (USD)", ylabel="F1 (macro, validation)")
-        costs = [one.job.cost_usd or 0.0 for one in told]
+        costs = [one.job.bill.cost_usd or 0.0 for one in told]
         scale_axis(axes.xaxis, costs, log_from=_LOG_FROM, most_ticks=9)
         axes.grid(alpha=0.25)
         figure.legend(loc="outside lower center", ncols=2 if len(kinds) > 1 else 3, fontsize=9)
@@ -80,7 +80,7 @@ def _colours(told: Sequence[Observation], studies: Mapping[str, str], by: str) -
 
 def _front(told: Sequence[Observation], kind: Kind) -> list[tuple[float, float]]:
     """Dollars and F1 of the runs of a kind that no other one of it beats, the cheapest first."""
-    points = [(one.job.cost_usd or 0.0, one.job.f1 or 0.0) for one in told if one.kind == kind]
+    points = [(one.job.bill.cost_usd or 0.0, one.job.f1 or 0.0) for one in told if one.kind == kind]
     marks = front(points, (False, True))
     return sorted({point for point, is_best in zip(points, marks, strict=True) if is_best})
 
@@ -94,7 +94,7 @@ def _draw_points(axes: Any, colours: Mapping[str, Sequence[Observation]], origin
         colour = DOMINATED if key.endswith(_REST) else style(row)["color"]
         look = {"linestyle": "", "color": colour, "ms": size, "alpha": alpha, "mew": 0}
         for origin, group in grouped(found, lambda one: origin_of(one.job)).items():
-            where = [(one.job.cost_usd, one.job.f1) for one in group]
+            where = [(one.job.bill.cost_usd, one.job.f1) for one in group]
             marker = markers[str(origin)]
             if count > _MOST_TIPS:
                 axes.plot(*zip(*where, strict=True), marker=marker, rasterized=count > _MOST_SHAPES, **look)

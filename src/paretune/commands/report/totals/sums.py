@@ -75,19 +75,19 @@ def keys_of(job: RecordedJob, way: str, studies: Mapping[str, str]) -> list[str]
         "user": lambda: [job.run.tags.get(schema.USER, "")],
         "team": lambda: [job.run.tags.get(schema.TEAM) or tags.get(_TEAM, "")],
         "tag": lambda: [f"{name}={value}" for name, value in sorted(tags.items())],
-        "instance_type": lambda: [job.instance_type or LOCAL],
+        "instance_type": lambda: [job.cluster.instance_type or LOCAL],
     }[way]()
     return [key or NONE for key in found] or [NONE]
 
 
 def origin_of(job: RecordedJob) -> str:
     """Its origin, and whether its dollars are notional: those of a job on this machine."""
-    return job.origin if job.instance_type.startswith("ml.") else f"{job.origin}, notional dollars"
+    return job.origin if job.cluster.instance_type.startswith("ml.") else f"{job.origin}, notional dollars"
 
 
 def _total(way: str, key: str, origin: str, group: Sequence[RecordedJob]) -> Total:
     days = sorted(filter(None, map(day, group)))
-    costs = [job.cost_usd for job in group]
+    costs = [job.bill.cost_usd for job in group]
     billed = [job.run.metrics.get(metrics.BILLED_USD) for job in group]
     return Total(
         way=way,
@@ -98,7 +98,7 @@ def _total(way: str, key: str, origin: str, group: Sequence[RecordedJob]) -> Tot
         last=days[-1] if days else "",
         cost_usd=_sum(costs),
         billed_usd=_sum(billed),
-        failed_usd=_sum(job.cost_usd for job in group if job.state == "Failed"),
+        failed_usd=_sum(job.bill.cost_usd for job in group if job.state == "Failed"),
         instance_hours=_sum(map(_hours, group)),
         best_f1=max((job.f1 for job in group if job.is_completed and job.f1 is not None), default=None),
         without_cost=costs.count(None),
@@ -117,9 +117,9 @@ def _sum(values: Iterable[float | None]) -> float | None:
 
 
 def _hours(job: RecordedJob) -> float | None:
-    if job.billable_seconds is None:
+    if job.bill.billable_seconds is None:
         return None
-    return (job.billable_seconds + job.warm_pool_seconds) * job.instance_count / 3600
+    return (job.bill.billable_seconds + job.bill.warm_pool_seconds) * job.cluster.instance_count / 3600
 
 
 def _tags(job: RecordedJob) -> dict[str, str]:

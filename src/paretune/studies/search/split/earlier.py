@@ -140,16 +140,16 @@ def _by_study(
 
 def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searched: set[str]) -> EarlierStudy:
     """What one run has shown, in terms of this study's data."""
-    spec = job.spec_as_run()
+    spec = job.request.spec_as_run()
     if spec.runs_own_training or not (job.is_completed or job.ran_out_of_memory):
         raise BadInput(["a script of the user's own may do anything, and a job that was stopped shows nothing"])
-    plan = job.used_plan(spec)
+    plan = job.request.used_plan(spec)
     theirs = {item: getattr(own, item) for item in _DATA if item not in searched}
     is_same = all(getattr(spec, item) == value for item, value in theirs.items())
     is_told = job.is_completed and spec.probe_steps is None and quality.take == LAST
     worth = job.metric(quality.metric) if is_told else None
     is_whole = job.is_completed and not (
-        job.is_of_shared_job or job.is_spot or job.was_retried or job.metric("resumed")
+        job.is_of_shared_job or job.cluster.is_spot or job.was_retried or job.metric("resumed")
     )
     seconds, overhead = None, None
     if is_whole:

@@ -475,4 +475,4 @@ def test_the_queue_is_recorded_and_found_again_from_the_record(launcher: QueueLa
         run_id="2", params={}, tags={schema.LOGGING: "collect", "paretune.instance_type": "ml.m5.large"} | tags
     )
 
-    assert RecordedJob(own).spec().queue == RecordedJob(project).spec().queue == QUEUE
+    assert RecordedJob(own).request.spec().queue == RecordedJob(project).request.spec().queue == QUEUE
