@@ -1,10 +1,15 @@
-"""Errors, time, signals and small algorithms that all folders use; standard library only.
+"""Errors, time, signals and small algorithms for all other folders; standard library only.
 
-clock.Clock, SystemClock        time as a value that is passed in
-errors.ParetuneError            root of all errors; BadInput, JobFailed, BudgetRefused, ...
-finding.Finding                 what a check found out: in order, wrong, or not to be asked
-interruption.Interruption       Ctrl-C, SIGTERM and the end of the parent process
-pareto.front                    which points are on the Pareto front
-tags.Attribution, tag_faults    whose job it is, and which tags AWS takes
-text_table.text_table           aligned columns for a terminal
+checks         Finding, Verdict             results of checks on machine, account and server
+clock          Clock, SystemClock           time as a value that is passed in
+commands       command_line, Spelling       commands as text that the user can paste
+errors         ParetuneError                the tree of errors, and suggestions for misspelt names
+file_lock      lock, unlock                 locks between processes of one machine
+interruption   Interruption                 Ctrl-C, SIGTERM and the end of the parent process
+packages       training_is_missing          installed packages and the extras that they belong to
+pareto         front                        which points are on the Pareto front
+result         Result, CommandOutput        results as rows, text and JSON; CSV with typed cells
+tags           Attribution, tag_faults      owner of a job, and which tags AWS accepts
+untrusted      read_text, printable         paths, files, JSON and texts of strangers, handled safely
+watchdog       watch                        ends a job that hangs
 """

@@ -11,10 +11,10 @@ class Clock(Protocol):
         """Wall-clock seconds since the epoch, for time stamps."""
 
     def monotonic(self) -> float:
-        """Seconds since an arbitrary start, never decreasing, for durations."""
+        """Seconds since an arbitrary start that never decrease, for durations."""
 
     def sleep(self, seconds: float, /) -> None:
-        """Return after `seconds`."""
+        """Wait for so many seconds."""
 
 
 class SystemClock:

@@ -1,10 +1,10 @@
-"""Commands of paretune as text that can be pasted where the user stands, and such texts read back.
+"""Commands of paretune as text that the user can paste into the same shell, and such texts read back.
 
-    paretune main --learning_rate 0.0001                              typed as `paretune ...`
-    mlflow run . --env-manager local -P learning_rate=0.0001          typed as `mlflow run ...`
+    paretune main --learning_rate 0.0001                              started as `paretune ...`
+    mlflow run . --env-manager local -P learning_rate=0.0001          started as `mlflow run ...`
 
-Which of the two it is, the command line finds out once and states with `spelled`; everything that prints, records or
-recommends a command takes it from `command_line`.
+The command line finds out which of the two it is, and sets it with `spelled`. Everything that prints, records or
+recommends a command gets it from `command_line`.
 """
 
 import itertools
@@ -19,23 +19,22 @@ _MAIN = "main"
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How the commands of this process are typed.
+    """How the user types commands.
 
-    Attributes:
-        words: what comes before the name of the command: the program, or `mlflow run` with a project and its options.
-        by_mlflow: whether MLflow starts them: `-e NAME -P parameter=value` then.
+    `words` come before the name of the command: the program, or `mlflow run` with a project and its options.
+    `by_mlflow` selects the form `-e NAME -P parameter=value`.
     """
 
     words: tuple[str, ...] = ("paretune",)
     by_mlflow: bool = False
 
     def line(self, command: str, parameters: Mapping[str, str]) -> str:
-        """The words of a command in one line, quoted for a shell."""
-        named = (["-e", command] if command != _MAIN else []) if self.by_mlflow else [command]
-        return shlex.join([*self.words, *named, *self.options(parameters)])
+        """A command with its parameters in one line, quoted for a shell."""
+        name = (["-e", command] if command != _MAIN else []) if self.by_mlflow else [command]
+        return shlex.join([*self.words, *name, *self.options(parameters)])
 
     def options(self, parameters: Mapping[str, str]) -> list[str]:
-        """The words that give a command these parameters."""
+        """The words that pass these parameters to a command."""
         if self.by_mlflow:
             return [word for name, text in parameters.items() for word in ("-P", f"{name}={text}")]
         # A value that begins with a dash would be taken for the next parameter.
@@ -51,7 +50,7 @@ _spelling = Spelling()
 
 @contextmanager
 def spelled(spelling: Spelling) -> Iterator[None]:
-    """All commands are spelled so in the block, in every thread."""
+    """Use this spelling for all commands within the block, in every thread."""
     global _spelling
     before, _spelling = _spelling, spelling
     try:
@@ -61,17 +60,17 @@ def spelled(spelling: Spelling) -> Iterator[None]:
 
 
 def is_started_by_mlflow() -> bool:
-    """Whether `mlflow run` has started this command, so that its current folder is the project's."""
+    """Whether `mlflow run` started this command; its current folder is then the folder of the project."""
     return _spelling.by_mlflow
 
 
 def command_line(command: str, parameters: Mapping[str, str] | None = None) -> str:
-    """A command of paretune with these parameters, as it can be pasted into the shell that this process came from."""
+    """A command with these parameters that can be pasted into the shell from which this process was started."""
     return _spelling.line(command, parameters or {})
 
 
 def options(**parameters: object) -> str:
-    """What to add to a command so that it has these parameters, as it can be pasted behind it.
+    """These parameters as text that can be pasted behind a command.
 
     >>> options(learning_rate=5e-5)
     '--learning_rate 5e-05'
@@ -83,20 +82,20 @@ def parameters_of(line: str) -> dict[str, str]:
     """The parameters of a recorded `main` command, in either spelling.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the line is not such a command.
     """
     words = shlex.split(line)
     if words[:2] == _MLFLOW_RUN:
         pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]
         return dict(_split(pair) for pair in pairs)
     rest = iter(words[words.index(_MAIN) + 1 :])
-    found = {}
+    parameters = {}
     for word in rest:
         name, text = _split(word) if "=" in word else (word, next(rest, ""))
         if not name.startswith("--"):
             raise ValueError(f"unexpected {word!r}")
-        found[name.removeprefix("--")] = text
-    return found
+        parameters[name.removeprefix("--")] = text
+    return parameters
 
 
 def _split(pair: str) -> tuple[str, str]:

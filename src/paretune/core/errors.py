@@ -4,25 +4,25 @@
     ├── BadInput                   2      change the request: nothing was launched
     ├── TrackingUnavailable        2      start or repair the tracking server, then try again
     ├── LaunchRefused              2      do what AWS asks for (credentials, permission, quota), then try again
-    ├── JobFailed                  3      read the reason; the job ran and did not finish
-    │   └── OutOfMemory            3      ask for a smaller batch or a larger instance
+    ├── JobFailed                  3      read the reason: the job ran and did not finish
+    │   └── OutOfMemory            3      use a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    ├── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
-    └── CallAgain                 75      call the same command again later: a study in rounds has not ended yet
+    ├── CallAgain                 75      run the same command again later: a study in rounds has not ended yet
+    └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
 
-Any other exception that reaches a user is a bug of paretune.
+Any other exception that reaches a user is a bug in paretune.
 """
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
-_LONGEST_NAME = 200  # that may be a typing error; difflib takes minutes for some that are no names
+_LONGEST_NAME = 200  # characters that may be a typing error; difflib takes minutes for some longer texts
 
 
 class ParetuneError(Exception):
-    """Root of the tree. ``exit_code`` is the exit code of the command."""
+    """Root of the tree. `exit_code` is the exit code of the command."""
 
     exit_code = 3
 
@@ -30,50 +30,15 @@ class ParetuneError(Exception):
 class BadInput(ParetuneError):
     """The request cannot be carried out as written; nothing was launched.
 
-    ``faults`` holds one sentence per fault: the rule, the value, what is allowed, the next step.
+    `faults` has one sentence per fault: the rule, the value, what is allowed, the next step.
     """
 
     exit_code = 2
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
-        listed = [f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)]
-        super().__init__(self.faults[0] if len(self.faults) == 1 else "\n".join(listed))
-
-
-def refuse(faults: Sequence[str]) -> None:
-    """Raise `BadInput` with all the faults; no effect where there are none."""
-    if faults:
-        raise BadInput(faults)
-
-
-@contextmanager
-def collecting(faults: list[str]) -> Iterator[None]:
-    """Add the faults of a `BadInput` that the block raises to `faults`; the block ends there."""
-    try:
-        yield
-    except BadInput as error:
-        faults += error.faults
-
-
-def did_you_mean(
-    name: str, known: Collection[str], *, lead: str = "", most: int = 3, cutoff: float = 0.6, or_longer: bool = False
-) -> str:
-    """`lead` and the question whether one of at most `most` similar names was meant; empty where none is similar.
-
-    `cutoff` is difflib's least similarity, 0 to 1; with `or_longer`, names that contain `name` count as a last resort.
-    """
-    if len(name) > _LONGEST_NAME:
-        return ""
-    near = difflib.get_close_matches(name, known, n=most, cutoff=cutoff)
-    if or_longer and name and not near:
-        near = [other for other in known if name in other][:most]
-    return f"{lead}did you mean {' or '.join(near)}?" if near else ""
-
-
-def first_line(error: BaseException) -> str:
-    """First line of the error's text; the name of its class where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        lines = [f"{len(self.faults)} faults:", *(f"  - {fault}" for fault in self.faults)]
+        super().__init__(self.faults[0] if len(self.faults) == 1 else "\n".join(lines))
 
 
 class TrackingUnavailable(ParetuneError):
@@ -83,13 +48,13 @@ class TrackingUnavailable(ParetuneError):
 
 
 class LaunchRefused(ParetuneError):
-    """AWS refused to create the job, or does not answer; nothing was launched."""
+    """AWS refused to create the job or does not answer; nothing was launched."""
 
     exit_code = 2
 
 
 class JobFailed(ParetuneError):
-    """A job ended without a result. `where` is the path or address of its whole log, `log_tail` its last lines."""
+    """A job ended without a result. `log_tail` has the last lines of its log, `where` is the location of all of it."""
 
     def __init__(self, job_name: str, reason: str, log_tail: Sequence[str] = (), where: str = "") -> None:
         self.job_name = job_name
@@ -105,7 +70,7 @@ class JobFailed(ParetuneError):
 
 
 class OutOfMemory(JobFailed):
-    """The job ran out of memory even at the smallest per-device batch that keeps the global batch size."""
+    """The job ran out of memory even with the smallest per-device batch that keeps the global batch size."""
 
 
 class LostContact(ParetuneError):
@@ -113,9 +78,15 @@ class LostContact(ParetuneError):
 
 
 class BudgetRefused(ParetuneError):
-    """The job's worst-case cost exceeds the budget; nothing was launched."""
+    """The worst-case cost of the job exceeds the budget; nothing was launched."""
 
     exit_code = 4
+
+
+class CallAgain(ParetuneError):
+    """A round of a study has done all it can for now; a later round continues the study. Exit code: EX_TEMPFAIL."""
+
+    exit_code = 75
 
 
 class Interrupted(ParetuneError):
@@ -124,10 +95,37 @@ class Interrupted(ParetuneError):
     exit_code = 130
 
 
-class CallAgain(ParetuneError):
-    """A round of a study has done what can be done now; jobs go on, and a later round goes on with the study.
+def refuse(faults: Sequence[str]) -> None:
+    """Raise `BadInput` with the faults, if there are any."""
+    if faults:
+        raise BadInput(faults)
 
-    The exit code is EX_TEMPFAIL of sysexits.h: the same command is to be tried again later.
+
+@contextmanager
+def collecting(faults: list[str]) -> Iterator[None]:
+    """Add the faults of a `BadInput` that the block raises to `faults`, and continue after the block."""
+    try:
+        yield
+    except BadInput as error:
+        faults += error.faults
+
+
+def did_you_mean(
+    name: str, names: Collection[str], *, lead: str = "", most: int = 3, cutoff: float = 0.6, or_longer: bool = False
+) -> str:
+    """`lead` and a question that suggests at most `most` similar `names`; empty if none is similar.
+
+    `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
+    none is similar.
     """
+    if len(name) > _LONGEST_NAME:
+        return ""
+    similar = difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
+    if or_longer and name and not similar:
+        similar = [other for other in names if name in other][:most]
+    return f"{lead}did you mean {' or '.join(similar)}?" if similar else ""
 
-    exit_code = 75
+
+def first_line(error: BaseException) -> str:
+    """First line of the error's text, or the name of its class if it has no text."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,4 +1,4 @@
-"""Locks that processes of one machine hold on open files, each until it lets go or ends."""
+"""Locks on open files between processes of one machine, held until they are released or the process ends."""
 
 import importlib
 import os
@@ -9,15 +9,15 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-_FAR = 2**31 - 2  # a byte of the file that nobody reads: Windows keeps others from what is locked
-_AGAIN_S = 0.05
+_FAR = 2**31 - 2  # offset of a byte that nobody reads: Windows prevents others from reading locked bytes
+_RETRY_S = 0.05
 
 
 def lock(descriptor: int, *, wait: bool = True) -> None:
     """Lock an open file for this process, and on POSIX for those that inherit the descriptor.
 
     Raises:
-        BlockingIOError: another process holds it, and `wait` is false.
+        BlockingIOError: another process holds the lock, and `wait` is false.
     """
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -25,11 +25,11 @@ def lock(descriptor: int, *, wait: bool = True) -> None:
     while not _is_locked_on_windows(descriptor):
         if not wait:
             raise BlockingIOError("another process holds the lock")
-        time.sleep(_AGAIN_S)
+        time.sleep(_RETRY_S)
 
 
 def unlock(descriptor: int) -> None:
-    """Let go of a lock."""
+    """Release a lock."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_UN)
         return
@@ -39,7 +39,7 @@ def unlock(descriptor: int) -> None:
 
 
 def _is_locked_on_windows(descriptor: int) -> bool:
-    """Whether this process could lock it."""
+    """Try to lock the file, and return whether that succeeded."""
     windows = importlib.import_module("msvcrt")
     os.lseek(descriptor, _FAR, os.SEEK_SET)
     try:

@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and the end of the parent process, as one reason to stop the jobs of a command.
 
-MLflow forwards Ctrl-C to the entry point as SIGTERM, but a SIGTERM sent to `mlflow run` itself ends MLflow at once
-while the entry point continues without a parent (MLflow 3.17.2, observed). So the parent is watched as well.
+MLflow forwards Ctrl-C to the entry point as SIGTERM. But a SIGTERM to `mlflow run` itself ends MLflow at once, and the
+entry point continues without a parent (MLflow 3.17.2, observed). So the parent is watched as well.
 """
 
 import os
@@ -15,7 +15,7 @@ from paretune.core.errors import Interrupted
 
 
 class Interruption:
-    """The request to end this command, recorded when it arrives and raised by `check`."""
+    """A request to end this command: recorded when it arrives, raised by `check`."""
 
     def __init__(self, *, watch_parent: bool = False) -> None:
         self._parent = os.getppid() if watch_parent else None
@@ -30,10 +30,10 @@ class Interruption:
 
     @contextmanager
     def listening(self) -> Iterator["Interruption"]:
-        """Record SIGINT and SIGTERM as `reason` inside the block; the previous handlers are restored after it.
+        """Record SIGINT and SIGTERM as `reason` inside the block, and restore the previous handlers after it.
 
-        Python delivers signals to the main thread only: in another thread this changes nothing, and Ctrl-C is the main
-        thread's KeyboardInterrupt.
+        Python delivers signals only to the main thread. In any other thread this does nothing, and Ctrl-C raises
+        KeyboardInterrupt in the main thread.
         """
         if threading.current_thread() is not threading.main_thread():
             yield self

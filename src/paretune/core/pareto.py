@@ -4,15 +4,15 @@ from collections.abc import Sequence
 
 
 def front(points: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[bool]:
-    """For each of N points whether it is on the Pareto front: no other is at least as good in all and better in one.
+    """For each of N points, whether it is on the Pareto front: no point is as good in all values and better in one.
 
-    Of equal points all or none are on the front.
+    Of equal points, all or none are on the front.
     """
     costs = [tuple(-value if more else value for value, more in zip(point, maximise, strict=True)) for point in points]
-    # In lexicographic order a dominated point follows a point of the front that dominates it.
-    best: list[tuple[float, ...]] = []
+    # In lexicographic order a dominated point comes after a point of the front that dominates it.
+    optimal: list[tuple[float, ...]] = []
     for cost in sorted(set(costs)):
-        if not any(all(low <= high for low, high in zip(other, cost, strict=True)) for other in best):
-            best.append(cost)
-    kept = set(best)
-    return [cost in kept for cost in costs]
+        if not any(all(low <= high for low, high in zip(other, cost, strict=True)) for other in optimal):
+            optimal.append(cost)
+    optimal_costs = set(optimal)
+    return [cost in optimal_costs for cost in costs]

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 Row = dict[str, object]
-"""Field name to value; None where a value is not known."""
+"""Field name to value; None if a value is not known."""
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _MOST_ROWS = 60  # in a notebook
 
 
 class Result(ABC):
-    """Base of all results: `str` is what the command line prints, `to_dict` is what it prints with `--json`."""
+    """Base of the results of the Python API: `str` is what a command prints, `to_dict` what it prints with `--json`."""
 
     @property
     @abstractmethod
     def title(self) -> str:
-        """What the rows are, in one line."""
+        """The subject of the rows in one line."""
 
     @abstractmethod
     def rows(self) -> list[Row]:
@@ -40,17 +40,17 @@ class Result(ABC):
         """The result as JSON values: objects, lists, text, numbers, true, false and null."""
 
     def notes(self) -> list[str]:
-        """Sentences that belong to the numbers: where they come from, and what is missing."""
+        """Sentences about the numbers: where they come from and what is missing."""
         return []
 
     def to_frame(self) -> "DataFrame":
-        """The rows as a pandas frame; NaN or None where a value is not known."""
+        """The rows as a pandas frame; unknown values are NaN or None."""
         import pandas
 
         return pandas.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        """The table and its notes for a notebook; everything in it is escaped."""
+        """The table and its notes for a notebook, escaped as HTML."""
         frame = self._shown().dropna(axis="columns", how="all")
         table = frame.to_html(index=False, escape=True, na_rep="", border=0, max_rows=_MOST_ROWS)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
@@ -62,7 +62,7 @@ class Result(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class CommandOutput:
-    """What a command prints that has no result in the Python API: a text, or `document` with `--json`.
+    """The output of a command without a result in the Python API: a text, or `document` with `--json`.
 
     Nothing is printed if the text is empty. `exit_code` is the exit code of the command: checks may have failed.
     """
@@ -103,7 +103,7 @@ def as_document(value: Mapping[str, object]) -> str:
 
 
 def as_json(value: object) -> object:
-    """`value` made of JSON's own types; a number that is not finite is null, as JSON has none."""
+    """The value in types of JSON; numbers that are not finite become null, because JSON has none."""
     if isinstance(value, Enum):
         return as_json(value.value)
     if isinstance(value, Mapping):
@@ -116,9 +116,9 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with these columns, a line per row; None is an empty cell.
+    """A CSV with these columns and one line per row; None becomes an empty cell.
 
-    A text that a spreadsheet would take for a formula gets an apostrophe before it, which `read_rows` takes off.
+    Texts that a spreadsheet would take for a formula get a leading apostrophe, which `read_rows` removes.
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -128,9 +128,10 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
 
 
 def as_cell(value: object) -> object:
-    """The value; a text that a spreadsheet would take for a formula with an apostrophe before it.
+    """The value, with a leading apostrophe if it is a text that a spreadsheet would take for a formula.
 
-    A single sign, which labels may be, is none. Source of the letters: OWASP, "CSV Injection" (read 2026-11-22).
+    A single character, which may be a label, is no formula. Source of the signs: OWASP, "CSV Injection" (read
+    2026-11-22).
     """
     if not isinstance(value, str) or len(value) < 2 or not value.startswith(_FORMULA) or _is_number(value):
         return value
@@ -142,23 +143,22 @@ def _is_number(text: str) -> bool:
 
 
 def read_rows(text: str) -> list[Row]:
-    """The rows of a CSV with numbers and truths as such, and None for empty cells.
+    """The rows of a CSV with numbers and booleans as such, and None for empty cells.
 
-    The column run_id is text even where a cell looks like a number: a run id may be all digits.
+    The column run_id is always text, because a run id may consist of digits.
     """
     return [
-        {name: (cell or None) if name == "run_id" else value_of(_uncovered(cell)) for name, cell in row.items()}
+        {name: (cell or None) if name == "run_id" else value_of(_unescaped(cell)) for name, cell in row.items()}
         for row in csv.DictReader(io.StringIO(text))
     ]
 
 
-def _uncovered(cell: str) -> str:
-    """The text of a cell without the apostrophe that keeps it from being a formula."""
+def _unescaped(cell: str) -> str:
     return cell[1:] if len(cell) > 2 and cell.startswith("'") and cell[1:].startswith(_FORMULA) else cell
 
 
 def value_of(text: str) -> object:
-    """The finite number or the truth that `text` spells, else the text itself; None for an empty one."""
+    """The finite number or boolean that `text` spells, else the text itself; None for an empty text."""
     if text in ("", "true", "True", "false", "False"):
         return None if not text else text.lower() == "true"
     for kind in (int, float):

@@ -1,4 +1,4 @@
-"""Tags of a job: which ones there may be, and those that say whose job it is.
+"""Tags of a job: which ones AWS accepts, and those that name its owner.
 
 Source of the limits: CreateTrainingJob, Tag and TagList (botocore 1.44.5).
 """
@@ -10,22 +10,22 @@ from contextlib import suppress
 from dataclasses import dataclass, fields
 
 AWS_PREFIX = "paretune:"
-"""Begins the names of the AWS tags that paretune sets."""
+"""Prefix of the AWS tags that paretune sets."""
 MOST_TAGS = 45
-"""Of a user's own on one job: 50 of AWS, less five of paretune's own."""
+"""Tags of the user on one job: AWS allows 50, and paretune sets up to five itself."""
 LONGEST_TAG_NAME, LONGEST_TAG_VALUE = 128, 256
 """Characters."""
 TEAM = "team"
 """The name in the parameter `tags` whose value is the team."""
 _RESERVED = {AWS_PREFIX: "paretune", "aws:": "AWS"}
-_TAKEN = re.compile(r"[\w .:/=+\-@]*")
-_NOT_TAKEN = re.compile(r"[^\w .:/=+\-@]")
+_ALLOWED = re.compile(r"[\w .:/=+\-@]*")
+_FORBIDDEN = re.compile(r"[^\w .:/=+\-@]")
 _LOGIN = ("LOGNAME", "USER", "LNAME", "USERNAME")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Attribution:
-    """Whose job it is: a study, a design or a recurring training, a user, a team; empty where that is not known."""
+    """The owner of a job: study (or design, or recurring training), user and team; empty if unknown."""
 
     study: str = ""
     user: str = ""
@@ -35,43 +35,43 @@ class Attribution:
     def of(
         cls, user: str | None, tags: Mapping[str, str], environment: Mapping[str, str], study: str = ""
     ) -> "Attribution":
-        """That of a job with these parameters: without a `user` it is the login name, `tags` may name the team."""
+        """The owner of a job with these parameters. The default user is the login name; `tags` may name the team."""
         return cls(study=study, user=user or _login(environment), team=tags.get(TEAM, ""))
 
     def named(self) -> dict[str, str]:
-        """Names to texts, without those that are not known."""
+        """Names and texts of the known parts."""
         return {item.name: text for item in fields(self) if (text := getattr(self, item.name))}
 
-    def of_budgets(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The tags by which budgets choose jobs: the job's own, and these, which win."""
-        return {**own, **self.named()}
+    def of_budgets(self, tags: Mapping[str, str]) -> dict[str, str]:
+        """The tags by which budgets select jobs: those of the job, overridden by the known parts of the owner."""
+        return {**tags, **self.named()}
 
     def aws_tags(self) -> dict[str, str]:
-        """The AWS tags that say so."""
+        """The AWS tags that name the owner."""
         return {f"{AWS_PREFIX}{name}": aws_tag_value(text) for name, text in self.named().items()}
 
 
 def aws_tag_value(text: str) -> str:
-    """The text as AWS takes it for the value of a tag: other characters become hyphens, and its end is cut off."""
-    return _NOT_TAKEN.sub("-", text)[:LONGEST_TAG_VALUE].strip()
+    """The text as a valid value of an AWS tag: forbidden characters become hyphens, and it is cut to the limit."""
+    return _FORBIDDEN.sub("-", text)[:LONGEST_TAG_VALUE].strip()
 
 
 def tag_faults(tags: Mapping[str, str]) -> list[str]:
-    """What AWS does not take of a user's own tags, and what paretune sets itself; all values are texts."""
+    """Tags of the user that AWS does not accept, or that paretune or AWS sets itself."""
     faults = [] if len(tags) <= MOST_TAGS else [f"tags must be at most {MOST_TAGS}, got {len(tags)}"]
     for name, value in tags.items():
         for prefix, owner in _RESERVED.items():
             if name.lower().startswith(prefix):
                 faults.append(f"tags must not begin with {prefix}, got {name!r}: {owner} sets those; rename it")
-        for what, text, least, most in (("name", name, 1, LONGEST_TAG_NAME), ("value", value, 0, LONGEST_TAG_VALUE)):
-            if not least <= len(text) <= most or not _TAKEN.fullmatch(text):
-                rule = f"the {what} of a tag must be {least} to {most} letters, digits, spaces and _.:/=+-@"
+        for part, text, least, most in (("name", name, 1, LONGEST_TAG_NAME), ("value", value, 0, LONGEST_TAG_VALUE)):
+            if not least <= len(text) <= most or not _ALLOWED.fullmatch(text):
+                rule = f"the {part} of a tag must be {least} to {most} letters, digits, spaces and _.:/=+-@"
                 faults.append(f"{rule}, as AWS takes it, got {text[:60]!r} in tags")
     return faults
 
 
 def _login(environment: Mapping[str, str]) -> str:
-    """The name of who runs this process; empty where the system has none."""
+    """The login name of this process, or empty if the system has none."""
     for name in _LOGIN:
         if environment.get(name):
             return environment[name]

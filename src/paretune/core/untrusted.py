@@ -1,8 +1,8 @@
-"""What a stranger may have written: paths, files, JSON and texts of any content, read and shown without a surprise.
+"""Input that a stranger may have written (paths, files, JSON, texts), read and printed safely.
 
-`pathlib` raises where a name is too long, holds a NUL or begins with the home of nobody; a device or a pipe is read
-without end; `json` raises other errors than its own where values are nested without end, or a number has thousands of
-digits.
+`pathlib` raises an error for a name that is too long, contains NUL or starts with the home of an unknown user. Reading
+a device or a pipe may never end. `json` raises errors other than its own for deep nesting and for numbers with
+thousands of digits.
 """
 
 import json
@@ -16,89 +16,93 @@ from typing import Any
 from paretune.core.errors import BadInput
 
 LARGEST_SETTINGS = 100_000
-"""Bytes of a file that a person writes: YAML, TOML, MLproject. The studies that are shipped have about 1,500."""
+"""Bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
 LARGEST_SCRIPT = 20_000_000
-"""Bytes of a script or a notebook, its pictures included."""
+"""Bytes of a script or a notebook, including its pictures."""
 LARGEST_TABLE = 50_000_000
 """Bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes."""
 
-_COMMANDS_OF_A_TERMINAL = re.compile(
+_TERMINAL_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-"""Control characters but line feed and tab, those that turn or hide text (UAX 9), and halves of characters."""
+"""Control characters except line feed and tab, characters that reorder or hide text (UAX 9), and lone surrogates."""
 
 
 def printable(text: str) -> str:
-    r"""The text with what would command a terminal, or show another order than it has, as escapes such as \x1b."""
-    return _COMMANDS_OF_A_TERMINAL.sub(lambda found: ascii(found.group())[1:-1], text)
+    r"""The text with escapes such as \x1b for characters that would control a terminal or reorder the text."""
+    return _TERMINAL_CONTROLS.sub(lambda match: ascii(match.group())[1:-1], text)
+
+
+def printable_json(document: str) -> str:
+    r"""The JSON document with escapes of JSON such as \u202e for the same characters; its values do not change."""
+    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", document)
 
 
 def at_home(path: str | Path) -> Path:
-    """The path with the user's home for `~`; as it is where it begins with the home of nobody."""
+    """The path with the user's home for `~`; unchanged if it starts with the home of an unknown user."""
     return Path(os.path.expanduser(path))
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is such a file or folder; False for what cannot be a path. `~` is the user's home."""
+    """Whether the file or folder exists; False for an invalid path. `~` is the user's home."""
     return os.path.exists(os.path.expanduser(path))
 
 
 def absolute(path: str) -> str:
-    """The path from the root, so that it means the same file in every folder; links stay. `~` is the user's home."""
+    """The absolute path, without resolving links. `~` is the user's home."""
     return os.path.abspath(os.path.expanduser(path))
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether there is such a folder; False for what cannot be a path."""
+    """Whether the path is a folder; False for an invalid path. `~` is the user's home."""
     return os.path.isdir(os.path.expanduser(path))
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether there is such a file; False for what cannot be a path."""
+    """Whether the path is a regular file; False for an invalid path. `~` is the user's home."""
     return os.path.isfile(os.path.expanduser(path))
 
 
 def read_bytes(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> bytes:
     """The content of a regular file of at most `largest` bytes; `~` is the user's home.
 
-    A fault is one sentence that names the path as it was given. Where there is no file of that name, `must` stands
-    before it, and `hint`, the next step, after it. Devices and pipes are not opened. Of a file that is longer than its
-    size says, as those of /proc, little more than `largest` bytes are read.
+    The message of a fault starts with `must` and ends with `hint`, the next step. Devices and pipes are not opened. A
+    file that is longer than its stated size, such as those in /proc, is read only a little beyond `largest` bytes.
 
     Raises:
-        BadInput: there is no such file, it is none, it is too large, or it may not be read.
+        BadInput: the file does not exist, is not a regular file, is too large, or cannot be read.
     """
     try:
-        found = os.stat(at_home(path))
-        if not stat.S_ISREG(found.st_mode):
-            what = "a folder" if stat.S_ISDIR(found.st_mode) else "a device, a pipe or a socket"
-            raise BadInput([f"{must}{path} is {what}: {hint}"])
-        content = _first_bytes(path, largest + 1) if found.st_size <= largest else b""
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name with a NUL in it
+        status = os.stat(at_home(path))
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, a pipe or a socket"
+            raise BadInput([f"{must}{path} is {kind}: {hint}"])
+        content = _first_bytes(path, largest + 1) if status.st_size <= largest else b""
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # a name that contains NUL
         raise BadInput([f"{must}{path} does not exist (looked from {Path.cwd()}): {hint}"]) from None
-    except OSError as error:  # not allowed, a loop of links
+    except OSError as error:  # no permission, a loop of links
         remedy = "allow it, or name another file" if isinstance(error, PermissionError) else hint
         raise BadInput([f"{must}{path} cannot be read ({error.strerror}): {remedy}"]) from error
-    if max(found.st_size, len(content)) > largest:
-        size = f"{found.st_size:,}" if found.st_size > largest else f"more than {largest:,}"
+    if max(status.st_size, len(content)) > largest:
+        size = f"{status.st_size:,}" if status.st_size > largest else f"more than {largest:,}"
         raise BadInput([f"{path} has {size} bytes, and at most {largest:,} are read: is it the right file?"])
     return content
 
 
 def _first_bytes(path: str | Path, most: int) -> bytes:
-    """Of a file that is replaced by a pipe meanwhile, nothing."""
+    """At most `most` bytes from the start of a file; none if a pipe has replaced the file meanwhile."""
     handle = os.open(at_home(path), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with os.fdopen(handle, "rb") as file:
         return file.read(most) or b""
 
 
 def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> str:
-    """The text of a file, without a byte order mark; as `read_bytes`.
+    """The text of a file, without a byte order mark; see `read_bytes`.
 
     Raises:
-        BadInput: also where it is not UTF-8.
+        BadInput: also if the file is not UTF-8.
     """
     content = read_bytes(path, largest, must=must, hint=hint)
     try:
@@ -108,27 +112,22 @@ def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "na
 
 
 def files_below(folder: Path, most: int) -> list[Path] | None:
-    """The files below `folder`, at any depth, sorted; None of more than `most`. Links to folders are not followed."""
-    found: list[str] = []
-    for place, _, names in os.walk(folder):
-        found += [os.path.join(place, name) for name in names]
-        if len(found) > most:
+    """The files at any depth below `folder`, sorted, or None if there are more than `most`. Links are not followed."""
+    paths: list[str] = []
+    for parent, _, names in os.walk(folder):
+        paths += [os.path.join(parent, name) for name in names]
+        if len(paths) > most:
             return None
-    return sorted(path for path in map(Path, found) if path.is_file())
+    return sorted(path for path in map(Path, paths) if path.is_file())
 
 
 def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What the JSON text holds.
+    """The value of a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or its values are nested deeper than any that somebody wrote.
+        ValueError: the text is not JSON, or its values are nested too deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:
         raise ValueError("its values are nested too deeply") from None
-
-
-def printable_json(document: str) -> str:
-    r"""The JSON document with what would command a terminal as JSON's own escapes, such as \u202e: the same values."""
-    return _COMMANDS_OF_A_TERMINAL.sub(lambda found: f"\\u{ord(found.group()):04x}", document)

@@ -1,4 +1,4 @@
-"""Defaults of a team or a machine: a TOML file with parameters of jobs that nobody wants to type.
+"""Defaults of a team or a machine: a TOML file with job parameters that nobody wants to type.
 
     # paretune.toml, in the current folder or where PARETUNE_PROFILE points
     max_cost_usd = 2.0
@@ -8,9 +8,10 @@
     tags = {team = "search"}
     budget = "team.yaml"
 
-What is typed wins over the file; of `tags` each name for itself. What only a job on SageMaker's instances can use is
-left out of a job on this machine; the job says so. Studies and designs take of it `budget`, `user` and `tags`; all else
-that their jobs have stands in their own files. A relative `budget` counts from the folder of the profile.
+Typed parameters override the file, and typed `tags` override its tags one by one. Parameters that only jobs on
+SageMaker's instances use are left out of a job on this machine, with a remark. Studies and designs take only `budget`,
+`user` and `tags` from it, because their own files state everything else. A relative `budget` starts at the folder of
+the profile.
 """
 
 import json
@@ -22,6 +23,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
+from paretune.specification.account import AccountSettings
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
 from paretune.specification.limits import OF_A_QUEUE
@@ -29,104 +31,99 @@ from paretune.specification.parameters import spell, split_list
 from paretune.specification.placement import Placement
 
 FILE = "paretune.toml"
-# Belong to one job: a file that set them would change what a command means.
-_NOT_HERE = {"instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"}
-_ON_INSTANCES = {
-    *("legacy_smp", "instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
-    *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes", "subnets", "security_group_ids"),
-    *("package_index", "kms_key", "on_interrupt", "training_plan", "queue", *OF_A_QUEUE, "budget"),
+# These define a single job: a file that set them would change the meaning of a command.
+_OF_ONE_JOB = {"instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"}
+_ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
+    *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
+    *("training_plan", "queue", *OF_A_QUEUE, "budget"),
 }
-"""Parameters that mean nothing for a job on this machine."""
-_ON_THIS_MACHINE = {"local_price_usd_per_hour"}
-"""Parameters that mean nothing for a job on SageMaker's instances."""
+"""Parameters without effect on a job on this machine."""
+_ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}
+"""Parameters without effect on a job on SageMaker's instances."""
 CHARGED = ("budget", "user", "tags")
-"""Parameters that say whose job it is and who pays: those of the file hold for studies and designs, too."""
-ALLOWED = frozenset(item.name for item in fields(Placement)) - _NOT_HERE
+"""Parameters that say who owns and pays a job; the profile sets them for studies and designs, too."""
+ALLOWED = frozenset(item.name for item in fields(Placement)) - _OF_ONE_JOB
 
 
 def read_profile(environment: Mapping[str, str]) -> dict[str, str]:
-    """Parameter to text, as it would be typed; empty where there is no file.
+    """The parameters in the profile as the user would type them; empty if there is no file.
 
     Raises:
-        BadInput: the file named by PARETUNE_PROFILE is not there, is no TOML, or sets what a profile may not.
+        BadInput: the file that PARETUNE_PROFILE names does not exist, is not TOML, or sets a forbidden parameter.
     """
-    named = environment.get("PARETUNE_PROFILE")
-    path = at_home(named or FILE)
-    if not named and not exists(path):
+    typed_path = environment.get("PARETUNE_PROFILE")
+    path = at_home(typed_path or FILE)
+    if not typed_path and not exists(path):
         return {}
-    must = "PARETUNE_PROFILE must name a file, and " if named else ""
+    must = "PARETUNE_PROFILE must name a file, and " if typed_path else ""
     try:
-        found = tomllib.loads(read_text(path, LARGEST_SETTINGS, must=must))
+        settings = tomllib.loads(read_text(path, LARGEST_SETTINGS, must=must))
     except (ValueError, RecursionError) as error:  # no TOML, a number with thousands of digits
         raise BadInput([f"{path} is no TOML: {error}"]) from error
     allowed = f"it may set {', '.join(sorted(ALLOWED))}"
-    refuse([f"{path} may not set {name}: {allowed}" for name in found if name not in ALLOWED])
+    refuse([f"{path} may not set {name}: {allowed}" for name in settings if name not in ALLOWED])
     faults, texts = list[str](), dict[str, str]()
-    for name, value in found.items():
+    for name, value in settings.items():
         try:
             texts[name] = ",".join(map(str, value)) if isinstance(value, list) else spell(value)
         except (TypeError, ValueError, RecursionError):  # a date in a table, a number with thousands of digits
             rule = "must be a text, a number, true, false, or a list or a table of these"
-            faults.append(f"{path}: {name} {rule}; it holds a date or a number of more digits: write it in quotes")
+            faults.append(f"{path}: {name} {rule}; it contains a date or a too long number: write it in quotes")
     refuse(faults)
     return texts | ({"budget": str(path.parent / at_home(texts["budget"]))} if "budget" in texts else {})
 
 
 def with_profile(texts: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """The parameters `texts`, completed by what of the profile has an effect on the job that they ask for.
-
-    An empty text is not set.
+    """The typed parameters, completed by those of the profile that have an effect on the job; "" means not typed.
 
     Raises:
         BadInput: as `read_profile`.
     """
-    useless = _useless(texts.get("instance_type"), texts.get("launcher"))
-    profile = {name: text for name, text in read_profile(environment).items() if name not in useless}
+    without_effect = _without_effect(texts.get("instance_type"), texts.get("launcher"))
+    profile = {name: text for name, text in read_profile(environment).items() if name not in without_effect}
     typed = {name: text for name, text in texts.items() if text.strip() or name not in profile}
-    return {**profile, **typed, **_tags(profile, typed)}
+    return {**profile, **typed, **_merged_tags(profile, typed)}
 
 
 def completed(spec: JobSpec, environment: Mapping[str, str]) -> JobSpec:
-    """The specification with the profile's values where it has the default; as `with_profile`."""
+    """The specification with values of the profile in place of defaults; see `with_profile`."""
     return JobSpec.from_text(with_profile(spec.changed(), environment))
 
 
 def charged(job: Mapping[str, Any], environment: Mapping[str, str]) -> dict[str, Any]:
-    """Parameters of a job of a study or a design, with what of the profile says whose it is and who pays.
+    """The job parameters of a study or a design, with owner and budget from the profile.
 
-    A `budget` is an absolute path: whoever goes on with the study may do so in another folder.
+    `budget` becomes an absolute path, because the study may be continued in another folder.
 
     Raises:
         BadInput: as `read_profile`.
     """
     profile = {name: text for name, text in read_profile(environment).items() if name in CHARGED}
-    found = {**profile, **job, **_tags(profile, job)}
-    return found | ({"budget": absolute(str(found["budget"]))} if found.get("budget") else {})
+    values = {**profile, **job, **_merged_tags(profile, job)}
+    return values | ({"budget": absolute(str(values["budget"]))} if values.get("budget") else {})
 
 
-def _tags(profile: Mapping[str, str], asked: Mapping[str, Any]) -> dict[str, str]:
-    """The tags of both, where the profile has some; of a name that both have, the value that is asked for.
-
-    Nothing where what is asked for cannot be read as tags: whoever reads it says so.
-    """
-    both = [source.get("tags") or {} for source in (profile, asked)]
-    with suppress(ValueError, RecursionError):
-        known, typed = (json.loads(tags) if isinstance(tags, str) else tags for tags in both)
-        if known and isinstance(known, Mapping) and isinstance(typed, Mapping):
-            return {"tags": spell({**known, **typed})}
+def _merged_tags(profile: Mapping[str, str], typed: Mapping[str, Any]) -> dict[str, str]:
+    """The `tags` of both, merged; empty if the profile has none or the typed ones are invalid."""
+    sources = [source.get("tags") or {} for source in (profile, typed)]
+    with suppress(ValueError, RecursionError):  # whoever reads invalid tags refuses them
+        defaults, tags = (json.loads(source) if isinstance(source, str) else source for source in sources)
+        if defaults and isinstance(defaults, Mapping) and isinstance(tags, Mapping):
+            return {"tags": spell({**defaults, **tags})}
     return {}
 
 
-def remarks(spec: JobSpec, environment: Mapping[str, str]) -> list[str]:
-    """What of the profile has no effect on a job, in one sentence; empty where all of it has."""
-    useless = _useless(spec.instance_type, spec.launcher)
-    names = sorted(name for name in read_profile(environment) if name in useless)
-    where = "a job on SageMaker's instances" if spec.has_instances else "a job on this machine"
-    return [f"{FILE}: {', '.join(names)} without effect on {where}"] if names else []
+def remarks(cluster: Placement, environment: Mapping[str, str]) -> list[str]:
+    """At most one sentence: the parameters of the profile that have no effect on a job on this cluster."""
+    without_effect = _without_effect(cluster.instance_type, cluster.launcher)
+    names = sorted(name for name in read_profile(environment) if name in without_effect)
+    job = "a job on SageMaker's instances" if cluster.has_instances else "a job on this machine"
+    return [f"{FILE}: {', '.join(names)} without effect on {job}"] if names else []
 
 
-def _useless(instance_types: str | None, launcher: str | None) -> set[str]:
-    """Parameters of a profile that have no effect on a job on these instance types, comma-separated."""
-    kinds = {name.startswith("ml.") for name in split_list(instance_types)} or {launcher == "sagemaker"}
-    useless = (set() if True in kinds else _ON_INSTANCES) | (set() if False in kinds else _ON_THIS_MACHINE)
-    return useless | ({"queue", *OF_A_QUEUE} if launcher == SIMULATED else set())
+def _without_effect(instance_types: str | None, launcher: str | None) -> set[str]:
+    """Parameters of a profile that have no effect on a job on any of the comma-separated instance types."""
+    on_instances = {name.startswith("ml.") for name in split_list(instance_types)} or {launcher == "sagemaker"}
+    names = set() if True in on_instances else _ONLY_INSTANCES
+    names = names | (set() if False in on_instances else _ONLY_THIS_MACHINE)
+    return names | ({"queue", *OF_A_QUEUE} if launcher == SIMULATED else set())

@@ -1,4 +1,4 @@
-"""Names of AWS regions, so that a misspelt one is an error and not an unknown price."""
+"""AWS regions that have SageMaker, so that a misspelt region is an error and not an unknown price."""
 
 from collections.abc import Mapping
 
@@ -16,18 +16,15 @@ REGIONS = frozenset(
         *("us-gov-east-1", "us-gov-west-1", "cn-north-1", "cn-northwest-1"),
     }
 )
-"""Regions that have SageMaker."""
-
-
 USUAL = "us-east-1"
-"""Whose prices count when nobody names a region."""
+"""The region whose prices are used if the user names none."""
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
-    """The region that a job would run in, as far as it can be told without AWS: named, AWS_REGION, AWS_DEFAULT_REGION.
+    """The region of a job as far as it is known without AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1.
 
     Raises:
-        BadInput: SageMaker has no such region; the message names the nearest ones.
+        BadInput: SageMaker has no such region; the message names similar ones.
     """
     region = named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL
     refuse(region_faults(region))
@@ -35,7 +32,7 @@ def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
 
 
 def region_faults(region: str | None) -> list[str]:
-    """Why SageMaker cannot be used in a region; empty if it can, or if none is named."""
+    """One fault if the region does not exist or has no SageMaker."""
     if region is None or region in REGIONS:
         return []
     hint = did_you_mean(region, sorted(REGIONS)) or "such as us-east-1"

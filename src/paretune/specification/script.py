@@ -1,4 +1,4 @@
-"""What a training script of a user's own is told, and what the results that it leaves are called here."""
+"""Arguments for a training script of the user's own, and paretune's names for the metrics that it saves."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -10,9 +10,7 @@ from paretune.specification.metrics import F1, THROUGHPUT_SAMPLES, THROUGHPUT_TO
 
 LOGGING_STEPS = 10
 RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json")
-"""What `Trainer.save_metrics` writes into the folder of the model; of equal names the last one holds."""
-
-# The script's names of metrics to ours; all others keep their names.
+"""Files that `Trainer.save_metrics` writes into the folder of the model; a later file overrides an earlier one."""
 RENAMED = {
     "eval_f1": F1,
     "eval_macro_f1": F1,
@@ -21,15 +19,16 @@ RENAMED = {
     "train_samples_per_second": THROUGHPUT_SAMPLES,
     "train_tokens_per_second": THROUGHPUT_TOKENS,
 }
+"""Metric name of a script to ours; other metrics keep their names."""
 
 
 def arguments_of(document: JobDocument, model: Path) -> dict[str, Any]:
-    """The script's arguments, as `HfArgumentParser` reads them; `model` is the folder for what it trains.
+    """The script's arguments, as `HfArgumentParser` reads them; `model` is the folder for the trained model.
 
-    Always: the TrainingArguments that paretune sets. Only when the user has set them: model_name_or_path (with
-    init=random config_name and tokenizer_name, as Hugging Face's scripts call them), dataset_name or train_file,
-    dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples, max_eval_samples. Last: all of
-    `training_arguments`, which may hold arguments of the script.
+    They always contain the TrainingArguments that paretune sets, and these only if the user has set them:
+    model_name_or_path (with init=random config_name and tokenizer_name, as Hugging Face's scripts call them),
+    dataset_name or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples,
+    max_eval_samples. Last come all of `training_arguments`, which may contain arguments of the script.
     """
     spec, plan = document.spec, document.plan
     arguments: dict[str, Any] = {
@@ -61,7 +60,7 @@ def arguments_of(document: JobDocument, model: Path) -> dict[str, Any]:
 
 def script_metrics(results: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """The numbers in the contents of result files, by our names."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for result in results:
-        found |= finite_numbers(result)
-    return {RENAMED.get(name, name): value for name, value in found.items()}
+        numbers |= finite_numbers(result)
+    return {RENAMED.get(name, name): value for name, value in numbers.items()}

@@ -26,11 +26,11 @@ def test_all_faults_are_said_at_once() -> None:
         Simulation.read({"failurerate": 0.5, "f1_noise": "x", "out_of_memory_rate": 1.5, "seed": 1.5, "colour": True})
 
     text = str(caught.value)
-    assert "simulation knows no failurerate: did you mean failure_rate?" in text
+    assert "simulation has no failurerate: did you mean failure_rate?" in text
     assert "f1_noise must be a number, got 'x'" in text
     assert "out_of_memory_rate must be at least 0 and at most 1, got 1.5" in text
     assert "seed must be a whole number, got 1.5" in text
-    assert "simulation knows no colour: it has seed" in text
+    assert "simulation has no colour: it has seed" in text
 
 
 @pytest.mark.parametrize("value", [True, None, [1], float("nan"), float("inf"), -1])
