@@ -1,7 +1,8 @@
 """Any MLflow project as a SageMaker training job: `mlflow run URI --backend sagemaker`.
 
 backend.SageMakerBackend              the plugin that MLflow calls
-project_job.start                     from project and configuration to a running job
-submitted_run.SageMakerSubmittedRun   what MLflow waits for, cancels and asks
-configuration.read_configuration      what --backend-config says
+configuration.read_configuration      the checked keys of --backend-config
+project_job.start                     starts the job of a project, or adopts one that is running
+direct_logging                        whether the job may write to the tracking server itself
+submitted_run.SageMakerSubmittedRun   the run that MLflow waits for and cancels
 """

@@ -20,9 +20,9 @@ NAME = "sagemaker"
 class SageMakerBackend(AbstractBackend):
     """Runs any MLflow project as a SageMaker training job.
 
-    MLflow waits for a plugin's run only when it is asked to from Python (`synchronous`); its command line does not. So
-    that `mlflow run` ends as it does on a laptop, a run that the command line has started is waited for when MLflow
-    has finished with it, unless the configuration says `"wait": false`.
+    MLflow waits for a plugin's run only from Python (`synchronous`); its command line does not wait. So that
+    `mlflow run` ends as it does on a laptop, a run that the command line has started is waited for when MLflow has
+    finished with it, unless the configuration says `"wait": false`.
     """
 
     def run(
@@ -38,10 +38,10 @@ class SageMakerBackend(AbstractBackend):
         """Start a project's entry point and return at once; the arguments are those of `AbstractBackend`.
 
         Raises:
-            ExecutionException: nothing was started; the message says all that is in the way.
-            KeyboardInterrupt: what was started has been stopped.
+            ExecutionException: nothing was started; the message has all reasons.
+            KeyboardInterrupt: the job was interrupted and has been stopped.
         """
-        # MLflow loads the plugin for every backend: what brings the launcher is imported when it is called.
+        # Imported here because MLflow loads all plugins for every backend, and the launcher imports boto3.
         from paretune.commands.mlflow_run.project_job import ProjectRequest, start
         from paretune.commands.mlflow_run.submitted_run import follow
 
@@ -68,7 +68,7 @@ class SageMakerBackend(AbstractBackend):
 
 
 def _command_line() -> click.Context | None:
-    """The command `mlflow run` when it is what runs here."""
+    """The context of the command `mlflow run` with this backend; None if another program runs."""
     context = click.get_current_context(silent=True)
     if context is not None and context.params.get("backend") == NAME and "backend_config" in context.params:
         return context

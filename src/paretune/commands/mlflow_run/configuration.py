@@ -1,10 +1,10 @@
-"""What --backend-config may say: the cluster, and how the run is filled."""
+"""The keys of --backend-config: the cluster, and how the run is filled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.core.errors import BadInput, collecting, did_you_mean
+from paretune.core.errors import collecting, did_you_mean, refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.limits import OF_A_QUEUE
 from paretune.specification.parameters import annotations, spell
@@ -18,10 +18,10 @@ CLUSTER_KEYS = (
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
     *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget", "queue", *OF_A_QUEUE),
 )
-"""Those fields of `Placement` that mean something for a command paretune knows nothing of."""
+"""Parameters of a job that apply to any command, whatever it trains."""
 LOGGING = ("auto", "direct", "collect")
-# What MLflow 3.17 itself puts beside the user's keys (mlflow/projects/utils.py).
-_OF_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
+# Keys that MLflow 3.17 itself adds to the user's (mlflow/projects/utils.py).
+_ADDED_BY_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
 _LISTS = {"subnets", "security_group_ids"}
 
 
@@ -30,11 +30,12 @@ class Configuration:
     """One backend configuration, checked.
 
     Attributes:
-        spec: where the job runs and what it may cost; what it says of training means nothing here.
-        logging: `direct`, the job writes to the tracking server; `collect`, it is copied at the end; `auto` decides.
-        wait: whether `mlflow run` waits for the end; from Python, `synchronous` says so.
-        run_id: a run whose job is taken up again instead of starting one.
-        again: whether a job is started although one of the same command runs that nobody watches.
+        spec: the cluster and the limits of the job; its parameters of training have no effect here.
+        logging: `direct`, the job writes to the tracking server; `collect`, its records are copied at the end; `auto`
+            chooses one of them.
+        wait: whether `mlflow run` waits for the end; from Python, `synchronous` decides.
+        run_id: a run whose job is followed again instead of starting one.
+        again: whether a job is started although one of the same command is running that nobody watches.
         installs: whether the project's dependencies are installed; not with --env-manager local.
     """
 
@@ -47,19 +48,19 @@ class Configuration:
 
 
 def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
-    """The configuration that MLflow hands over, completed by the profile file.
+    """The configuration that MLflow passes on, completed by the profile file.
 
     Raises:
-        BadInput: all that is wrong with it, at once.
+        BadInput: all its faults.
     """
-    given = user_keys(raw)
-    faults = _unknown(given) + [
+    keys = user_keys(raw)
+    faults = _unknown_key_faults(keys) + [
         f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"
         for option, name in (("--docker-args", "DOCKER_ARGS"), ("--build-image", "build_image"))
         if raw.get(name)
     ]
-    logging, run_id = given.get("mlflow_logging", "auto"), given.get("run_id")
-    wait, again = given.get("wait", True), given.get("again", False)
+    logging, run_id = keys.get("mlflow_logging", "auto"), keys.get("run_id")
+    wait, again = keys.get("wait", True), keys.get("again", False)
     if logging not in LOGGING:
         faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
     for name, value in (("wait", wait), ("again", again)):
@@ -67,36 +68,45 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
             faults.append(f"{name} must be true or false, got {value!r}")
     if not isinstance(run_id, str | None):
         faults.append(f"run_id must be a text, got {run_id!r}")
-    texts = _cluster_texts(given, environment, faults)
-    if "instance_type" not in given:
+    texts = _cluster_texts(keys, environment, faults)
+    if "instance_type" not in keys:
         faults.append('instance_type must be given, such as {"instance_type": "ml.m5.xlarge"}')
-        texts["instance_type"] = "ml.m5.xlarge"  # so that what is wrong with the rest is found, too
+        texts["instance_type"] = "ml.m5.xlarge"  # so that faults of the other keys are found, too
     with collecting(faults):
-        # A specification with an entry script asks for nothing that paretune's own training would need.
+        # A specification with an entry script needs nothing for paretune's own training.
         spec = JobSpec.from_text({**texts, "launcher": "sagemaker", "entry_script": PROJECT})
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     installs = raw.get("ENV_MANAGER") != "local"
     return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, again=again, installs=installs)
 
 
 def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """What the user has set in the configuration that MLflow hands over."""
-    return {name: value for name, value in raw.items() if name not in _OF_MLFLOW and value is not None}
+    """The keys that the user has set in the configuration that MLflow passes on."""
+    return {name: value for name, value in raw.items() if name not in _ADDED_BY_MLFLOW and value is not None}
 
 
-def _cluster_texts(given: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, str]:
-    """Fields of `Placement` as they would be typed: those given, then those of the profile."""
+def _unknown_key_faults(keys: Mapping[str, Any]) -> list[str]:
+    allowed = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id", "again")
+    faults = []
+    for name in keys:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed, most=2) or f"it may hold {', '.join(allowed)}"
+            faults.append(f"the backend configuration has no key {name}: {hint}")
+    return faults
+
+
+def _cluster_texts(keys: Mapping[str, Any], environment: Mapping[str, str], faults: list[str]) -> dict[str, str]:
+    """The parameters CLUSTER_KEYS as a user would type them: the user's keys, then those of the profile."""
     profile: Mapping[str, str] = {}
     with collecting(faults):
         profile = read_profile(environment)
     return {
-        name: _spelled(name, given[name], faults) if name in given else profile.get(name, "") for name in CLUSTER_KEYS
+        name: _as_typed(name, keys[name], faults) if name in keys else profile.get(name, "") for name in CLUSTER_KEYS
     }
 
 
-def _spelled(name: str, value: Any, faults: list[str]) -> str:
-    """The value of a JSON key as it would be typed; empty, with a fault, where it is of another kind."""
+def _as_typed(name: str, value: Any, faults: list[str]) -> str:
+    """A JSON value as a user would type it; empty, with a fault, if it has the wrong type."""
     if name in _LISTS and isinstance(value, list) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     is_text = annotations(Placement)[name] in (str, str | None)
@@ -104,13 +114,3 @@ def _spelled(name: str, value: Any, faults: list[str]) -> str:
         faults.append(f"{name} must be a text, got {value!r}")
         return ""
     return spell(value)
-
-
-def _unknown(given: Mapping[str, Any]) -> list[str]:
-    known = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id", "again")
-    faults = []
-    for name in given:
-        if name not in known:
-            hint = did_you_mean(name, known, most=2) or f"it may hold {', '.join(known)}"
-            faults.append(f"the backend configuration knows no {name}: {hint}")
-    return faults

@@ -1,26 +1,22 @@
-"""From a project and a configuration to a running job. What can be refused is refused before a run is opened."""
+"""Starts the job of a project, or adopts one that is running. Faults are reported before a run is opened."""
 
-import ipaddress
-import re
 import shlex
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from json import dumps
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from mlflow import MlflowClient
 from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
-from mlflow.utils.credentials import get_default_host_creds
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
 from paretune.commands.mlflow_run.configuration import Configuration, read_configuration, user_keys
+from paretune.commands.mlflow_run.direct_logging import can_log_directly
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, tell
 from paretune.core.clock import Clock, SystemClock
-from paretune.core.errors import BadInput, LostContact, collecting
+from paretune.core.errors import BadInput, LostContact, collecting, refuse
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere, unwatched_project
 from paretune.jobs.record import JobRecord, collect_nothing
@@ -46,11 +42,7 @@ _pollers: dict[tuple[str, ...], Poller] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectRequest:
-    """What MLflow hands to a backend.
-
-    Attributes:
-        version: commit or branch of a project in git.
-    """
+    """The arguments that MLflow passes to a backend; `version` is a commit or branch of a project in git."""
 
     uri: str
     entry_point: str
@@ -61,7 +53,7 @@ class ProjectRequest:
     experiment_id: str
 
     def command(self) -> str:
-        """The `mlflow run` line that repeats it, from any folder; passwords in addresses left out."""
+        """The `mlflow run` line that repeats the request from any folder, without passwords in addresses."""
         path, sign, inside = self.uri.partition("#")
         uri = f"{Path(path).resolve()}{sign}{inside}" if Path(path).exists() else self.uri
         words = ["mlflow", "run", uri] + ([] if self.entry_point == "main" else ["-e", self.entry_point])
@@ -75,19 +67,19 @@ class ProjectRequest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Project:
-    """What was asked for and what the project asks for, read and found to make sense."""
+class _ProjectJob:
+    """A project and a configuration that have been read without faults."""
 
     root: Path
     configuration: Configuration
-    needs: Environment
+    environment: Environment
     command: Command
 
 
 def start(
     request: ProjectRequest, client: MlflowClient, environment: Mapping[str, str], downloads: Path
 ) -> tuple[SageMakerSubmittedRun, Configuration]:
-    """Start a project, or take up the job of a run that has been started before.
+    """Start the job of a project, or adopt the running job of the same command.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
@@ -95,11 +87,11 @@ def start(
         Interrupted: nothing runs any more.
         MlflowException: MLflow cannot read the project or reach the tracking server.
     """
-    project = _read(request, environment, downloads)
-    configuration, interruption = project.configuration, Interruption()
+    job = _read(request, environment, downloads)
+    configuration, interruption = job.configuration, Interruption()
     launcher = _launcher(configuration, environment, interruption)
-    run_id = configuration.run_id or _former_run(request, configuration, environment)
-    is_there = run_id is not None and _is_there(run_id, launcher, Tracking(environment, _CLOCK))
+    run_id = configuration.run_id or _unwatched_run(request, configuration, environment)
+    is_running = run_id is not None and _has_job(run_id, launcher, Tracking(environment, _CLOCK))
     workplace = Workplace(
         launcher=launcher,
         home=home_of(environment),
@@ -108,22 +100,23 @@ def start(
         interruption=interruption,
         open_tracking=lambda: Tracking(environment, _CLOCK),
     )
-    files = {} if is_there else _check(project, launcher, workplace)
+    files = {} if is_running else _check(job, launcher, workplace)
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
-        what = (request.uri, request.experiment_id, str(project.root))
-        run = get_or_create_run(  # type: ignore[no-untyped-call]  # MLflow
-            run_id, *what, request.version, request.entry_point, request.parameters
-        )
+        source = (request.uri, request.experiment_id, str(job.root), request.version, request.entry_point)
+        run = get_or_create_run(run_id, *source, request.parameters)  # type: ignore[no-untyped-call]  # MLflow
         logging = configuration.logging
-        direct = may_be_reached(request.tracking_uri) if logging == "auto" else logging == "direct"
+        direct = can_log_directly(request.tracking_uri) if logging == "auto" else logging == "direct"
         record = JobRecord(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
             collect=collect_nothing if direct else Collector(_CLOCK, client),
         )
-        tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
-        record.adopt() if is_there else record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
+        if is_running:
+            record.adopt()
+        else:
+            tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
+            record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
@@ -132,31 +125,38 @@ def start(
                 variables = tracking_environment(request.tracking_uri, info.run_id, environment)
                 variables["MLFLOW_EXPERIMENT_ID"] = info.experiment_id
             experiment = client.get_experiment(info.experiment_id).name
-            return JobInputs(project=_payload(project, files, info.run_id, experiment, variables))
+            return JobInputs(project=_payload(job, files, info.run_id, experiment, variables))
 
         submitted = SageMakerSubmittedRun(record, inputs)
         submitted.start()
     return submitted, configuration
 
 
-def _is_there(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bool:
-    """Whether a run has a job; LostContact where that lies where the launcher does not look."""
-    name = job_name(run_id, 1)
-    if place := elsewhere(tracking.run(run_id).tags(), launcher):
-        raise LostContact(f'{name} cannot be followed from here: {place} ("again": true starts another)')
-    return launcher.attach(name) is not None
+def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Path) -> _ProjectJob:
+    """Read project and configuration.
 
-
-def _former_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
-    """The run of the same command whose job runs unwatched; None where there is none, or another is asked for."""
-    former = None if configuration.again else unwatched_project(request.command(), Tracking(environment, _CLOCK))
-    if former is None:
-        return None
-    tell(
-        f"{job_name(former.run_id, 1)}: this command has started it before, and nobody watches it; watching it, so "
-        'that nothing is paid twice ("again": true in the backend configuration starts another)'
-    )
-    return former.run_id
+    Raises:
+        BadInput: all their faults.
+    """
+    source = (request.uri, request.version, request.entry_point, request.parameters)
+    root = Path(fetch_and_validate_project(*source))  # type: ignore[no-untyped-call]  # MLflow
+    project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
+    faults: list[str] = []
+    configuration, needs, command = None, None, None
+    with collecting(faults):
+        configuration = read_configuration(request.configuration, environment)
+    with collecting(faults):
+        has_image = configuration is not None and configuration.spec.image_uri is not None
+        needs = Environment() if has_image and project.docker_env else read_environment(project, root)
+    with collecting(faults):
+        command = read_command(project, request.entry_point, request.parameters, downloads)
+    if configuration is None or needs is None or command is None:
+        raise BadInput(faults)
+    if not configuration.installs:
+        needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
+    image = configuration.spec.image_uri or needs.image_uri
+    configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
+    return _ProjectJob(root=root, configuration=configuration, environment=needs, command=command)
 
 
 def _launcher(
@@ -172,40 +172,37 @@ def _launcher(
     )
 
 
-def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Path) -> _Project:
-    """Project and configuration.
+def _unwatched_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
+    """The run of the same command whose job runs unwatched; None if there is none, or the user wants another job."""
+    run = None if configuration.again else unwatched_project(request.command(), Tracking(environment, _CLOCK))
+    if run is None:
+        return None
+    tell(
+        f"{job_name(run.run_id, 1)} of this command is already running and nobody watches it; watching it, so that "
+        'nothing is paid twice ("again": true in the backend configuration starts another)'
+    )
+    return run.run_id
+
+
+def _has_job(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bool:
+    """Whether a run has a job.
 
     Raises:
-        BadInput: all their faults, at once.
+        LostContact: the job is in another account or region.
     """
-    what = (request.uri, request.version, request.entry_point, request.parameters)
-    root = Path(fetch_and_validate_project(*what))  # type: ignore[no-untyped-call]  # MLflow
-    project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
-    faults: list[str] = []
-    configuration, needs, command = None, None, None
-    with collecting(faults):
-        configuration = read_configuration(request.configuration, environment)
-    with collecting(faults):
-        given = configuration is not None and configuration.spec.image_uri is not None
-        needs = Environment() if given and project.docker_env else read_environment(project, root)
-    with collecting(faults):
-        command = read_command(project, request.entry_point, request.parameters, downloads)
-    if configuration is None or needs is None or command is None:
-        raise BadInput(faults)
-    if not configuration.installs:
-        needs = Environment(image_uri=needs.image_uri, variables=needs.variables)
-    image = configuration.spec.image_uri or needs.image_uri
-    configuration = replace(configuration, spec=configuration.spec.replace(image_uri=image))
-    return _Project(root=root, configuration=configuration, needs=needs, command=command)
+    name = job_name(run_id, 1)
+    if reason := elsewhere(tracking.run(run_id).tags(), launcher):
+        raise LostContact(f'{name} cannot be followed from here: {reason} ("again": true starts another)')
+    return launcher.attach(name) is not None
 
 
-def _check(project: _Project, launcher: SageMakerLauncher, workplace: Workplace) -> dict[str, Path]:
-    """The files that travel, when nothing stands against the job.
+def _check(job: _ProjectJob, launcher: SageMakerLauncher, workplace: Workplace) -> dict[str, Path]:
+    """Check that the job may be launched, print notes about it, and return the files that travel.
 
     Raises:
-        BadInput, BudgetRefused, LaunchRefused: something does.
+        BadInput, BudgetRefused, LaunchRefused: it may not.
     """
-    spec, needs, account = project.configuration.spec, project.needs, launcher.account
+    spec, needs, account = job.configuration.spec, job.environment, launcher.account
     price = launcher.price(spec)
     launcher.most_usd(spec)
     workplace.budgets(spec, workplace.attribution(spec)).check()
@@ -214,11 +211,10 @@ def _check(project: _Project, launcher: SageMakerLauncher, workplace: Workplace)
     with collecting(faults):
         launcher.check(spec)
     with collecting(faults):
-        files = archive.project_files(project.root)
+        files = archive.project_files(job.root)
         if not files:
-            faults.append(f"the project in {project.root} has no files that git would not ignore")
-    if faults:
-        raise BadInput(faults)
+            faults.append(f"the project in {job.root} has no files that git would not ignore")
+    refuse(faults)
     image = images.choose(spec, account.region, direct=False).uri
     remarks = price_remarks(price, spec.instance_type, account.region, date.today())
     for note in (*needs.notes, python_note(needs.python, image), *remarks):
@@ -228,70 +224,36 @@ def _check(project: _Project, launcher: SageMakerLauncher, workplace: Workplace)
 
 
 def _payload(
-    project: _Project, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
+    job: _ProjectJob, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
 ) -> ProjectPayload:
-    """What travels into the job and runs there.
+    """The payload of the job.
 
-    `direct` names the tracking server in variables; without them the command records into a store in the job.
+    `direct` are variables that name the tracking server; None if the command records into a store inside the job.
     """
-    requirements = [*project.needs.requirements]
+    requirements = [*job.environment.requirements]
     on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
     if on_sagemaker and mentions_mlflow(requirements, files.values()):
         requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
     return project_payload(
         files,
-        project.command,
-        replace(project.needs, requirements=tuple(requirements)),
+        job.command,
+        replace(job.environment, requirements=tuple(requirements)),
         document={
             "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
-            "max_silence_minutes": project.configuration.spec.max_silence_minutes,
+            "max_silence_minutes": job.configuration.spec.max_silence_minutes,
         },
-        variables=dict(project.needs.variables) | dict(direct or {}),
+        variables=dict(job.environment.variables) | dict(direct or {}),
     )
 
 
 def _announcement(run_id: str, configuration: Configuration, launcher: SageMakerLauncher) -> str:
+    """The job's cluster, its price and its worst case, in one line."""
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
         worst = launcher.most_usd(spec)
         cost = f", {price.usd_per_hour:g} USD an hour each"
         cost += "" if worst is None else f", at most {worst:.4g} USD in all"
-    where = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
-    return f"{job_name(run_id, 1)} on {where}{cost}; run {run_id}"
-
-
-def default_addresses(host: str) -> list[str]:
-    """The addresses that a host name has here; empty where it has none."""
-    try:
-        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None)]
-    except OSError:
-        return []
-
-
-def may_be_reached(tracking_uri: str, addresses: Callable[[str], list[str]] = default_addresses) -> bool:
-    """Whether a job may write to this tracking server without being told a secret.
-
-    A SageMaker managed one: yes, with the role of the job. A public web address: yes, unless it needs a password or a
-    certificate. A file, a database, this machine or a private network: no.
-    """
-    if re.match(r"arn:aws[\w-]*:sagemaker:", tracking_uri):
-        return True
-    address = urlsplit(tracking_uri)
-    if address.scheme not in {"http", "https"} or not address.hostname:
-        return False
-    has_password = address.username or address.password or without_password(tracking_uri) != tracking_uri
-    if has_password or _needs_a_secret(tracking_uri):
-        return False
-    try:
-        found = [address.hostname] if ipaddress.ip_address(address.hostname) else []
-    except ValueError:
-        found = addresses(address.hostname)
-    return bool(found) and all(ipaddress.ip_address(entry.partition("%")[0]).is_global for entry in found)
-
-
-def _needs_a_secret(tracking_uri: str) -> bool:
-    known = get_default_host_creds(tracking_uri)  # type: ignore[no-untyped-call]  # MLflow
-    secrets = (known.username, known.password, known.token, known.auth, known.client_cert_path, known.aws_sigv4)
-    return any(secrets) or bool(known.ignore_tls_verification or known.server_cert_path)
+    cluster = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
+    return f"{job_name(run_id, 1)} on {cluster}{cost}; run {run_id}"

@@ -1,4 +1,4 @@
-"""What MLflow gets back: one project that runs on SageMaker, to be waited for, cancelled and asked."""
+"""The run of a project on SageMaker, as MLflow waits for it and cancels it."""
 
 import sys
 import threading
@@ -19,9 +19,9 @@ from paretune.specification.container import Event, JobInputs
 
 
 class SageMakerSubmittedRun(SubmittedRun):
-    """A project on SageMaker. Whoever sees first that its job has ended fills its run.
+    """A project that runs on SageMaker. The first call that sees the end of its job fills its run.
 
-    `inputs` makes what runs; it is not called when the job is there already.
+    `inputs` makes the inputs of the job; it is not called if the job exists already.
     """
 
     def __init__(self, record: JobRecord, inputs: Callable[[], JobInputs]) -> None:
@@ -32,21 +32,21 @@ class SageMakerSubmittedRun(SubmittedRun):
 
     @property
     def run_id(self) -> str:
-        """The MLflow run."""
+        """Id of the MLflow run."""
         return self._record.run.run_id
 
     @property
     def job_name(self) -> str:
-        """The training job."""
+        """Name of the training job."""
         return job_name(self.run_id, 1)
 
     def start(self) -> None:
-        """Create the job, or adopt it; an error closes the run, unless the job may be there.
+        """Create the job, or adopt it; an error closes the run, unless the job may exist.
 
         Raises:
-            BadInput, LaunchRefused: it could not be created.
+            BadInput, LaunchRefused: the job could not be created.
             Interrupted: nothing runs any more.
-            LostContact: it may have been created; the run stays open for `sync`.
+            LostContact: the job may have been created; the run stays open for `sync`.
         """
         try:
             self._job.begin()
@@ -57,12 +57,12 @@ class SageMakerSubmittedRun(SubmittedRun):
         self._record.leave()  # nobody watches it until `wait` is called
 
     def wait(self) -> bool:
-        """Show what the job prints until it has ended; True when it is Completed. The run is filled then.
+        """Print the job's output until it ends and fill the run; True if the job is Completed.
 
         Raises:
-            ExecutionException: AWS no longer tells how the job does; it goes on.
+            ExecutionException: AWS no longer answers; the job goes on.
         """
-        return self.follow(Interruption())  # one that nothing is recorded in
+        return self.follow(Interruption())  # which never happens
 
     def follow(self, interruption: Interruption) -> bool:
         """Like `wait`; an interruption stops the job and fills the run.
@@ -83,16 +83,16 @@ class SageMakerSubmittedRun(SubmittedRun):
             raise
 
     def cancel(self) -> None:
-        """Stop the job: SIGTERM, and up to two minutes until SageMaker says that it has stopped. The run is filled."""
+        """Stop the job with SIGTERM, wait up to two minutes until SageMaker has stopped it, and fill the run."""
         self._abandon(Interrupted("cancelled"))
 
     def get_status(self) -> str:
-        """MLflow's word for the state of the run, such as RUNNING; the run is filled when it is over."""
+        """MLflow's status of the run, such as RUNNING; fills the run if the job has ended."""
         end = self._poll()
         return "RUNNING" if end is None else RUN_STATUS[end.state].value
 
     def _poll(self) -> JobEnd | None:
-        """How the job ended; None while it runs."""
+        """The end of the job; None while it runs."""
         with self._lock:
             was_open = self._job.end is None
             try:
@@ -115,7 +115,7 @@ class SageMakerSubmittedRun(SubmittedRun):
                 self._report(self._job.end)
 
     def _report(self, end: JobEnd) -> None:
-        """Print why the job failed, if it did, and what its record lacks."""
+        """Print why the job failed, if it did, and the remarks on its record."""
         if end.failure is not None:
             tell(str(end.error()))
         for remark in end.remarks:
@@ -125,7 +125,8 @@ class SageMakerSubmittedRun(SubmittedRun):
         for event in events:
             tell(f"{self.job_name}: {event.message}")
         for line in self._job.current.printed() if self._job.current is not None else ():
-            print(printable(_overwritten(line)), flush=True)
+            # A progress bar returns to the beginning of its line: print its last state.
+            print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
 
     def _lost(self, error: LostContact) -> ExecutionException:
         self._record.leave()
@@ -136,7 +137,7 @@ class SageMakerSubmittedRun(SubmittedRun):
 
 
 def follow(submitted: SageMakerSubmittedRun) -> None:
-    """Wait for a run that the command line has started; ends the process with 1 when it does not succeed."""
+    """Wait for a run that the command line has started; ends the process with code 1 if it does not succeed."""
     interruption = Interruption()
     try:
         with interruption.listening():
@@ -153,10 +154,5 @@ def follow(submitted: SageMakerSubmittedRun) -> None:
 
 
 def tell(sentence: str) -> None:
-    """Say something beside what the project itself prints; both without what would command a terminal."""
+    """Print a sentence on standard error, without control characters for a terminal."""
     print(printable(f"paretune: {sentence}"), file=sys.stderr, flush=True)
-
-
-def _overwritten(line: str) -> str:
-    """What a terminal would show of a line whose bar returns to its beginning: the last state of the bar."""
-    return line.rstrip("\r").rpartition("\r")[2]

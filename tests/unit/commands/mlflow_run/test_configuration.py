@@ -76,8 +76,8 @@ def test_every_fault_is_told_at_once() -> None:
     )
 
     for part in (
-        "knows no instance_typ: did you mean instance_type",
-        "knows no colour: it may hold instance_type, ",
+        "has no key instance_typ: did you mean instance_type",
+        "has no key colour: it may hold instance_type, ",
         "instance_type must be given",
         "instance_count must be a whole number, got 'many'",
         "role must be a text, got 5",

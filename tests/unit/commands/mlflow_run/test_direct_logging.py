@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.mlflow_run.project_job import may_be_reached
+from paretune.commands.mlflow_run.direct_logging import can_log_directly
 from paretune.launchers.sagemaker.request import tracking_environment
 
 SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"
@@ -27,7 +27,7 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [SERVER, "arn:aws-us-gov:sagemaker:x:1:mlflow-app/a", "https://mlflow.example.org", "http://93.184.215.14:5000"],
 )
 def test_managed_and_public_servers_are_written_to_by_the_job(uri: str) -> None:
-    assert may_be_reached(uri, addresses)
+    assert can_log_directly(uri, addresses)
 
 
 @pytest.mark.parametrize(
@@ -50,22 +50,22 @@ def test_managed_and_public_servers_are_written_to_by_the_job(uri: str) -> None:
     ],
 )
 def test_files_private_places_and_secrets_stay_here(uri: str) -> None:
-    assert not may_be_reached(uri, addresses)
+    assert not can_log_directly(uri, addresses)
 
 
 @pytest.mark.parametrize("name", ["USERNAME", "PASSWORD", "TOKEN", "AUTH", "CLIENT_CERT_PATH"])
 def test_a_server_that_wants_a_secret_is_not_written_to_by_the_job(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"MLFLOW_TRACKING_{name}", "secret")
 
-    assert not may_be_reached("https://mlflow.example.org", addresses)
-    assert may_be_reached(SERVER, addresses)  # the role of the job signs
+    assert not can_log_directly("https://mlflow.example.org", addresses)
+    assert can_log_directly(SERVER, addresses)  # the role of the job signs
 
 
 def test_a_password_in_mlflow_s_file_counts(tmp_path: Path) -> None:
     (tmp_path / ".mlflow").mkdir()
     (tmp_path / ".mlflow" / "credentials").write_text("[mlflow]\nmlflow_tracking_password = secret\n")
 
-    assert not may_be_reached("https://mlflow.example.org", addresses)
+    assert not can_log_directly("https://mlflow.example.org", addresses)
 
 
 def test_the_job_is_told_the_run_and_nothing_of_this_environment() -> None:
