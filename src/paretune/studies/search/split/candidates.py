@@ -7,15 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paretune.estimating.memory_limits import Footprint
+from paretune.launchers.base import Launcher
+from paretune.pricing.prices import Price, local_price
+from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value
+from paretune.specification.parameters import Value, affecting
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.objectives import TIMES
+from paretune.studies.definition.quality import F1
 from paretune.studies.definition.space import Choices, Range, is_whole
+from paretune.studies.results.f1_model import quality_key
+from paretune.studies.search.split.own_training import key_over
 
 LEVELS = 9
 """Values that a range is cut into."""
 MOST_CANDIDATES = 3000
+_OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
+"""Searched parameters that a training for F1 may choose freely."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,24 +37,70 @@ class Candidate:
     plan: BatchPlan
 
 
+class CandidateSpace:
+    """All candidates of a study, N of them, and what about them never changes. Arrays have one entry per candidate.
+
+    Attributes:
+        quality: the metric that measures a model.
+        is_own: whether the study is about a training of the user's own, whose steps are unknown.
+        goals: cost objectives of the study among `usd` and `seconds`; `usd` if it has none.
+        step_key, quality_key: give the kinds and numbers that the seconds and the quality of a job depend on.
+        family: N numbers, equal for candidates that differ only in what a training for F1 may choose freely.
+        rows_per_pass: N rows that all devices together take at once, before gradients are accumulated.
+        limit_s: N maximum runtimes.
+        usd_per_second: N prices of the whole cluster.
+        overrun_s: N seconds that may be billed after the maximum runtime.
+    """
+
+    def __init__(self, file: StudyFile, launcher: Launcher) -> None:
+        self.candidates = candidates(file)
+        self.quality = file.judged_by or F1
+        self.is_own = file.is_own
+        costs = (("usd", {metrics.COST_USD}), ("seconds", set(TIMES)))
+        self.goals = [goal for goal, names in costs if names & set(file.objectives)] or ["usd"]
+        self.step_key = key_over([*file.search], file.search) if self.is_own else step_of
+        self.quality_key = key_over(file.changes_quality, file.search) if self.is_own else quality_key
+        self.step_keys = [self.step_key(item.spec, item.plan) for item in self.candidates]
+        self.quality_keys = [self.quality_key(item.spec, item.plan) for item in self.candidates]
+        self.footprints = [Footprint.of(item.spec, item.plan) for item in self.candidates]
+        free = set(file.search) - {*file.changes_quality} if self.is_own else _OF_THE_CLUSTER
+        bound = [tuple(item.point[name] for name in item.point if name not in free) for item in self.candidates]
+        numbers = {values: number for number, values in enumerate(dict.fromkeys(bound))}
+        self.family = np.array([numbers[values] for values in bound])
+        plans = [item.plan for item in self.candidates]
+        self.rows_per_pass = np.array([plan.per_device_train_batch_size * plan.devices for plan in plans])
+        specs = [item.spec for item in self.candidates]
+        self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
+        self.overrun_s = np.array([spec.keep_alive_minutes * 60 + launcher.overrun_s for spec in specs])
+        self._launcher = launcher
+        self._prices: dict[str, Price] = {}
+        self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])
+
+    def usd_per_second_of(self, spec: JobSpec) -> float:
+        """Dollars of a second on a job's cluster; an instance without a price counts as a dollar an hour."""
+        if spec.instance_type not in self._prices:
+            self._prices[spec.instance_type] = self._launcher.price(spec) or local_price(1.0)
+        return self._prices[spec.instance_type].cost_usd(1.0, spec.instance_count)
+
+
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
     """What the seconds of one row depend on: kinds, log2 instances, log2 per-device batch.
 
-    Accumulation is left out, the work of a row is the same.
+    Accumulation is left out, because the work of a row is the same.
     """
     kinds = (spec.instance_type, *spec.key_of("seconds"))
     return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
 
 
 def candidates(file: StudyFile) -> list[Candidate]:
-    """All points of the space that make a job; ranges are cut into LEVELS values; a seeded share of a huge space."""
+    """All points of the space that make a job; ranges are cut into LEVELS values; a seeded sample of a huge space."""
     values = {name: _values(name, entry) for name, entry in file.search.items()}
     count = math.prod(len(column) for column in values.values())
     indices: Sequence[int] = range(count)
     if count > MOST_CANDIDATES:
         indices = sorted(random.Random(file.seed).sample(indices, MOST_CANDIDATES))
-    found = file.jobs_at(_point(values, index) for index in indices)
-    return [Candidate(point=point, spec=spec, plan=spec.plan()) for point, spec in found]
+    jobs = file.jobs_at(_point(values, index) for index in indices)
+    return [Candidate(point=point, spec=spec, plan=spec.plan()) for point, spec in jobs]
 
 
 def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:

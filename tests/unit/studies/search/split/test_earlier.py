@@ -16,7 +16,7 @@ from paretune.studies.search.split import search as split
 from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, Source
 from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
-from paretune.studies.search.split.knowledge import Knowledge
+from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.split.seconds_model import SecondsModel
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
@@ -207,10 +207,9 @@ def test_each_of_two_earlier_studies_of_one_name_is_told_once_with_its_own_weigh
 ) -> None:
     _record_study(store, dataset="someone/else")
     _record_study(store)
-    know = Knowledge(begun(workplace))
-    know.learn()
+    learner = Learner(begun(workplace))
 
-    told = know.borrowed()
+    told = learner.borrowed(learner.learn())
 
     assert [(one.runs, one.is_same_data) for one in told] == [(8, True), (8, True), (8, False)]
     weights = [one.weight or 0.0 for one in told]

@@ -76,10 +76,10 @@ def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_tria
     best = [trial for trial in driver.trials.values() if trial.values["x"] == 2.0]
     assert min(trial.values["cost_usd"] for trial in best) == pytest.approx(cheapest)
     assert driver.ledger.balance().spent_usd <= 20.0
-    searching.know.learn()
-    assert searching.know.known.any()
-    for index in np.flatnonzero(searching.know.known):  # in the metric's own direction
-        trial = searching.know.as_trial(int(index), 0)
+    knowledge = searching.learner.learn()
+    assert knowledge.predictions.is_known.any()
+    for index in np.flatnonzero(knowledge.predictions.is_known):  # in the metric's own direction
+        trial = searching._predicted_trial(knowledge, int(index), 0)
         low, high = trial.intervals["x"]
         assert 1.5 < low <= trial.values["x"] <= high
 

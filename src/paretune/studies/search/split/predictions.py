@@ -1,0 +1,195 @@
+"""What a split search expects of every candidate: seconds, dollars and quality, and how surely it knows them."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from paretune.estimating.memory_limits import MemoryLimits
+from paretune.specification import metrics
+from paretune.studies.results.f1_model import FREEDOM, F1Model, NormalPrediction
+from paretune.studies.results.run_noise import INTERVAL
+from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model
+from paretune.studies.search.split.candidates import CandidateSpace
+from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel
+from paretune.studies.search.split.seconds_model import SecondsModel
+
+SECONDS_KNOWN = 0.08
+"""Relative deviation at which seconds are as good as measured."""
+_QUALITY_KNOWN = 1.6
+"""Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
+_NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
+"""Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+_INTERVAL_ENDS = float(stdtrit(FREEDOM, 0.5 + INTERVAL / 2))
+"""Standard deviations from the expected value to either end of an interval: Student's, for they are estimated, too."""
+_OPTIMISM = 0.4  # standard deviations above the expected F1
+_UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
+_TIME_COLUMNS = {metrics.BILLABLE_SECONDS: "seconds", metrics.JOB_SECONDS: "seconds", metrics.COST_USD: "usd"}
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """Billed seconds, dollars and quality of N jobs; of quality, more is better."""
+
+    seconds: np.ndarray
+    usd: np.ndarray
+    quality: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[float, float, float]]) -> "Outcomes":
+        """From N triples of seconds, dollars and quality."""
+        return cls(*np.array(rows, dtype=float).reshape(len(rows), 3).T)
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def only(self, chosen: np.ndarray) -> "Outcomes":
+        """Those at chosen indices, or where a mask is true."""
+        return Outcomes(self.seconds[chosen], self.usd[chosen], self.quality[chosen])
+
+    def points(self, goal: str) -> np.ndarray:
+        """N by 2 costs to be minimised: `usd` or `seconds`, and negative quality."""
+        return np.stack([getattr(self, goal), -self.quality], axis=1)
+
+    def front(self, goal: str) -> np.ndarray:
+        """The non-dominated `points`, the cheapest first, equal ones once."""
+        points = np.unique(self.points(goal), axis=0)
+        best_before = np.minimum.accumulate(np.append(np.inf, points[:, 1]))[:-1]
+        return np.asarray(points[points[:, 1] < best_before])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Predictions:
+    """What the models expect of all candidates, after all that has ended. Arrays have one entry per candidate.
+
+    Attributes:
+        rows: that the job trains on, over all epochs; 1 if the rows of a training are unknown.
+        overhead_s: billed seconds around the training.
+        times: logarithms of the seconds of a row.
+        mean, optimistic: expected outcomes, and those with more quality than expected.
+        low, high: ends of the intervals.
+        cases: weights and outcomes whose weighted mean is an expectation over both models.
+        quality_deviation: standard deviations of quality; up to `quality_tolerance` it is as good as measured.
+        usual_noise: standard deviation of quality that is likely before any job is repeated.
+        fit_chance: probability that the job does not run out of memory.
+        is_fit_pending: a job under way will show whether it fits.
+        is_impossible: it runs out of memory, or beyond its maximum runtime even if it goes well.
+        costs_usd: expected dollars of the job; one that runs out of memory does so soon.
+        has_quality: whether the quality of any job was measured in this study.
+    """
+
+    rows: np.ndarray
+    overhead_s: np.ndarray
+    times: NormalPrediction
+    mean: Outcomes
+    optimistic: Outcomes
+    low: Outcomes
+    high: Outcomes
+    cases: Sequence[tuple[float, Outcomes]]
+    quality_deviation: np.ndarray
+    quality_tolerance: float
+    usual_noise: float
+    fit_chance: np.ndarray
+    is_fit_pending: np.ndarray
+    is_impossible: np.ndarray
+    costs_usd: np.ndarray
+    has_quality: bool
+
+    @classmethod
+    def of(
+        cls,
+        space: CandidateSpace,
+        seconds_model: SecondsModel | JobSecondsModel,
+        quality_model: F1Model | BorrowedF1Model | OwnQualityModel,
+        memory_limits: MemoryLimits,
+        *,
+        rows: np.ndarray,
+        overhead_s: np.ndarray,
+        usual_noise: float,
+        has_quality: bool,
+    ) -> "Predictions":
+        """Predict all candidates with fitted models."""
+        times, quality = seconds_model.predict(space.step_keys), quality_model.predict(space.quality_keys)
+
+        def seconds_at(deviations: float) -> np.ndarray:
+            return _seconds_at(rows, overhead_s, times, deviations)
+
+        def outcomes(seconds: np.ndarray, values: np.ndarray) -> Outcomes:
+            return Outcomes(seconds, seconds * space.usd_per_second, values)
+
+        expected_s = seconds_at(0.0)
+        fit_chance = np.array([memory_limits.chance(footprint) for footprint in space.footprints])
+        until_full_s = np.minimum(overhead_s + _UNTIL_FULL_S, expected_s)
+        return cls(
+            rows=rows,
+            overhead_s=overhead_s,
+            times=times,
+            mean=outcomes(expected_s, quality.mean),
+            optimistic=outcomes(expected_s, quality.at(_OPTIMISM)),
+            low=outcomes(seconds_at(-_INTERVAL_ENDS), quality.at(-_INTERVAL_ENDS)),
+            high=outcomes(seconds_at(_INTERVAL_ENDS), quality.at(_INTERVAL_ENDS)),
+            cases=[
+                (time_weight * quality_weight, outcomes(seconds_at(z), quality.at(y)))
+                for (z, time_weight), (y, quality_weight) in itertools.product(_NODES, _NODES)
+            ],
+            quality_deviation=quality.deviation,
+            quality_tolerance=_QUALITY_KNOWN * max(quality_model.noise, usual_noise),
+            usual_noise=usual_noise,
+            fit_chance=fit_chance,
+            is_fit_pending=np.array([memory_limits.is_pending(footprint) for footprint in space.footprints]),
+            is_impossible=(fit_chance == 0) | (seconds_at(-1.0) > space.limit_s),
+            costs_usd=space.usd_per_second * (fit_chance * expected_s + (1 - fit_chance) * until_full_s),
+            has_quality=has_quality,
+        )
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """Expected billed seconds."""
+        return self.mean.seconds
+
+    @property
+    def seconds_deviation(self) -> np.ndarray:
+        """Relative standard deviations of the seconds of a row; below SECONDS_KNOWN they are as good as measured."""
+        return self.times.deviation
+
+    @property
+    def fits(self) -> np.ndarray:
+        """Whether a job is known not to run out of memory."""
+        return np.asarray(self.fit_chance == 1)
+
+    @property
+    def is_known(self) -> np.ndarray:
+        """Whether all of a candidate is as good as measured.
+
+        False without own quality: what is borrowed is verified once before anything is stated.
+        """
+        is_known = ~self.is_impossible & self.fits & (self.seconds_deviation < SECONDS_KNOWN)
+        is_known &= self.quality_deviation < self.quality_tolerance
+        return np.asarray(is_known & self.has_quality)
+
+    def seconds_at(self, deviations: float | np.ndarray) -> np.ndarray:
+        """Billed seconds, so many standard deviations above the expected ones."""
+        return _seconds_at(self.rows, self.overhead_s, self.times, deviations)
+
+
+def _seconds_at(
+    rows: np.ndarray, overhead_s: np.ndarray, times: NormalPrediction, deviations: float | np.ndarray
+) -> np.ndarray:
+    return np.asarray(overhead_s + rows * np.exp(times.mean + deviations * times.deviation))
+
+
+def meets_constraints(
+    outcomes: Outcomes, constraints: Mapping[str, Mapping[str, float]], space: CandidateSpace
+) -> np.ndarray:
+    """Which outcomes meet the constraints of a study on seconds, dollars and quality; others are not predicted."""
+    columns = {name: getattr(outcomes, column) for name, column in _TIME_COLUMNS.items()}
+    columns[space.quality.metric] = space.quality.sign * outcomes.quality
+    meets = np.ones(len(outcomes), dtype=bool)
+    for name, bounds in constraints.items():
+        if (values := columns.get(name)) is not None:
+            meets &= values >= bounds.get("min", -math.inf)
+            meets &= values <= bounds.get("max", math.inf)
+    return meets
