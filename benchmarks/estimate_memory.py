@@ -24,11 +24,11 @@ from typing import Any
 import arguments
 import published
 
+from paretune.commands.estimate.estimate import step_settings
+from paretune.commands.estimate.tracing import trace
 from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.traced_step import TracedSteps
-from paretune.jobs.estimates.estimate import step_settings
-from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobDocument, JobInputs

@@ -23,9 +23,9 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from paretune.commands.estimate.estimate import estimate
     from paretune.core.errors import ParetuneError
     from paretune.core.result import Result
-    from paretune.jobs.estimates.estimate import estimate
     from paretune.jobs.launch import launch
     from paretune.pricing.price_table import prices
     from paretune.specification.job import JobSpec
@@ -40,7 +40,7 @@ _HOMES = {
     "JobSpec": "paretune.specification.job",
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
-    "estimate": "paretune.jobs.estimates.estimate",
+    "estimate": "paretune.commands.estimate.estimate",
     "front": "paretune.studies.recorded_front",
     "launch": "paretune.jobs.launch",
     "prices": "paretune.pricing.price_table",

@@ -74,7 +74,14 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["", ".jobs.estimates.estimate", ".jobs.launch", ".pricing.price_table", ".studies.recorded_front", ".studies.run"],
+    [
+        "",
+        ".commands.estimate.estimate",
+        ".jobs.launch",
+        ".pricing.price_table",
+        ".studies.recorded_front",
+        ".studies.run",
+    ],
 )
 def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
     found = doctest.testmod(importlib.import_module(f"paretune{module}"))

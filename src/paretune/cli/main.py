@@ -25,7 +25,7 @@ COMMANDS = {
     "main": ("one job: train, measure, price, record", "paretune.jobs.command"),
     "estimate": (
         "seconds, dollars and memory before paying; comma-separated values make a table",
-        "paretune.jobs.estimates.command",
+        "paretune.commands.estimate.command",
     ),
     "prices": ("the prices of a region; with refresh, read today's from AWS", "paretune.commands.prices.command"),
     "report": (

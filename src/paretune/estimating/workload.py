@@ -31,6 +31,8 @@ _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
 # train a quarter faster with them than without, where operations alone give a half; here they are no faster
 # (studies/README.md).
 _OF_ADAPTERS = 1.3
+PROBE_STEPS = 40
+"""Steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

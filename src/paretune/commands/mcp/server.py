@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paretune.commands.estimate.estimate import run_estimate
+from paretune.commands.estimate.request import EstimateRequest
 from paretune.commands.mcp.commands import Command, Running
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import Quoter
 from paretune.commands.mcp.session import Launched, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
-from paretune.jobs.estimates.estimate import run_estimate
-from paretune.jobs.estimates.request import EstimateRequest
 from paretune.specification.profile import with_profile
 from paretune.studies.recorded_front import front
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from paretune.jobs.estimates.probing import PROBE_STEPS
+from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, affecting
 from paretune.studies.search.split.knowledge import Knowledge

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from paretune.commands.estimate.tracing import LIMIT, limit_s, trace
 from paretune.core.errors import BadInput
 from paretune.estimating.traced_step import TracedSteps
-from paretune.jobs.estimates.tracing import LIMIT, limit_s, trace
 from tests.unit.estimating.test_traced_step import GPU
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from paretune.commands.estimate.request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.core.errors import BadInput
-from paretune.jobs.estimates.request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.specification.job import JobSpec
 
 

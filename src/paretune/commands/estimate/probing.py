@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.estimator import Estimate
+from paretune.estimating.workload import PROBE_STEPS
 from paretune.pricing.budget import admit
 from paretune.specification.job import JobSpec
 
-PROBE_STEPS = 40
-"""Ten of them warm up; thirty are measured."""
 _SHORTEST_MINUTES = 10.0  # of a probe's limit: start-up takes minutes
 _PATIENCE = 4.0  # times the predicted duration
 _MEASURED_APART = (

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.estimate.request import PROBE_HELP, EstimateRequest
 from paretune.core.result import Result
-from paretune.jobs.estimates.request import PROBE_HELP, EstimateRequest
 from paretune.specification.command import Command, read_with_profile
 
 
@@ -12,7 +12,7 @@ def _read(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:
 
 
 def _run(request: EstimateRequest) -> Result:
-    from paretune.jobs.estimates.estimate import run_estimate  # MLflow takes a second to import
+    from paretune.commands.estimate.estimate import run_estimate  # MLflow takes a second to import
 
     return run_estimate(request)
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from paretune.commands.estimate import table as rendered
+from paretune.commands.estimate.table import MOST_LABELS, as_csv, as_text, figure
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.jobs.estimates import table as rendered
-from paretune.jobs.estimates.table import MOST_LABELS, as_csv, as_text, figure
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 

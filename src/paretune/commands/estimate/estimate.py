@@ -6,6 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paretune.commands.estimate.own_trainings import OwnEstimates, estimate_own
+from paretune.commands.estimate.probing import probes, require_limit, run_probes
+from paretune.commands.estimate.request import EstimateRequest
+from paretune.commands.estimate.table import EstimateTable, as_csv, figure
+from paretune.commands.estimate.tracing import trace
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
@@ -18,11 +23,6 @@ from paretune.estimating.timing_features import step_setting
 from paretune.estimating.traced_step import StepSetting, TracedSteps
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
-from paretune.jobs.estimates.own_trainings import OwnEstimates, estimate_own
-from paretune.jobs.estimates.probing import probes, require_limit, run_probes
-from paretune.jobs.estimates.request import EstimateRequest
-from paretune.jobs.estimates.table import EstimateTable, as_csv, figure
-from paretune.jobs.estimates.tracing import trace
 from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from paretune.commands.estimate.request import DIVISIONS
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate, on_front
-from paretune.jobs.estimates.request import DIVISIONS
 from paretune.specification.parameters import spell
 
 if TYPE_CHECKING:

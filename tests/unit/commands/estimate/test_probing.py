@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from paretune.commands.estimate.probing import PROBE_STEPS, probe_of, probes, require_limit, run_probes
 from paretune.core.errors import BudgetRefused
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
-from paretune.jobs.estimates.probing import PROBE_STEPS, probe_of, probes, require_limit, run_probes
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 
