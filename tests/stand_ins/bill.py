@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from paretune.commands.bill.accounts import RecordedCost
+from paretune.commands.bill.recorded_costs import RecordedCost
 
 UNIT = 10**10
 """Units of a dollar, and of an hour."""

@@ -1,13 +1,15 @@
-"""AWS's bill: a Cost and Usage Report 2.0 against what was recorded of each job. No network, no MLflow.
+"""The command `reconcile`: AWS's bill, a Cost and Usage Report 2.0, against the recorded costs of jobs.
 
-lines           one line of the bill, and what kind of charge it is
-deliveries      the files of a bill: a month of an account counts from one delivery
-reading         Parquet and CSV files as lines, in pieces; everybody else's lines as one sum
-tag_columns     the tag of a run, whichever column and form it is in
-coverage        up to when a bill tells what SageMaker has charged
-seen            which lines have been read already
-accounts        the recorded runs, and which of them a line belongs to
-difference      why the bill and the recorded cost differ, to the last digit
+command         registers the command
+request         ReconcileRequest: which bill to read
+run             reads the bill, records what each run was billed, keeps the tables with the command's own run
+reconciliation  reconcile: a bill and the recorded costs in, what each run was billed out
+difference      why the bill and the recorded cost of a run differ, to the last digit
+recorded_costs  what runs have recorded, and which of them a line of the bill belongs to
 rates           what an hour of an instance costs in effect
-reconciliation  all of it: a bill and the recorded runs in, what each run was billed out
+reading         Parquet and CSV files as lines, read in pieces; all lines of other services as one sum
+deliveries      the files of a bill: each month of an account counts from one delivery
+coverage        up to when a bill shows what SageMaker has charged
+lines           one line of the bill, and what kind of charge it is
+tables          what the command prints and stores
 """

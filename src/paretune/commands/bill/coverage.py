@@ -1,29 +1,29 @@
-"""Up to when a bill tells what SageMaker has charged."""
+"""Up to when a bill shows what SageMaker has charged."""
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 LATE = timedelta(days=2)
-"""How much later than other lines those of SageMaker come at most: AWS gives no bound; bills are "updated at least once
-a day", with usage of up to 24 hours before (AWS Data Exports user guide, read 2026-11-22); twice that."""
+"""How much later than other lines SageMaker's lines may come. AWS gives no bound; bills are "updated at least once a
+day", with usage of up to 24 hours before (AWS Data Exports user guide, read 2026-11-22); this is twice that."""
 
 
 @dataclass
 class Coverage:
-    """Which months a bill is of, and up to when it has lines of an hour or a day.
+    """Which months a bill holds, and up to when it has lines of an hour or a day.
 
-    The newest day of daily lines does not count: it may be a part of a day.
+    The newest day of daily lines does not count, because it may be incomplete.
     """
 
     months: set[tuple[int, int]] = field(default_factory=set)
     _hourly: datetime | None = None  # newest end
     _hourly_of_service: datetime | None = None
-    _daily: datetime | None = None  # newest begin of a day
+    _daily: datetime | None = None  # newest start of a day
     _daily_of_service: datetime | None = None
 
     def add(self, start: datetime, end: datetime, *, of_service: bool) -> None:
-        """A line of usage in this time, of SageMaker or of another service."""
+        """Count a line of usage; `of_service` is whether it is SageMaker's."""
         self.months.add((start.year, start.month))
         if end - start <= _HOUR:
             self._hourly = _later(self._hourly, end)
@@ -34,39 +34,41 @@ class Coverage:
 
     @property
     def until(self) -> datetime | None:
-        """Up to when there are lines of anything; None without lines of an hour or a day."""
+        """End of the lines of any service, or None without lines of an hour or a day."""
         return _later(self._hourly, self._daily)
 
     @property
-    def told_until(self) -> datetime | None:
-        """Up to when SageMaker's lines are there, or would be: they may come LATE."""
+    def complete_until(self) -> datetime | None:
+        """Time until which SageMaker's lines are complete: none come later than LATE after the others."""
         day = self._daily_of_service
         if day is not None and self._daily is not None and day < self._daily:
             day += _DAY
-        told = _later(self._hourly_of_service, day)
-        return told if self.until is None else _later(told, self.until - LATE)
+        newest = _later(self._hourly_of_service, day)
+        return newest if self.until is None else _later(newest, self.until - LATE)
 
-    def lacks(self, start: datetime, end: datetime, spare: timedelta = timedelta(0)) -> str:
-        """Why the bill does not tell all of a job in this time, but for its last `spare`; empty where it does."""
-        told = self.told_until
-        if told is None:
+    def missing(self, start: datetime, end: datetime, spare: timedelta = timedelta(0)) -> str:
+        """Return why the bill does not cover a job from `start` to `end - spare`, or an empty text if it does."""
+        complete_until = self.complete_until
+        if complete_until is None:
             return "the bill has no lines of an hour or a day: export it with TIME_GRANULARITY HOURLY or DAILY"
         needed = _months(start, end - spare)
         for year, month in needed:
             if (year, month) not in self.months:
-                together = ": reconcile a folder with all months of the job" if len(needed) > 1 else ""
-                return f"the bill has no lines of {year}-{month:02}{together}"
-        if end - spare > told:
-            ended = f"the job ended at {end:%Y-%m-%d %H:%M}"
-            return f"the bill tells SageMaker's hours up to {told:%Y-%m-%d %H:%M} UTC, and {ended}"
+                hint = ": reconcile a folder with all months of the job" if len(needed) > 1 else ""
+                return f"the bill has no lines of {year}-{month:02}{hint}"
+        if end - spare > complete_until:
+            return (
+                f"the bill has SageMaker's hours up to {complete_until:%Y-%m-%d %H:%M} UTC, "
+                f"and the job ended at {end:%Y-%m-%d %H:%M}"
+            )
         return ""
 
 
-def _later(one: datetime | None, other: datetime | None) -> datetime | None:
-    return max(filter(None, (one, other)), default=None)
+def _later(first: datetime | None, second: datetime | None) -> datetime | None:
+    return max(filter(None, (first, second)), default=None)
 
 
 def _months(start: datetime, end: datetime) -> list[tuple[int, int]]:
-    """The months from one time to another, years and numbers."""
+    """Return year and number of the months from `start` to `end`."""
     first, last = start.year * 12 + start.month - 1, end.year * 12 + end.month - 1
-    return [(place // 12, place % 12 + 1) for place in range(first, last + 1)]
+    return [(month // 12, month % 12 + 1) for month in range(first, last + 1)]

@@ -1,30 +1,30 @@
-"""Why what AWS bills for a run is not what was recorded: parts that add up to the difference, to the last digit."""
+"""Why AWS's bill of a run differs from the recorded cost: parts that add up to the difference, to the last digit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from paretune.commands.bill.accounts import RecordedCost
 from paretune.commands.bill.lines import BILLED, Line, LineKind
+from paretune.commands.bill.recorded_costs import RecordedCost
 
 PARTS = ("price", "rounding", "storage", "pool", "discount", "seconds")
-"""What a difference is explained by.
+"""Explanations of a difference.
 
 price: the bill's rate against the recorded price; rounding: of hours, seconds and costs; storage: volumes, which
-cost_usd leaves out; pool: warm pools against what was booked of them; discount: private rates, reservations and lines
-of discounts; seconds: billed hours against recorded seconds.
+cost_usd leaves out; pool: warm pools against the seconds booked for them; discount: private rates, reservations and
+lines of discounts; seconds: billed hours against recorded seconds.
 """
 ROUNDING_USD = Decimal("1e-6")
-"""What is rounding on one line: AWS gives amounts and costs with ten digits after the point."""
+"""Rounding on one line, at most: AWS gives amounts and costs with ten digits after the point."""
 _STEP = Decimal("1e-12")
 _ZERO = Decimal(0)
 RECORD = "record"
-"""Type of a residue that no line has: cost_usd is not seconds x instances x price."""
+"""Type of a residue without a line: cost_usd is not seconds x instances x price."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residue:
-    """Dollars that no part explains, and the line that they stand on."""
+    """Dollars that no part explains, and the line of the bill that holds them."""
 
     line_id: str
     type: str
@@ -34,16 +34,16 @@ class Residue:
 
 @dataclass(frozen=True, kw_only=True)
 class RunBill:
-    """What one run was billed, and why it is not what was recorded.
+    """The bill of one run, and why it differs from the recorded cost.
 
     Attributes:
-        jobs: names of its jobs that the bill has lines of.
+        jobs: names of its jobs that have lines on the bill.
         billed_usd: unblended, before tax, credits, refunds and the fees of plans.
-        effective_usd: with Savings Plans, reservations and private rates, before tax and credits; None where a line is
-            covered by one and the bill does not tell what is paid for it.
-        apart_usd: of its lines that are not in `billed_usd`, by kind.
+        effective_usd: with Savings Plans, reservations and private rates, before tax and credits; None if a line is
+            covered by one and the bill does not have its effective cost.
+        apart_usd: dollars of its lines that are not in `billed_usd`, by kind.
         parts: PARTS to dollars; they and `residue` add up to billed_usd - cost_usd. Empty without a recorded cost.
-        lacks: why the bill does not tell all of it yet; empty where it does.
+        missing: why the bill is not complete yet; empty if it is.
     """
 
     recorded: RecordedCost
@@ -54,7 +54,7 @@ class RunBill:
     apart_usd: Mapping[str, Decimal]
     parts: Mapping[str, Decimal]
     residue: tuple[Residue, ...]
-    lacks: str
+    missing: str
 
     @property
     def run_id(self) -> str:
@@ -63,17 +63,22 @@ class RunBill:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the bill tells all of it."""
-        return not self.lacks
+        """Whether the bill covers the whole run."""
+        return not self.missing
 
     @property
     def difference_usd(self) -> Decimal | None:
-        """Billed less recorded dollars; None without a recorded cost."""
+        """Billed minus recorded dollars, or None without a recorded cost."""
         return None if self.recorded.cost_usd is None else self.billed_usd - self.recorded.cost_usd
+
+    @property
+    def residue_usd(self) -> Decimal:
+        """Dollars that no part explains."""
+        return sum((residue.usd for residue in self.residue), _ZERO)
 
 
 @dataclass
-class Account:
+class RunTally:
     """Adds up the lines of one run."""
 
     recorded: RecordedCost
@@ -81,7 +86,7 @@ class Account:
     lines: int = 0
     billed_usd: Decimal = _ZERO
     effective_usd: Decimal | None = _ZERO
-    hours: Decimal = _ZERO  # of instances, without those that the bill calls a warm pool's
+    hours: Decimal = _ZERO  # of instances, without those that the bill marks as a warm pool's
     _other_usd: Decimal = _ZERO  # of instances of another type than the last attempt's, at the bill's own rate
     _hours: Decimal = _ZERO  # of the recorded type
     _pool_lines: int = 0
@@ -99,45 +104,45 @@ class Account:
             self._apart[kind.value] = self._apart.get(kind.value, _ZERO) + line.unblended_usd
             return
         self.billed_usd += line.unblended_usd
-        told, paid = self.effective_usd, line.effective_usd
-        self.effective_usd = None if told is None or paid is None else told + paid
+        is_known = self.effective_usd is not None and line.effective_usd is not None
+        self.effective_usd = (self.effective_usd or _ZERO) + (line.effective_usd or _ZERO) if is_known else None
         if kind is LineKind.DISCOUNT:
             self._parts["discount"] += line.unblended_usd
         elif kind is LineKind.OTHER:
-            self._leave(line, line.unblended_usd)
+            self._add_residue(line, line.unblended_usd)
         else:
-            listed = line.unblended_usd if line.list_usd is None else line.list_usd
-            self._parts["discount"] += line.unblended_usd - listed
+            list_usd = line.unblended_usd if line.list_usd is None else line.list_usd
+            self._parts["discount"] += line.unblended_usd - list_usd
             if kind is LineKind.INSTANCE:
-                self._add_hours(line, listed)
+                self._add_hours(line, list_usd)
             else:
-                self._parts["storage" if kind is LineKind.STORAGE else "pool"] += listed
+                self._parts["storage" if kind is LineKind.STORAGE else "pool"] += list_usd
                 self._pool_lines += kind is LineKind.POOL
 
-    def _add_hours(self, line: Line, listed: Decimal) -> None:
-        """Instance hours: what they cost beyond the recorded price is the price, rounding, or not explained."""
+    def _add_hours(self, line: Line, list_usd: Decimal) -> None:
+        """Count instance hours; dollars beyond the recorded price are price, rounding, or residue."""
         self.hours += line.amount
         if self.recorded.instance_type not in ("", line.instance_type):
-            self._other_usd += listed
+            self._other_usd += list_usd
             return
         self._hours += line.amount
-        apart = listed - line.amount * (self.recorded.price_usd_per_hour or _ZERO)
-        if abs(apart) <= ROUNDING_USD:
-            self._parts["rounding"] += apart
+        excess = list_usd - line.amount * (self.recorded.price_usd_per_hour or _ZERO)
+        if abs(excess) <= ROUNDING_USD:
+            self._parts["rounding"] += excess
             return
-        by_rate = listed if line.rate is None and line.amount else line.amount * (line.rate or _ZERO)
-        left = listed - by_rate
-        self._parts["price"] += apart - left
-        if abs(left) <= ROUNDING_USD:
-            self._parts["rounding"] += left
+        by_rate = list_usd if line.rate is None and line.amount else line.amount * (line.rate or _ZERO)
+        rest = list_usd - by_rate
+        self._parts["price"] += excess - rest
+        if abs(rest) <= ROUNDING_USD:
+            self._parts["rounding"] += rest
         else:
-            self._leave(line, left)
+            self._add_residue(line, rest)
 
-    def _leave(self, line: Line, usd: Decimal) -> None:
+    def _add_residue(self, line: Line, usd: Decimal) -> None:
         self._residue.append(Residue(line_id=line.id, type=line.type, usage_type=line.usage_type, usd=usd))
 
-    def closed(self, lacks: str) -> RunBill:
-        """All lines have been added."""
+    def bill(self, missing: str) -> RunBill:
+        """Return the bill of all added lines; `missing` is why it is not complete yet."""
         parts, residue = self._explained()
         return RunBill(
             recorded=self.recorded,
@@ -148,29 +153,30 @@ class Account:
             apart_usd=dict(self._apart),
             parts=parts,
             residue=tuple(residue),
-            lacks=lacks,
+            missing=missing,
         )
 
     def _explained(self) -> tuple[dict[str, Decimal], list[Residue]]:
-        """The parts and the residue, once what was recorded is taken off the hours and the warm pool.
+        """Return parts and residue after subtracting the recorded cost from hours and warm pool.
 
-        Lines that do not tell a warm pool's hours from others are compared with the seconds of both. Of attempts on
-        several instance types the sum of what was booked is known alone: it is compared with the hours of all.
+        Lines that do not mark a warm pool's hours are compared with the seconds of both. If attempts ran on several
+        instance types, only the sum of their costs is known: it is compared with the hours of all.
         """
-        one = self.recorded
-        if one.cost_usd is None:
+        recorded = self.recorded
+        if recorded.cost_usd is None:
             return {}, []
-        price, parts, residue = one.price_usd_per_hour or _ZERO, dict(self._parts), list(self._residue)
-        own, kept = (
-            (seconds * one.instance_count * price / 3600).quantize(_STEP) for seconds in (one.seconds, one.pool_seconds)
+        price, parts, residue = recorded.price_usd_per_hour or _ZERO, dict(self._parts), list(self._residue)
+        job_usd, pool_usd = (
+            (seconds * recorded.instance_count * price / 3600).quantize(_STEP)
+            for seconds in (recorded.seconds, recorded.pool_seconds)
         )
         if self._other_usd:
-            own = one.cost_usd - kept
-        taken = own if self._pool_lines else own + kept
-        parts["pool"] -= kept if self._pool_lines else _ZERO
-        apart = self._hours * price + self._other_usd - taken
-        parts["rounding" if abs(apart) <= ROUNDING_USD * max(1, self.lines) else "seconds"] += apart
-        in_record = own + kept - one.cost_usd
+            job_usd = recorded.cost_usd - pool_usd
+        booked = job_usd if self._pool_lines else job_usd + pool_usd
+        parts["pool"] -= pool_usd if self._pool_lines else _ZERO
+        excess = self._hours * price + self._other_usd - booked
+        parts["rounding" if abs(excess) <= ROUNDING_USD * max(1, self.lines) else "seconds"] += excess
+        in_record = job_usd + pool_usd - recorded.cost_usd
         if abs(in_record) <= ROUNDING_USD:
             parts["rounding"] += in_record
         else:

@@ -14,17 +14,17 @@ from paretune.core.tags import AWS_PREFIX
 EXACT = Context(prec=200)
 """Decimal arithmetic that rounds nothing: a number of a bill has at most 80 digits, and 200 hold a product of two."""
 USAGE_TYPES = frozenset({"Usage", "DiscountedUsage", "SavingsPlanCoveredUsage"})
-"""Types of lines that say what was used; the second is covered by a reservation, the third by a Savings Plan."""
+"""Types of usage lines; the second is covered by a reservation, the third by a Savings Plan."""
 _PLANS = frozenset({"SavingsPlanNegation", "SavingsPlanRecurringFee", "SavingsPlanUpfrontFee", "RIFee"})
 _TRAINING = re.compile(r"^(?:[A-Z]{2,}\d*-)?(\w*Train\w*)[:-](?:\w+:)?(ml\.[\w-]+\.\w+)$")
 """USE1-Train:ml.m5.large, EU-SpotTrain:ml.p3.2xlarge; not USE1-TrainingPlanUpfrontFee:... , which names no hours."""
 _POOL = re.compile("warm.?pool|retained|keep.?alive", re.IGNORECASE)
-"""What the usage type of a warm pool's hours is expected to say; AWS publishes none, and has billed nobody here yet."""
+"""Expected in the usage type of a warm pool's hours. AWS publishes none, and no bill with one has been seen here."""
 _HOURS = re.compile("h(ou)?rs?", re.IGNORECASE)
 
 
 class LineKind(Enum):
-    """What a line charges for. The kinds of BILLED make up `billed_usd`; every line has one kind."""
+    """What a line charges for. Every line has one kind; the kinds of BILLED make up `billed_usd`."""
 
     INSTANCE = "instance hours"
     POOL = "warm pool hours"
@@ -39,8 +39,8 @@ class LineKind(Enum):
 BILLED = frozenset({LineKind.INSTANCE, LineKind.POOL, LineKind.STORAGE, LineKind.DISCOUNT, LineKind.OTHER})
 """Kinds in `billed_usd`: the unblended cost before tax, credits, refunds and the fees and negations of plans.
 
-A Savings Plan's negation takes the on-demand dollars of a covered line back, which its fee replaces: what of the fee
-falls to the line is in `effective_usd`.
+The negation of a Savings Plan takes back the on-demand dollars of a covered line, which the fee of the plan replaces:
+the line's share of the fee is in `effective_usd`.
 """
 
 
@@ -50,14 +50,14 @@ class Line:
 
     Attributes:
         type: `line_item_line_item_type`.
-        resource: what is charged for, usually the ARN of a training job.
+        resource: usually the ARN of a training job.
         run_tag: value of the tag `paretune:run`; empty without one.
         amount: hours of an instance, GB-months of storage.
         unblended_usd: `line_item_unblended_cost`.
-        list_usd: what it would have cost on demand by the public price; None where the bill does not say.
-        rate: dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if not told.
-        effective_usd: what is paid for it with Savings Plans, reservations and private rates; None where a plan or a
-            reservation covers it and the bill does not tell what of that falls to it.
+        list_usd: cost on demand by the public price; None if the bill does not have it.
+        rate: dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if unknown.
+        effective_usd: cost with Savings Plans, reservations and private rates; None if a plan or a reservation
+            covers it and the bill does not have its share of that.
     """
 
     id: str
@@ -74,12 +74,12 @@ class Line:
 
     @property
     def kind(self) -> LineKind:
-        """What it charges for."""
+        """The kind of charge."""
         return kind_of(self.type, self.usage_type, self.unit)
 
     @property
     def job_name(self) -> str:
-        """Name of the training job that its resource is, by ARN or by the name alone; empty where it is none."""
+        """Name of the training job that is its resource, given by ARN or name; empty if it is another resource."""
         head, _, name = self.resource.partition(":training-job/")
         if re.fullmatch(r"[\w.-]+", self.resource):
             return self.resource.lower()
@@ -87,25 +87,25 @@ class Line:
 
     @property
     def region(self) -> str:
-        """Region in its resource's ARN; empty where that names none."""
+        """Region in its resource's ARN; empty if it has none."""
         parts = self.resource.split(":", 4)
         return parts[3] if len(parts) == 5 and parts[0] == "arn" else ""
 
     @property
     def is_spot(self) -> bool:
         """Whether it charges for instances of managed spot."""
-        found = _TRAINING.match(self.usage_type)
-        return found is not None and "spot" in found[1].lower()
+        match = _TRAINING.match(self.usage_type)
+        return match is not None and "spot" in match[1].lower()
 
     @property
     def instance_type(self) -> str:
-        """Type of the instances that it charges for, such as ml.g5.xlarge; empty where it charges for none."""
+        """Type of the instances that it charges for, such as ml.g5.xlarge; empty if it charges for none."""
         return instance_type_of(self.usage_type)
 
 
 @lru_cache(maxsize=4096)
 def kind_of(line_type: str, usage_type: str, unit: str = "") -> LineKind:
-    """The kind of a line of this type; an unknown one is OTHER: in the bill, and named."""
+    """Return the kind of a line; an unknown type is OTHER, which is billed and named in the tables."""
     if line_type == "Tax":
         return LineKind.TAX
     if line_type in {"Credit", "Refund"}:
@@ -125,13 +125,13 @@ def kind_of(line_type: str, usage_type: str, unit: str = "") -> LineKind:
 
 @lru_cache(maxsize=4096)
 def instance_type_of(usage_type: str) -> str:
-    """The instance type of a usage type of SageMaker Training; empty for anything else."""
-    found = _TRAINING.match(usage_type)
-    return found[2] if found else ""
+    """Return the instance type in a usage type of SageMaker Training, or an empty text for any other usage type."""
+    match = _TRAINING.match(usage_type)
+    return match[2] if match else ""
 
 
 def tag_name(key: str) -> str:
-    """A tag's key without the spellings that bills give it: `user:paretune:run` and `user_paretune_run` are one."""
+    """Return a tag's key without the prefixes of bills: `user:paretune:run` and `user_paretune_run` become equal."""
     plain = re.sub(r"[^a-z0-9]+", "_", key.lower()).strip("_")
     return re.sub(r"^(resource_?tags_|tags_)?(user_)?", "", plain)
 

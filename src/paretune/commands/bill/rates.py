@@ -1,4 +1,4 @@
-"""What an hour of an instance costs in effect, as a bill tells it: with Savings Plans and private rates."""
+"""What an hour of an instance costs in effect according to a bill: with Savings Plans and private rates."""
 
 import csv
 import io
@@ -17,9 +17,9 @@ _STEP = Decimal("1e-10")
 
 @dataclass(frozen=True, kw_only=True)
 class EffectiveRate:
-    """Dollars of one instance's hour in effect.
+    """Effective dollars of one instance's hour, computed from `instance_hours` and `effective_usd`.
 
-    `instance_hours` and `effective_usd` are what it was computed from, `as_of` the day up to which the bill goes.
+    `as_of` is the last day of the bill.
     """
 
     instance_type: str
@@ -30,29 +30,29 @@ class EffectiveRate:
 
     @property
     def usd_per_hour(self) -> Decimal:
-        """Effective dollars by hours."""
+        """Effective dollars divided by hours."""
         return EXACT.quantize(EXACT.divide(self.effective_usd, self.instance_hours), _STEP)
 
     def row(self) -> dict[str, object]:
-        """A row of `rates.csv`."""
+        """The row of `rates.csv`."""
         return {name: getattr(self, name) for name in COLUMNS}
 
 
 @dataclass
 class RateSums:
-    """Adds up the hours and effective dollars of all training instances of a bill, whoever they were for.
+    """Adds up the hours and effective dollars of all training instances of a bill, whoever used them.
 
-    Those of managed spot are left out, and those that cost nothing: a training plan has paid for them in advance.
+    Managed spot is left out, and so are hours that cost nothing: a training plan has paid for them in advance.
 
     Attributes:
-        unknown: types and regions without a rate: the bill does not tell what is paid for some of their hours.
+        unknown: types and regions without a rate, because the bill lacks the effective cost of some of their hours.
     """
 
     unknown: set[tuple[str, str]] = field(default_factory=set)
     _sums: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
-        """Count a line; without effect unless it is of training instances in a region."""
+        """Count a line; without effect unless it charges for training instances in a region."""
         hours = line.amount if line.kind in (LineKind.INSTANCE, LineKind.POOL) else Decimal(0)
         if not (line.instance_type and line.region) or (not hours and line.kind is not LineKind.DISCOUNT):
             return
@@ -61,11 +61,11 @@ class RateSums:
             self.unknown.add(key)
         if line.is_spot or not line.effective_usd:
             return
-        known_hours, known_usd = self._sums.get(key, (Decimal(0), Decimal(0)))
-        self._sums[key] = known_hours + hours, known_usd + line.effective_usd
+        sum_hours, sum_usd = self._sums.get(key, (Decimal(0), Decimal(0)))
+        self._sums[key] = sum_hours + hours, sum_usd + line.effective_usd
 
     def rates(self, as_of: str) -> tuple[EffectiveRate, ...]:
-        """A rate for each type and region, by name."""
+        """Return the rate of each type and region, sorted by name."""
         return tuple(
             EffectiveRate(instance_type=kind, region=region, instance_hours=hours, effective_usd=usd, as_of=as_of)
             for (kind, region), (hours, usd) in sorted(self._sums.items())
@@ -74,14 +74,13 @@ class RateSums:
 
 
 def read_rates(text: str) -> Mapping[tuple[str, str], EffectiveRate]:
-    """The rates of a `rates.csv` by instance type and region.
+    """Return the rates in the text of a `rates.csv`, by instance type and region.
 
     Raises:
-        BadInput: it is none.
+        BadInput: the text is damaged.
     """
     try:
-        rows = list(csv.DictReader(io.StringIO(text)))
-        found = [
+        rates = [
             EffectiveRate(
                 instance_type=row["instance_type"],
                 region=row["region"],
@@ -89,10 +88,10 @@ def read_rates(text: str) -> Mapping[tuple[str, str], EffectiveRate]:
                 effective_usd=Decimal(row["effective_usd"]),
                 as_of=row["as_of"],
             )
-            for row in rows
+            for row in csv.DictReader(io.StringIO(text))
         ]
     except (KeyError, ArithmeticError) as error:
         raise BadInput(
             [f"{FILE} of a run of reconcile cannot be read ({error!r}): reconcile the bill again"]
         ) from error
-    return {(one.instance_type, one.region): one for one in found}
+    return {(rate.instance_type, rate.region): rate for rate in rates}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paretune.commands.bill.accounts import Accounts, RecordedCost, shares
-from paretune.commands.bill.difference import PARTS, Account, RunBill
+from paretune.commands.bill.difference import PARTS, RunBill, RunTally
 from paretune.commands.bill.lines import Line, LineKind, kind_of, tag_name
 from paretune.commands.bill.rates import RateSums, read_rates
 from paretune.commands.bill.reading import EXACT
+from paretune.commands.bill.recorded_costs import RecordedCost, RunsByJob, shares
 from paretune.core.result import csv_text
 
 ARN = "arn:aws:sagemaker:eu-west-1:123456789012:training-job/"
@@ -36,11 +36,11 @@ def recorded(**others: Any) -> RecordedCost:
 
 
 def bill_of(one: RecordedCost, *lines: dict[str, Any]) -> RunBill:
-    account = Account(one)
+    tally = RunTally(one)
     for number, told in enumerate(lines):
         named = {name: Decimal(value) if name in MONEY else value for name, value in told.items()}
-        account.add(Line(**{"id": str(number), **HOUR, **named}))
-    return account.closed("")
+        tally.add(Line(**{"id": str(number), **HOUR, **named}))
+    return tally.bill("")
 
 
 MONEY = {"amount", "unblended_usd", "list_usd", "rate", "effective_usd"}
@@ -125,10 +125,10 @@ def test_parts_and_residue_add_up_to_the_difference_whatever_the_lines_say(
     one: RecordedCost, lines: list[Line]
 ) -> None:
     with localcontext(EXACT):
-        account = Account(one)
+        tally = RunTally(one)
         for line in lines:
-            account.add(line)
-        bill = account.closed("")
+            tally.add(line)
+        bill = tally.bill("")
 
         assert bill.parts.keys() == set(PARTS)
         assert sum(bill.parts.values(), sum((item.usd for item in bill.residue), Decimal(0))) == bill.difference_usd
@@ -151,10 +151,10 @@ def test_the_shares_of_a_line_add_up_to_it(line: Line, seconds: list[int]) -> No
 def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() -> None:
     retried = recorded(run_id="b", job_name="paretune-b-3")
     members = [recorded(run_id=name, job_name=f"paretune-c-1.{name}") for name in ("c", "d")]
-    accounts = Accounts([retried, *members])
+    runs_by_job = RunsByJob([retried, *members])
 
     def runs(**told: str) -> list[str]:
-        return [one.run_id for one in accounts.runs_of(Line(**{"id": "1", **HOUR, **told}))]
+        return [one.run_id for one in runs_by_job.runs_of(Line(**{"id": "1", **HOUR, **told}))]
 
     assert runs(resource=f"{ARN}paretune-b-1") == runs(resource=f"{ARN}paretune-b-2") == ["b"]
     assert runs(resource=f"{ARN}paretune-c-1") == ["c", "d"]
@@ -164,20 +164,21 @@ def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() 
 
 
 def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it() -> None:
-    accounts = Accounts([recorded()])
+    runs_by_job = RunsByJob([recorded()])
 
     def runs(resource: str) -> list[str]:
-        return [one.run_id for one in accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": resource}, run_tag="a"))]
+        line = Line(**{"id": "1", **HOUR, "resource": resource}, run_tag="a")
+        return [run.run_id for run in runs_by_job.runs_of(line)]
 
     assert runs(f"{ARN}somebody-elses") == []
     assert runs(f"{ARN}AWSBatchparetune-a-10123456789abcdef") == runs("paretune-a-1") == ["a"]
 
 
 def test_a_job_is_known_by_its_bare_name_too() -> None:
-    accounts = Accounts([recorded()])
+    runs_by_job = RunsByJob([recorded()])
 
-    assert accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-a-1"}))
-    assert not accounts.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-b-1"}))
+    assert runs_by_job.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-a-1"}))
+    assert not runs_by_job.runs_of(Line(**{"id": "1", **HOUR, "resource": "paretune-b-1"}))
 
 
 def test_attempts_on_two_instance_types_differ_by_nothing_where_bill_and_record_say_the_same() -> None:

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from paretune.commands.bill.accounts import RecordedCost
 from paretune.commands.bill.reading import BillFiles
 from paretune.commands.bill.reconciliation import OTHERS, Reconciliation, reconcile
+from paretune.commands.bill.recorded_costs import RecordedCost
 from paretune.core.errors import BadInput
 from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, write_file
 
@@ -319,7 +319,7 @@ def test_what_is_paid_for_covered_hours_is_unknown_where_no_column_tells_it(tmp_
     (one,) = found.bills
 
     assert (one.billed_usd, one.effective_usd) == (2, None)
-    assert one.lacks.startswith(
+    assert one.missing.startswith(
         "the bill does not tell what is paid in effect for hours of a plan or reservation: name"
     )
     assert (found.rates, found.unrated) == ((), ["ml.g5.xlarge in us-east-1"])
@@ -329,7 +329,7 @@ def test_a_net_share_of_a_plan_of_zero_is_none(tmp_path: Path) -> None:
     told = {PLAN: UNIT, "savings_plan_net_savings_plan_effective_cost": 0}
     found = run_of_a_plan(tmp_path, **told)
 
-    assert [(one.effective_usd, one.lacks) for one in found.bills] == [(1, "")]
+    assert [(one.effective_usd, one.missing) for one in found.bills] == [(1, "")]
 
 
 @pytest.mark.parametrize("empty", [None, 0])

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from paretune.commands.bill.accounts import RecordedCost
 from paretune.commands.bill.reading import EXACT, BillFiles
 from paretune.commands.bill.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
+from paretune.commands.bill.recorded_costs import RecordedCost
 from paretune.launchers.base import run_of
 from paretune.launchers.shared import group_of
 from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, Truth, write, write_file
@@ -134,17 +134,17 @@ def test_a_bill_that_lacks_recorded_hours_of_a_job_is_not_complete_however_late_
     early = one_job(MONTH, 3, 1, MONTH + timedelta(hours=4))
     late = one_job(MONTH, 3, 1, MONTH + timedelta(days=20))
 
-    assert early.bills[0].lacks.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
-    assert late.bills[0].lacks == "the bill has 1.00 of 3.00 recorded instance hours"
-    assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].lacks == ""
-    assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].lacks
+    assert early.bills[0].missing.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
+    assert late.bills[0].missing == "the bill has 1.00 of 3.00 recorded instance hours"
+    assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].missing == ""
+    assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].missing
 
 
 def test_a_run_created_before_the_month_of_all_of_its_hours_does_not_wait_for_the_month_before() -> None:
     before = MONTH - timedelta(seconds=10)
 
     assert one_job(before, 1, 1, MONTH + timedelta(days=20)).bills[0].is_complete
-    assert "reconcile a folder with all months" in one_job(before, 2, 1, MONTH + timedelta(days=20)).bills[0].lacks
+    assert "reconcile a folder with all months" in one_job(before, 2, 1, MONTH + timedelta(days=20)).bills[0].missing
 
 
 @pytest.mark.slow

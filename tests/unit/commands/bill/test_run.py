@@ -16,7 +16,7 @@ from mlflow.entities import Metric, Param, RunTag
 from moto import mock_aws
 
 from paretune.cli.main import main
-from paretune.commands.bill.accounts import RecordedCost
+from paretune.commands.bill.recorded_costs import RecordedCost
 from paretune.launchers.sagemaker.objects.fetching import s3_client
 from tests.stand_ins.bill import ARN, MONTH, UNIT, UNTIL, Bill, BillMaker, write_file
 

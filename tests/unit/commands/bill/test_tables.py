@@ -4,8 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from paretune.commands.bill.reading import BillFiles
-from paretune.commands.bill.reconcile import Reconciled
-from paretune.commands.bill.reconciliation import reconcile
+from paretune.commands.bill.reconciliation import Reconciled, reconcile
 from paretune.commands.bill.tables import as_numbers, rows, text
 from tests.stand_ins.bill import BillMaker, write
 

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from paretune.commands.bill.recorded_jobs import recorded_cost
+from paretune.commands.bill.recorded_costs import recorded_cost
 from paretune.jobs.bill import price_tags
 from paretune.pricing.prices import Price
 from paretune.tracking import RecordedRun

@@ -1,0 +1,176 @@
+"""What runs have recorded of their costs, and which runs a line of the bill belongs to.
+
+A run may have several jobs, its attempts; a job may train several runs, the trials of a study that share it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from paretune.commands.bill.lines import Line
+from paretune.launchers.base import NAMED, NAMED_BY_QUEUE, job_name, run_of
+from paretune.launchers.shared import group_of
+from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+
+QUEUED_JOB_PREFIX = f"{NAMED_BY_QUEUE}{NAMED}".lower()
+"""Start of the names of our training jobs that a queue has named, in lower case."""
+_STEP = Decimal("1e-12")
+"""Shares of a line are rounded to it; the last share takes the rest, so that all add up to the line."""
+_BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
+_PRICE_DIGITS = 9  # after the point of a price that is computed from a cost: AWS gives at most ten
+_OPEN_STATES = ("Running", "Stopping")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedCost:
+    """The recorded cost of one run; dollars are exactly the recorded numbers.
+
+    Attributes:
+        job_name: of its last attempt, as recorded.
+        seconds: billed per instance, of all attempts.
+        pool_seconds: billed per instance after the job.
+        price_usd_per_hour: of one instance.
+        instance_type: of its last attempt; empty if unknown, then all lines are taken to be of this type.
+        ended: when the last of its instances was released; None while it runs or is kept.
+        training_jobs: names in lower case of its SageMaker jobs that a queue has named, not paretune.
+    """
+
+    run_id: str
+    job_name: str
+    cost_usd: Decimal | None
+    seconds: Decimal
+    pool_seconds: Decimal
+    instance_count: int
+    price_usd_per_hour: Decimal | None
+    started: datetime
+    ended: datetime | None
+    training_jobs: tuple[str, ...] = ()
+    instance_type: str = ""
+
+    @property
+    def instance_hours(self) -> Decimal:
+        """Hours of its jobs, without warm pools, that a complete bill must have; 0 if none need be on one.
+
+        Earlier attempts may have had other numbers of instances than the recorded one of the last attempt; their
+        booked cost limits the hours.
+        """
+        if self.price_usd_per_hour == 0:  # a training plan has paid for them
+            return Decimal(0)
+        hours = self.seconds * self.instance_count / 3600
+        if self.cost_usd is None or self.price_usd_per_hour is None:
+            return hours
+        pool_hours = self.pool_seconds * self.instance_count / 3600
+        return min(hours, max(Decimal(0), self.cost_usd / self.price_usd_per_hour - pool_hours))
+
+
+def runs_on_the_bill(tracking: Tracking) -> list[RecordedRun]:
+    """Return all runs whose jobs AWS bills, newest first.
+
+    Raises:
+        TrackingUnavailable: MLflow does not answer.
+    """
+    return [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
+
+
+def recorded_cost(run: RecordedRun) -> RecordedCost:
+    """Return the recorded cost of a run."""
+    job = RecordedJob(run)
+    pool_s = job.bill.warm_pool_seconds
+    is_open = job.state in _OPEN_STATES or run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT or not run.ended
+    return RecordedCost(
+        run_id=run.run_id,
+        job_name=run.tags[schema.JOB_NAME],
+        cost_usd=_exact(job.bill.cost_usd),
+        seconds=_exact(job.bill.billable_seconds) or Decimal(0),
+        pool_seconds=_exact(pool_s) or Decimal(0),
+        instance_count=job.cluster.instance_count,
+        price_usd_per_hour=_exact(_price(job)),
+        instance_type=job.cluster.instance_type,
+        started=datetime.fromtimestamp(run.started, UTC),
+        training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
+        ended=None if is_open else datetime.fromtimestamp(run.ended, UTC) + timedelta(seconds=pool_s),
+    )
+
+
+def _price(job: RecordedJob) -> float | None:
+    """Return dollars of an instance's hour with all digits.
+
+    Until 2026-11-22, six digits were recorded. The price is then computed from the cost, if it rounds to these digits.
+    """
+    recorded, seconds = job.bill.price_usd_per_hour, (job.bill.billable_seconds or 0.0) + job.bill.warm_pool_seconds
+    if recorded is None or job.bill.cost_usd is None or not seconds or recorded != float(f"{recorded:g}"):
+        return recorded
+    computed = round(job.bill.cost_usd * 3600 / (seconds * job.cluster.instance_count), _PRICE_DIGITS)
+    return computed if f"{computed:g}" == f"{recorded:g}" else recorded
+
+
+def _exact(number: float | None) -> Decimal | None:
+    """Return the shortest decimal that is the same float."""
+    return None if number is None else Decimal(repr(float(number)))
+
+
+class RunsByJob:
+    """Finds the runs of a line."""
+
+    def __init__(self, costs: Sequence[RecordedCost]) -> None:
+        self._by_run: Mapping[str, RecordedCost] = {cost.run_id: cost for cost in costs}
+        self._groups: dict[str, list[RecordedCost]] = {}
+        self._named_by_queue: dict[str, list[RecordedCost]] = {}
+        for cost in costs:
+            for name in cost.training_jobs:
+                self._named_by_queue.setdefault(name, []).append(cost)
+            group, key = group_of(cost.job_name)
+            if key:
+                self._groups.setdefault(group, []).append(cost)
+        for group, members in self._groups.items():  # its first trial may have had a job of its own later
+            first = run_of(group)
+            leader = self._by_run.get(first[0]) if first else None
+            if leader is not None and leader not in members:
+                members.append(leader)
+
+    def runs_of(self, line: Line) -> list[RecordedCost]:
+        """Return the runs that a line is billed for: by the job that its ARN names, else by its tag; may be empty.
+
+        A training job with another name carries a copied tag, unless a queue has named it.
+        """
+        runs = self._runs_of_job(line.job_name)
+        if runs or not line.run_tag:
+            return runs
+        has_copied_tag = (
+            line.resource.startswith("arn:") and line.job_name and not line.job_name.startswith(QUEUED_JOB_PREFIX)
+        )
+        return [] if has_copied_tag else self._runs_of_job(job_name(line.run_tag, 1))
+
+    def _runs_of_job(self, name: str) -> list[RecordedCost]:
+        if name in self._groups:
+            return self._groups[name]
+        if name in self._named_by_queue:
+            return self._named_by_queue[name]
+        run_and_attempt = run_of(name)
+        run = self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
+        return [run] if run is not None else []
+
+
+def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
+    """Split a line among runs that share a job, in proportion to their seconds; all figures add up to the line's."""
+    if len(runs) == 1:
+        return [line]
+    weights = [run.seconds for run in runs]
+    if not any(weights):
+        weights = [Decimal(1)] * len(runs)
+    columns: dict[str, list[Decimal]] = {
+        name: _split(value, weights)
+        for name in ("amount", "unblended_usd", "list_usd", "effective_usd")
+        if (value := getattr(line, name)) is not None
+    }
+    return [
+        replace(line, **{name: parts[number] for name, parts in columns.items()})  # type: ignore[arg-type]
+        for number in range(len(runs))
+    ]
+
+
+def _split(value: Decimal, weights: Sequence[Decimal]) -> list[Decimal]:
+    total = sum(weights, Decimal(0))
+    parts = [(value * weight / total).quantize(_STEP) for weight in weights[:-1]]
+    return [*parts, value - sum(parts, Decimal(0))]
