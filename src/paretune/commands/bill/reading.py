@@ -223,7 +223,7 @@ class _Rows:
         return _Rows(self._path, self._batch.filter(mask))
 
     def texts(self, name: str) -> Any:
-        """Return a column as texts, numbers as the shortest decimal that parses back to them; empty for missing values."""
+        """Return a column as texts; numbers as the shortest decimal that parses back, missing values as empty texts."""
         if name not in self._names:
             return pa.array([""] * len(self), pa.string())
         return pc.fill_null(pc.cast(self._batch.column(name), pa.string()), "")

@@ -70,7 +70,7 @@ def runs_on_the_bill(tracking: Tracking) -> list[RecordedRun]:
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    return [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).instance_type.startswith("ml.")]
+    return [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
 
 
 def recorded_cost(run: RecordedRun) -> RecordedCost:

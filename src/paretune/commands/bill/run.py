@@ -16,7 +16,7 @@ from paretune.core.result import CommandOutput, csv_text
 from paretune.core.untrusted import at_home
 from paretune.jobs.workplace import Workplaces
 from paretune.specification import metrics
-from paretune.specification.job import IN_S3
+from paretune.specification.inputs import IN_S3
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
 _NOT_YET = "not complete yet"

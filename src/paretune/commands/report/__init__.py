@@ -1,12 +1,21 @@
-"""Reports on any set of recorded jobs: tables, figures and findings in words.
+"""The command `report`: tables, figures and findings of recorded jobs.
 
-- `observations.Observation`: one completed job as a report compares it; `Kind`: what may be compared with each other.
-- `estimated`: jobs that were only estimated, read back from the tables of `estimate`.
-- `spread.Spread`: mean and sample standard deviation of repeats; intervals.
-- `totals.totals`: dollars by study, month, tag and instance type.
-- `scaling.scalings`: what larger clusters, or any other factor, do to seconds, dollars and F1.
-- `comparison.comparisons`: one setting against another.
-- `regression`: straight lines, and whether they hold; `findings`: what both say in words.
-- `scaling_figures`, `comparison_figures`: the pictures.
-- `report.Report`: sections of tables, sentences and pictures, as text, Markdown and an HTML page.
+command             registers the command
+request             ReportRequest: which runs, which view, on which terms
+run                 finds the runs, builds the report, keeps it with the command's own run
+views               the views `scaling` and `compare`
+report              Report: sections of tables, sentences and pictures, as text, Markdown and an HTML page
+observations        Observation: one completed job; Kind: jobs that may be compared with each other
+factors             settings by which runs are compared and dollars added up
+estimated           jobs that were only estimated, read from the tables of `estimate`
+tables              rows per run, and the errors of estimates
+repricing           costs in another region, on another day, on spot, or at the rates of a bill
+accuracy            errors of estimates
+totals              dollars by study, month, tag and instance type
+dollars_picture     the picture of dollars against F1
+scaling             effect of larger clusters, or of another factor
+comparison          one value of a setting against the others
+spread              mean and sample standard deviation of repeats; intervals
+regression          straight lines and whether they fit; findings: their results in words
+scaling_figures     pictures of `scaling`; comparison_figures: pictures of `comparison`
 """

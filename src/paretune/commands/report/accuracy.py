@@ -1,4 +1,4 @@
-"""How far the estimates that were recorded before a job lay from what the job then measured."""
+"""Errors of the estimates that were recorded before jobs, against what the jobs measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class EstimateError:
 
     Attributes:
         quantity: seconds, cost_usd or memory_gib.
-        low, high: of the 80 % interval; None where none was recorded.
+        low, high: of the 80 % interval; None if none was recorded.
     """
 
     job: RecordedJob
@@ -32,12 +32,12 @@ class EstimateError:
 
     @property
     def error(self) -> float:
-        """Predicted less measured, as a share of what was measured."""
+        """Predicted minus measured, as a share of the measured value."""
         return (self.predicted - self.measured) / self.measured
 
     @property
     def is_inside(self) -> bool | None:
-        """Whether the interval holds what was measured; None without an interval."""
+        """Whether the measured value lies in the interval, or None without an interval."""
         if self.low is None or self.high is None:
             return None
         return self.low <= self.measured <= self.high
@@ -49,7 +49,7 @@ class Accuracy:
 
     Attributes:
         mean_absolute: mean of the absolute errors, as a share.
-        inside: share of the measured values that lie in their 80 % interval; None where no interval was recorded.
+        inside: share of the measured values in their 80 % interval; None if no interval was recorded.
     """
 
     origin: str
@@ -60,34 +60,34 @@ class Accuracy:
 
 
 def estimate_errors(jobs: Sequence[RecordedJob]) -> list[EstimateError]:
-    """Every estimate of a completed job beside what was measured; what is not known or is 0 is left out."""
-    found = []
+    """Return the estimates of completed jobs with the measured values; missing values and zeros are left out."""
+    errors = []
     for job in jobs:
         if not job.is_completed:
-            continue  # what a job took that was stopped or failed says nothing of what it would have taken
+            continue  # a job that was stopped or failed did not take what the whole job would have taken
         for quantity, estimate, measurement in _PAIRS:
             predicted, measured = job.metric(estimate), job.metric(measurement)
             if predicted is not None and measured is not None and measured > 0:
                 ends = {end: job.metric(f"{estimate}_{end}") for end in ("low", "high")}
-                found.append(EstimateError(job=job, quantity=quantity, predicted=predicted, measured=measured, **ends))
-    return found
+                errors.append(EstimateError(job=job, quantity=quantity, predicted=predicted, measured=measured, **ends))
+    return errors
 
 
 def accuracy(errors: Sequence[EstimateError]) -> list[Accuracy]:
-    """The errors per origin and quantity, in the order of their first appearance."""
+    """Return the errors per origin and quantity, in the order of their first appearance."""
     groups: dict[tuple[str, str], list[EstimateError]] = {}
-    for one in errors:
-        groups.setdefault((one.job.origin, one.quantity), []).append(one)
-    found = []
+    for error in errors:
+        groups.setdefault((error.job.origin, error.quantity), []).append(error)
+    accuracies = []
     for (origin, quantity), group in groups.items():
-        inside = [one.is_inside for one in group if one.is_inside is not None]
-        found.append(
+        inside = [error.is_inside for error in group if error.is_inside is not None]
+        accuracies.append(
             Accuracy(
                 origin=origin,
                 quantity=quantity,
                 jobs=len(group),
-                mean_absolute=fmean(abs(one.error) for one in group),
+                mean_absolute=fmean(abs(error.error) for error in group),
                 inside=fmean(inside) if inside else None,
             )
         )
-    return found
+    return accuracies

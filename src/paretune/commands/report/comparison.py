@@ -14,7 +14,7 @@ from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 
-_NOT_TOLD = {"seed", "dataset", "model", "instance_type", "instance_count"}
+_EXPECTED_DIFFERENCES = {"seed", "dataset", "model", "instance_type", "instance_count"}
 _RATIOS = (metrics.THROUGHPUT_SAMPLES, metrics.BILLABLE_SECONDS, metrics.COST_USD)
 _COMPARED = {
     metrics.THROUGHPUT_SAMPLES: "samples/s",
@@ -29,9 +29,9 @@ _COMPARED = {
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The runs of one kind, and of one shape where the setting is none of the cluster, by the values of a setting.
+    """The runs of one kind by the values of a setting; of one shape, too, unless the setting belongs to the cluster.
 
-    The first level is the setting's default where that ran, else the first by size or name.
+    The first level is the default of the setting if that ran, else the first by size or name.
     """
 
     kind: Kind
@@ -39,34 +39,34 @@ class Comparison:
     levels: tuple[Level, ...]
 
     @property
-    def found(self) -> list[Observation]:
-        """All its runs."""
-        return [one for level in self.levels for one in level.found]
+    def runs(self) -> list[Observation]:
+        """All runs of its levels."""
+        return [run for level in self.levels for run in level.runs]
 
     @cached_property
     def other_differences(self) -> dict[str, list[str]]:
-        """Further settings that the runs differ in, by name: what is compared is not all that may matter."""
+        """Further settings in which the runs differ, by name: they may matter, too."""
         computing = affecting(JobSpec, *COMPUTES, "evaluation")
-        names = {name: name for name in (*computing, VERSIONS) if name not in _NOT_TOLD | {self.by}}
-        return varying(self.found, names)
+        names = {name: name for name in (*computing, VERSIONS) if name not in _EXPECTED_DIFFERENCES | {self.by}}
+        return varying(self.runs, names)
 
     def ratio(self, level: Level, quantity: str) -> Compared | None:
-        """The level's mean of a metric over that of the first level; None where either has none, and of the first."""
-        own, base = level.spread(quantity), self.levels[0].spread(quantity)
+        """Return the level's mean of a metric over that of the first level; None for the first or if missing."""
+        mean, base = level.spread(quantity), self.levels[0].spread(quantity)
         if level is self.levels[0]:
             return None
-        return None if own is None or base is None else ratio(own, base)
+        return None if mean is None or base is None else ratio(mean, base)
 
     def f1_difference(self, level: Level) -> Compared | None:
-        """The level's mean F1 less that of the first level; None likewise."""
-        own, base = level.spread(metrics.F1), self.levels[0].spread(metrics.F1)
-        return None if level is self.levels[0] or own is None or base is None else difference(own, base)
+        """Return the level's mean F1 minus that of the first level; None for the first or if one is missing."""
+        mean, base = level.spread(metrics.F1), self.levels[0].spread(metrics.F1)
+        return None if level is self.levels[0] or mean is None or base is None else difference(mean, base)
 
     def table(self) -> Table:
-        """A row per level: means with sample standard deviations, and ratios to the first level."""
+        """Return a row per level: means with sample standard deviations, and ratios to the first level."""
         columns: list[Column[Level]] = [
             Column(self.by, lambda level: level.name or "(none)"),
-            Column("n", lambda level: len(level.found)),
+            Column("n", lambda level: len(level.runs)),
         ]
         columns += [Column(header, partial(_cell, quantity=quantity)) for quantity, header in _COMPARED.items()]
         columns += [
@@ -85,70 +85,70 @@ class Comparison:
         return Cell(f"{ratio.value:.3f}{ends}", ratio.value)
 
     def rows(self) -> list[dict[str, object]]:
-        """Everything of the table as numbers."""
-        found = []
+        """Return the table as numbers."""
+        rows = []
         for level in self.levels:
             row: dict[str, object] = {item.name: getattr(self.kind, item.name) for item in fields(self.kind)}
-            row |= {"by": self.by, "level": level.name, "n": len(level.found)}
+            row |= {"by": self.by, "level": level.name, "n": len(level.runs)}
             for quantity in _COMPARED:
                 spread = level.spread(quantity)
                 row[f"{quantity}_mean"] = None if spread is None else spread.mean
                 row[f"{quantity}_deviation"] = None if spread is None else spread.deviation
             for quantity in _RATIOS:
-                one = self.ratio(level, quantity)
-                row |= {f"{quantity}_ratio{end}": getattr(one, name, None) for end, name in _ENDS.items()}
+                ratio = self.ratio(level, quantity)
+                row |= {f"{quantity}_ratio{end}": getattr(ratio, name, None) for end, name in _ENDS.items()}
             less = self.f1_difference(level)
-            found.append(
+            rows.append(
                 row | {f"{metrics.F1}_difference{end}": getattr(less, name, None) for end, name in _ENDS.items()}
             )
-        return found
+        return rows
 
     def findings(self) -> list[str]:
-        """Ratios and differences of F1 in words, whether they are more than noise, and what else differs."""
-        said = []
+        """Return sentences on ratios and differences of F1, whether they exceed noise, and what else differs."""
+        sentences = []
         first = self.levels[0].name or "(none)"
         for level in self.levels[1:]:
             against = f"{level.name or '(none)'} against {first}"
             for quantity in _RATIOS:
-                one = self.ratio(level, quantity)
-                if one is not None:
+                ratio = self.ratio(level, quantity)
+                if ratio is not None:
                     word = _COMPARED[quantity].removesuffix(" (USD)")
-                    said.append(f"{against}: {word} x {_words(one, '.3f', 1)}.")
+                    sentences.append(f"{against}: {word} x {_words(ratio, '.3f', 1)}.")
             if (less := self.f1_difference(level)) is not None:
-                said.append(f"{against}: {_COMPARED[metrics.F1]} {_words(less, '+.4f', 0)}.")
+                sentences.append(f"{against}: {_COMPARED[metrics.F1]} {_words(less, '+.4f', 0)}.")
         for name, values in self.other_differences.items():
             listed = ", ".join(values[:6]) + (" and more" if len(values) > 6 else "")
-            said.append(f"{self.by} is not all that differs between these runs: so does {name} ({listed}).")
-        return said
+            sentences.append(f"{self.by} is not all that differs between these runs: so does {name} ({listed}).")
+        return sentences
 
 
 _ENDS = {"": "value", "_low": "low", "_high": "high"}
 
 
-def comparisons(found: Iterable[Observation], by: str) -> tuple[list[Comparison], list[str]]:
-    """The runs that may be compared, by the values of a setting, and a sentence for those that have one value only.
+def comparisons(runs: Iterable[Observation], by: str) -> tuple[list[Comparison], list[str]]:
+    """Return the runs that may be compared, by the values of a setting, and a sentence for groups with a single value.
 
     Raises:
         BadInput: no group of runs has two values.
     """
     apart = () if by in OF_THE_CLUSTER else (SHAPE,)
-    made, left_out = [], []
-    for kind, group in sorted(apart_by(found, apart).items()):
-        by_value = grouped(group, lambda one: one.setting(by))
+    comparable, left_out = [], []
+    for kind, group in sorted(apart_by(runs, apart).items()):
+        by_value = grouped(group, lambda run: run.setting(by))
         if len(by_value) < 2:
             value = str(next(iter(by_value))) or "unknown"
             left_out.append(f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {by} {value}")
             continue
-        levels = [Level(name=name, found=tuple(by_value[name])) for name in _ordered(map(str, by_value), by)]
-        made.append(Comparison(kind=kind, by=by, levels=tuple(levels)))
-    if not made:
-        there = "; ".join(left_out) or "no completed run matches"
-        raise BadInput([f"view=compare needs runs with at least two values of {by}, got {there}: choose more runs"])
-    return made, left_out
+        levels = [Level(name=name, runs=tuple(by_value[name])) for name in _ordered(map(str, by_value), by)]
+        comparable.append(Comparison(kind=kind, by=by, levels=tuple(levels)))
+    if not comparable:
+        reasons = "; ".join(left_out) or "no completed run matches"
+        raise BadInput([f"view=compare needs runs with at least two values of {by}, got {reasons}: choose more runs"])
+    return comparable, left_out
 
 
 def _ordered(names: Iterable[str], by: str) -> list[str]:
-    """By size or name; the default first."""
+    """Return the names by size or alphabet, the default first."""
     return sorted(sorted_levels(names), key=lambda name: name != DEFAULTS.get(by))
 
 
@@ -161,41 +161,41 @@ def _cell(level: Level, *, quantity: str) -> Cell | None:
     return number_cell(spread, 4 if quantity == metrics.F1 else 2)
 
 
-def _words(one: Compared, form: str, alike: int) -> str:
-    """`alike` is what it is where both means are equal."""
-    value = format(one.value, form)
-    if one.low is None or one.high is None:
-        return f"{value}; too few repeats to tell it from {alike}"
-    is_alike = one.low <= alike <= one.high
-    told = f"cannot be told from {alike}" if is_alike else f"differs from {alike} by more than noise"
-    return f"{value} ({CONFIDENCE:.0%} interval {one.low:{form}} to {one.high:{form}}), {told}"
+def _words(comparison: Compared, form: str, equal: int) -> str:
+    """Return the comparison in words; `equal` is its value if both means are equal."""
+    value = format(comparison.value, form)
+    if comparison.low is None or comparison.high is None:
+        return f"{value}; too few repeats to tell it from {equal}"
+    is_equal = comparison.low <= equal <= comparison.high
+    verdict = f"cannot be told from {equal}" if is_equal else f"differs from {equal} by more than noise"
+    return f"{value} ({CONFIDENCE:.0%} interval {comparison.low:{form}} to {comparison.high:{form}}), {verdict}"
 
 
 def loss_curves(
     comparison: Comparison, curve_of: dict[str, Sequence[tuple[int, float, float]]]
 ) -> dict[str, list[list[tuple[int, float | None, float]]]]:
-    """Level to the loss curves of its runs; a point is step, dollars until then, loss.
+    """Return level to the loss curves of its runs; a point is step, dollars until then, loss.
 
     `curve_of` has step, seconds since the epoch and loss by run id. Dollars are those of the time since the run began
-    at its hourly price, at most its cost; where its points were not recorded as they came (a virtual clock, an imported
-    curve), its cost in proportion to its steps; None without a cost.
+    at its hourly price, at most its cost. If its points were not recorded as they came (a virtual clock, an imported
+    curve), they are its cost in proportion to its steps; None without a cost.
     """
-    found: dict[str, list[list[tuple[int, float | None, float]]]] = {}
+    curves: dict[str, list[list[tuple[int, float | None, float]]]] = {}
     for level in comparison.levels:
-        for one in level.found:
-            curve = curve_of.get(one.job.run_id, ())
+        for run in level.runs:
+            curve = curve_of.get(run.job.run_id, ())
             if curve:
-                found.setdefault(level.name, []).append(
-                    [(step, _dollars_at(one, step, time, curve[-1][0]), loss) for step, time, loss in curve]
+                curves.setdefault(level.name, []).append(
+                    [(step, _dollars_at(run, step, time, curve[-1][0]), loss) for step, time, loss in curve]
                 )
-    return found
+    return curves
 
 
-def _dollars_at(one: Observation, step: int, time: float, last: int) -> float | None:
-    cost, seconds, began = one.job.bill.cost_usd, one.seconds, one.job.run.started
+def _dollars_at(run: Observation, step: int, time: float, last: int) -> float | None:
+    cost, seconds, began = run.job.bill.cost_usd, run.seconds, run.job.run.started
     if cost is None or not seconds:
         return None
     passed = time - began
-    if one.job.origin == "measured" and passed >= 0:
+    if run.job.origin == "measured" and passed >= 0:
         return min(cost * passed / seconds, cost)
     return cost * step / last if last else None

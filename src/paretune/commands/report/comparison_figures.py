@@ -23,11 +23,11 @@ def pictures(
     comparison: Comparison, number: int, curves: dict[str, Sequence[tuple[int, float, float]]]
 ) -> list[Picture]:
     """The figures of one comparison; `curves` has step, time and loss by run id, as `loss_curves` takes them."""
-    named = {level.name or "(none)": level.found for level in comparison.levels}
+    named = {level.name or "(none)": level.runs for level in comparison.levels}
     end = "" if number == 0 else f"-{number + 1}"
-    made = [_bars(comparison, f"compared{end}"), _losses(comparison, f"loss{end}", curves)]
-    made.append(trade_offs(dict(named), f"trade-offs{end}", f"Dollars, time and F1 ({comparison.kind.origin})"))
-    return [picture for picture in made if picture is not None]
+    figures = [_bars(comparison, f"compared{end}"), _losses(comparison, f"loss{end}", curves)]
+    figures.append(trade_offs(dict(named), f"trade-offs{end}", f"Dollars, time and F1 ({comparison.kind.origin})"))
+    return [picture for picture in figures if picture is not None]
 
 
 def _bars(comparison: Comparison, name: str) -> Picture | None:
@@ -39,24 +39,24 @@ def _bars(comparison: Comparison, name: str) -> Picture | None:
     lines = -(-len(panels) // columns)
 
     def draw(figure: Any) -> None:
-        for place, quantity in enumerate(panels):
-            axes, size, label = figure.add_subplot(lines, columns, place + 1), 1.0, _PANELS[quantity]
+        for index, quantity in enumerate(panels):
+            axes, size, label = figure.add_subplot(lines, columns, index + 1), 1.0, _PANELS[quantity]
             if quantity == metrics.BILLABLE_SECONDS:
-                size, unit = unit_of([one.seconds for one in comparison.found if one.seconds])
+                size, unit = unit_of([run.seconds for run in comparison.runs if run.seconds])
                 label = f"{label} ({unit})"
             for row, level in enumerate(comparison.levels):
-                found = [(one, value / size) for one in level.found if (value := one.value(quantity)) is not None]
-                if not found:
+                points = [(run, value / size) for run in level.runs if (value := run.value(quantity)) is not None]
+                if not points:
                     continue
-                mean = fmean(value for _, value in found)
+                mean = fmean(value for _, value in points)
                 tip(
                     _mean(axes, row, mean, from_0=quantity != metrics.F1),
-                    f"{level.name}: mean {mean:,.4g} of {len(found)} runs",
+                    f"{level.name}: mean {mean:,.4g} of {len(points)} runs",
                 )
-                for number, (one, value) in enumerate(found):
-                    shift = 0.0 if len(found) == 1 else -0.2 + 0.4 * number / (len(found) - 1)
+                for number, (run, value) in enumerate(points):
+                    shift = 0.0 if len(points) == 1 else -0.2 + 0.4 * number / (len(points) - 1)
                     (point,) = axes.plot(row + shift, value, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
-                    tip(point, one.describe())
+                    tip(point, run.describe())
             names = [level.name or "(none)" for level in comparison.levels]
             axes.set_xticks(range(len(names)), names, rotation=20 if max(map(len, names)) > 10 else 0)
             axes.set(ylabel=label, xlim=(-0.5, len(names) - 0.5))
@@ -79,26 +79,26 @@ def _mean(axes: Any, row: int, mean: float, *, from_0: bool) -> Any:
 
 def _losses(comparison: Comparison, name: str, curves: dict[str, Sequence[tuple[int, float, float]]]) -> Picture | None:
     """Training loss over steps and over dollars, a curve per run."""
-    found = loss_curves(comparison, curves)
-    if not found:
+    losses = loss_curves(comparison, curves)
+    if not losses:
         return None
-    has_dollars = any(dollars is not None for runs in found.values() for curve in runs for _, dollars, _ in curve)
+    has_dollars = any(dollars is not None for runs in losses.values() for curve in runs for _, dollars, _ in curve)
 
     def draw(figure: Any) -> None:
         ways: list[tuple[str, Callable[[tuple[int, float | None, float]], float | None]]]
         ways = [("optimiser step", lambda point: point[0])]
         ways += [("dollars until then (USD)", lambda point: point[1])] if has_dollars else []
-        for place, (label, across) in enumerate(ways):
-            axes = figure.add_subplot(1, len(ways), place + 1)
+        for index, (label, across) in enumerate(ways):
+            axes = figure.add_subplot(1, len(ways), index + 1)
             for row, level in enumerate(comparison.levels):
                 look = style(row)
-                for curve in found.get(level.name, []):
+                for curve in losses.get(level.name, []):
                     points = [(x, point[2]) for point in curve if (x := across(point)) is not None]
                     if points:
                         marker = look["marker"] if len(points) < 12 else ""
                         (drawn,) = axes.plot(*zip(*points, strict=True), **{**look, "marker": marker}, ms=4, lw=1.2)
                         tip(drawn, f"{comparison.by} {level.name}")
-                if level.name in found and place == 0:
+                if level.name in losses and index == 0:
                     axes.plot([], [], **{**look, "marker": ""}, label=f"{comparison.by} {level.name or '(none)'}")
             axes.set(xlabel=label, ylabel="training loss")
             axes.set_xlim(left=0)

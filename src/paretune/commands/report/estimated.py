@@ -1,4 +1,4 @@
-"""Jobs of `estimate`, which have not run, as a report compares them: beside those that have, in tables of their own."""
+"""Jobs of `estimate`, which have not run, as a report compares them: in tables of their own."""
 
 import csv
 import io
@@ -15,27 +15,25 @@ _METRICS = {
     "cost_usd": metrics.COST_USD,
     "memory_gib_per_device": metrics.PEAK_MEMORY_GIB,
 }
-_OF_A_JOB = {*DEFAULTS, "global_batch_size"}
+_JOB_PARAMETERS = {*DEFAULTS, "global_batch_size"}
 
 
 def estimated_jobs(runs: Iterable[RecordedRun], table_of: Callable[[str], str | None]) -> list[RecordedJob]:
-    """The rows of the tables of estimates as completed jobs; those that do not fit into memory are left out.
+    """Return the rows of estimates as completed jobs, each job once, as in the first of `runs`.
 
-    So are trainings of a user's own, which model and data do not tell apart.
-
-    A job that was estimated several times is there once, as in the first of `runs`: estimates are no repeats.
-    `table_of` gives the text of a run's TABLE by the run's id. Of what neither the table nor the command's own
-    parameters tell, a job has the default.
+    Jobs that do not fit into memory are left out, and so are trainings of a user's own, which model and data do not
+    identify. `table_of` returns the text of a run's TABLE by the run's id. Parameters that are neither in the table nor
+    among those of the command have their defaults.
     """
-    found: dict[frozenset[tuple[str, str]], RecordedJob] = {}
+    jobs: dict[frozenset[tuple[str, str]], RecordedJob] = {}
     for run in runs:
         for row in csv.DictReader(io.StringIO(table_of(run.run_id) or "")):
             if row.get("fits") == "no" or row.get("project") or row.get("entry_script"):
                 continue
-            told = {**run.params, **{name: text for name, text in row.items() if text}}
-            params = {name: text for name, text in told.items() if name in _OF_A_JOB}
-            numbers = {own: float(row[name]) for name, own in _METRICS.items() if row[name]}
+            texts = {**run.params, **{name: text for name, text in row.items() if text}}
+            params = {name: text for name, text in texts.items() if name in _JOB_PARAMETERS}
+            numbers = {metric: float(row[name]) for name, metric in _METRICS.items() if row[name]}
             tags = {schema.ORIGIN: ORIGIN, schema.STATE: "Completed"}
             job = RecordedJob(RecordedRun(run.run_id, params, tags, numbers, run.started))
-            found.setdefault(frozenset(params.items()), job)
-    return list(found.values())
+            jobs.setdefault(frozenset(params.items()), job)
+    return list(jobs.values())

@@ -1,4 +1,4 @@
-"""What runs can be told apart by: the cluster's shape, its devices, and every parameter of a job."""
+"""Settings by which runs can be compared: the cluster's shape, its devices, and every parameter of a job."""
 
 from dataclasses import fields
 
@@ -11,7 +11,7 @@ DEFAULTS = {item.name: default_text(item) for item in fields(JobSpec)}
 """Parameter of a job to its default, as it would be typed."""
 FACTORS = (SHAPE, DEVICES, *DEFAULTS)
 OF_THE_CLUSTER = (SHAPE, DEVICES, "instance_type", "instance_count")
-"""Factors that are the cluster itself; runs that are compared by another one have the same shape."""
+"""Factors of the cluster; runs that are compared by another factor have the same shape."""
 VERSIONS = "versions"
 COMPUTING = {
     "per_device_train_batch_size": "per-device batch",
@@ -23,25 +23,23 @@ COMPUTING = {
     "fine_tuning": "fine-tuning",
     "spot": "spot",
 }
-"""What seconds depend on beside the cluster, and what it is called: runs that differ in it are no repeats."""
+"""Settings that seconds depend on beside the cluster, with their names: runs that differ in one are not repeats."""
+TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")
+"""Keys by which dollars are added up."""
 
 
-WAYS = ("study", "month", "user", "team", "tag", "instance_type")
-"""What dollars are added up by."""
-
-
-def way_faults(value: str | None) -> list[str]:
-    """What is wrong with the parameter `by` of totals; empty if nothing is."""
-    if value is None or value in WAYS:
+def total_key_faults(value: str | None) -> list[str]:
+    """Return the faults of the parameter `by` of totals."""
+    if value is None or value in TOTAL_KEYS:
         return []
     if value in FACTORS:
-        return [f"by={value} is for view=compare; of view=runs it is one of {', '.join(WAYS)}: set view=compare"]
-    hint = did_you_mean(value, (*WAYS, *FACTORS)) or "leave it out for all of them"
-    return [f"by must be one of {', '.join(WAYS)} with view=runs, got {value!r}: {hint}"]
+        return [f"by={value} is for view=compare; of view=runs it is one of {', '.join(TOTAL_KEYS)}: set view=compare"]
+    hint = did_you_mean(value, (*TOTAL_KEYS, *FACTORS)) or "leave it out for all of them"
+    return [f"by must be one of {', '.join(TOTAL_KEYS)} with view=runs, got {value!r}: {hint}"]
 
 
 def factor_faults(name: str, value: str | None) -> list[str]:
-    """What is wrong with the factor `value` of the parameter `name`; empty if nothing is."""
+    """Return the faults of the factor `value` of the parameter `name`."""
     if value is None or value in FACTORS:
         return []
     hint = did_you_mean(value, FACTORS, or_longer=True) or "`paretune main --help all` lists all parameters of a job"

@@ -17,11 +17,11 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Kind:
-    """What may be compared with each other: jobs of one origin that do the same.
+    """Jobs that may be compared with each other: of one origin, model, data set and task.
 
     Attributes:
-        is_notional: jobs on this machine, whose dollars nobody is billed.
-        apart: what else must be equal, in words; empty for nothing.
+        is_notional: jobs on this machine, whose dollars are not billed.
+        apart: further settings that must be equal, in words; may be empty.
     """
 
     origin: str
@@ -32,20 +32,20 @@ class Kind:
     apart: str = ""
 
     def __str__(self) -> str:
-        """For a heading: published: distilbert-base-uncased on amazon_polarity."""
+        """Return a heading, such as published: distilbert-base-uncased on amazon_polarity."""
         dollars = ", notional dollars" if self.is_notional else ""
         return f"{self.origin}{dollars}: {self.model} on {self.dataset}" + (f", {self.apart}" if self.apart else "")
 
 
 @dataclass(frozen=True)
 class Observation:
-    """A completed job; what it does not tell is None, or an empty text."""
+    """A completed job; unknown values are None, or an empty text."""
 
     job: RecordedJob
 
     @cached_property
     def kind(self) -> Kind:
-        """What it may be compared with."""
+        """The jobs that it may be compared with."""
         config = self.setting("dataset_config_name")
         return Kind(
             origin=self.job.origin,
@@ -57,7 +57,7 @@ class Observation:
 
     @cached_property
     def spec(self) -> JobSpec | None:
-        """The job as it ran; None where its parameters cannot be read."""
+        """The job as it ran, or None if its parameters cannot be read."""
         try:
             return self.job.request.spec_as_run()
         except BadInput:
@@ -68,8 +68,8 @@ class Observation:
         """Accelerators of the whole cluster, or processes on CPUs."""
         if self.spec is not None:
             return self.spec.processes * self.spec.instance_count
-        known = catalog.instances().get(self.job.cluster.instance_type)
-        return None if known is None else max(1, known.accelerator_count) * self.job.cluster.instance_count
+        instance = catalog.instances().get(self.job.cluster.instance_type)
+        return None if instance is None else max(1, instance.accelerator_count) * self.job.cluster.instance_count
 
     @property
     def shape(self) -> str:
@@ -77,7 +77,7 @@ class Observation:
         return f"{self.job.cluster.instance_count} x {self.job.cluster.instance_type or LOCAL}"
 
     def setting(self, name: str) -> str:
-        """What it ran with, as text: one of FACTORS; the default of a parameter that is not recorded."""
+        """Return the value of one of FACTORS as text; if it is not recorded, its default."""
         if name == SHAPE:
             return self.shape
         if name == DEVICES:
@@ -91,7 +91,7 @@ class Observation:
         return self.job.param(name) or ("" if self.job.is_foreign else DEFAULTS[name])
 
     def number(self, name: str) -> float | None:
-        """The same as a number; None where it is none."""
+        """Return the setting as a number, or None if it is not one."""
         try:
             return float(self.setting(name))
         except ValueError:
@@ -105,13 +105,13 @@ class Observation:
 
     @cached_property
     def data_size(self) -> float | None:
-        """Rows of the data set where a table tells them, else rows that were trained on."""
-        told = self.job.param(DATASET_SIZE) or self.job.metric("train_rows") or self.job.param("max_train_samples")
-        return float(told) if told else None
+        """Rows of the data set if a table has them, else rows that were trained on."""
+        rows = self.job.param(DATASET_SIZE) or self.job.metric("train_rows") or self.job.param("max_train_samples")
+        return float(rows) if rows else None
 
     @property
     def samples(self) -> float | None:
-        """Rows times epochs: how much work the job was."""
+        """Rows times epochs, the work of the job."""
         epochs = self.number("num_train_epochs")
         return None if self.data_size is None or epochs is None else self.data_size * epochs
 
@@ -121,12 +121,12 @@ class Observation:
         return self.job.bill.billable_seconds
 
     def value(self, quantity: str) -> float | None:
-        """What it measured of a metric."""
+        """Return the measured value of a metric, or None."""
         plain = {metrics.BILLABLE_SECONDS: self.job.bill.billable_seconds, metrics.COST_USD: self.job.bill.cost_usd}
         return plain[quantity] if quantity in plain else self.job.metric(quantity)
 
     def describe(self) -> str:
-        """A line for a tooltip."""
+        """Return a line for a tooltip."""
         facts = [f"run {self.job.run_id[:8]}", self.shape]
         for name, form in ((metrics.BILLABLE_SECONDS, ",.0f"), (metrics.COST_USD, ",.4g"), (metrics.F1, ".4f")):
             value = self.value(name)
@@ -142,43 +142,43 @@ _UNITS = {metrics.BILLABLE_SECONDS: " s", metrics.COST_USD: " USD", metrics.F1: 
 
 
 def observations(jobs: Iterable[RecordedJob]) -> list[Observation]:
-    """The jobs that can be compared: completed, of paretune's own kind, and no probes."""
+    """Return the jobs that can be compared: completed, with paretune's own training, and no probes."""
     completed = [Observation(job) for job in jobs if job.is_completed and not job.is_foreign]
-    return [one for one in completed if not one.setting("probe_steps")]
+    return [run for run in completed if not run.setting("probe_steps")]
 
 
-def grouped(found: Iterable[Observation], key: Callable[[Observation], object]) -> dict[object, list[Observation]]:
-    """The observations by `key`, in the order of their first appearance."""
+def grouped(runs: Iterable[Observation], key: Callable[[Observation], object]) -> dict[object, list[Observation]]:
+    """Return the runs by `key`, in the order of their first appearance."""
     groups: dict[object, list[Observation]] = {}
-    for one in found:
-        groups.setdefault(key(one), []).append(one)
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
     return groups
 
 
 def day(job: RecordedJob) -> str:
-    """Day on which its run began, in UTC; of an imported run, on which it was imported."""
+    """Return the day on which its run began, in UTC; for an imported run, the day of the import."""
     return began(job, "%Y-%m-%d")
 
 
 def began(job: RecordedJob, form: str) -> str:
-    """When its run began, in UTC, in this form of `strftime`; empty where that is not known."""
+    """Return when its run began, in UTC, formatted by `strftime`; empty if unknown."""
     return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if job.run.started else ""
 
 
 def sorted_levels(names: Iterable[str]) -> list[str]:
-    """Levels of a factor: numbers by size, else texts."""
-    found = list(names)
+    """Sort the levels of a factor: numbers by size, else texts."""
+    levels = list(names)
     try:
-        return sorted(found, key=float)
+        return sorted(levels, key=float)
     except ValueError:
-        return sorted(found)
+        return sorted(levels)
 
 
-def varying(found: Sequence[Observation], names: Mapping[str, str]) -> dict[str, list[str]]:
-    """Name to its values, of those `names` that have several; values that are not known are left out."""
+def varying(runs: Sequence[Observation], names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return name to values, for those `names` that have several values; unknown values are left out."""
     differing = {}
     for name in names:
-        values = {one.job.versions if name == VERSIONS else one.setting(name) for one in found} - {""}
+        values = {run.job.versions if name == VERSIONS else run.setting(name) for run in runs} - {""}
         if len(values) > 1:
             differing[name] = sorted_levels(values)
     return differing

@@ -1,4 +1,4 @@
-"""Straight lines through runs, whether they hold, and which levels can be told apart; statsmodels computes them."""
+"""Straight lines through runs, tests of their fit, and tests of differences between levels, by statsmodels."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from paretune.commands.report.scaling import Level
 from paretune.commands.report.spread import CONFIDENCE
 
 SIGNIFICANT = 0.05
-"""Probability below which a test is taken to tell something."""
+"""Probability below which a test counts as significant."""
 INFLUENTIAL = 1.0
 """Cook's distance from which one run decides a line (Cook and Weisberg, Residuals and Influence, 1982)."""
 DEVICES, ROWS, BOTH = "devices", "data size", "devices x data size"
@@ -48,7 +48,7 @@ class Line:
         formula: what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973).
         terms: the coefficients, the constant first: per doubling, or exponents where the quantity is a logarithm, too.
         centre: predictor to the geometric mean of its values, where the effects of the others hold with an interaction.
-        lack_of_fit: None without repeats, or where there are not more settings than coefficients.
+        lack_of_fit: None without repeats, or if there are not more settings than coefficients.
         has_repeats: whether any setting ran twice.
         breusch_pagan: probability of residuals whose variance follows the predictors as much, if it does not at all
             (Breusch and Pagan, Econometrica 47, 1979).
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the line misses no more than repeats scatter; None where that cannot be told."""
+        """Whether the line misses the runs by no more than repeats scatter, or None if that cannot be tested."""
         return None if self.lack_of_fit is None else self.lack_of_fit.p >= SIGNIFICANT
 
 
@@ -87,29 +87,28 @@ class Pair:
     p: float
 
 
-def line(found: Sequence[Observation], quantity: str, *, power_law: bool = False) -> Line | None:
-    """The line through the runs that tell the quantity, over logarithms of devices and, where it varies, data size.
+def line(runs: Sequence[Observation], quantity: str, *, power_law: bool = False) -> Line | None:
+    """Fit a line through the runs with the quantity, over logarithms of devices and, if it varies, data size.
 
-    A power law is one of the quantity's own logarithm. Any other line has the interaction of the two, where there are
-    runs enough to tell it. None where the predictors do not vary, or there are not more runs than coefficients, or the
-    runs lie on the line exactly.
+    A power law is a line of the quantity's logarithm. Any other line has the interaction of the two if there are enough
+    runs for it. Returns None if the predictors do not vary, if there are too few runs, or if all lie on the line.
     """
-    known = [one for one in found if one.value(quantity) and one.devices]
-    values = np.array([one.value(quantity) or 0.0 for one in known])
-    predictors = {DEVICES: [float(one.devices or 0) for one in known], ROWS: [one.data_size or 0.0 for one in known]}
+    used = [run for run in runs if run.value(quantity) and run.devices]
+    values = np.array([run.value(quantity) or 0.0 for run in used])
+    predictors = {DEVICES: [float(run.devices or 0) for run in used], ROWS: [run.data_size or 0.0 for run in used]}
     varying = {name: np.log2(column) for name, column in predictors.items() if len(set(column)) > 1 and min(column) > 0}
     if not varying:
         return None
     centre = {name: float(column.mean()) for name, column in varying.items()}
 
     def design(logarithms: Any, has_both: bool) -> Any:
-        columns = [logarithms[:, place] - middle for place, middle in enumerate(centre.values())]
+        columns = [logarithms[:, index] - middle for index, middle in enumerate(centre.values())]
         both = [columns[0] * columns[1]] if has_both else []
         return np.column_stack([np.ones(len(logarithms)), *columns, *both])
 
     at = np.column_stack(list(varying.values()))
-    has_both = len(varying) == len(predictors) and not power_law and _can_tell(design(at, True))
-    if not _can_tell(design(at, has_both)):
+    has_both = len(varying) == len(predictors) and not power_law and _is_determined(design(at, True))
+    if not _is_determined(design(at, has_both)):
         return None
     import statsmodels.api as sm
 
@@ -126,15 +125,15 @@ def line(found: Sequence[Observation], quantity: str, *, power_law: bool = False
     names = [*varying, *([BOTH] if has_both else [])]
     centres = {name: 2**middle for name, middle in centre.items()}
     sides = (f"log2({quantity})" if power_law else quantity, (" * " if has_both else " + ").join(map(_log2, varying)))
-    return _line(quantity, " ~ ".join(sides), names, centres, fit, known, predict)
+    return _line(quantity, " ~ ".join(sides), names, centres, fit, used, predict)
 
 
 def _log2(name: str) -> str:
     return f"log2({name.replace(' ', '_')})"
 
 
-def _can_tell(matrix: Any) -> bool:
-    """Whether there are more runs than coefficients, and every coefficient has one value."""
+def _is_determined(matrix: Any) -> bool:
+    """Whether there are more runs than coefficients, and every coefficient is determined."""
     runs, coefficients = matrix.shape
     return bool(runs > coefficients and np.linalg.matrix_rank(matrix) == coefficients)
 
@@ -145,7 +144,7 @@ def _line(
     names: Sequence[str],
     centre: Mapping[str, float],
     fit: Any,
-    known: Sequence[Observation],
+    runs: Sequence[Observation],
     predict: Callable[[Any], tuple[Any, Any, Any]],
 ) -> Line:
     from statsmodels.stats.diagnostic import het_breuschpagan
@@ -162,14 +161,14 @@ def _line(
             for name, value, (low, high), p in zip(["constant", *names], fit.params, ends, fit.pvalues, strict=True)
         ),
         centre=centre,
-        n=len(known),
+        n=len(runs),
         r_squared=float(fit.rsquared),
         lack_of_fit=_lack_of_fit(float(fit.ssr), groups, matrix.shape[1]),
         has_repeats=any(len(group) > 1 for group in groups),
         breusch_pagan=float(het_breuschpagan(fit.resid, matrix)[1]) if fit.df_resid > 1 else None,
         influential=tuple(
-            (one.job.run_id, float(distance))
-            for one, distance in zip(known, distances, strict=True)
+            (run.job.run_id, float(distance))
+            for run, distance in zip(runs, distances, strict=True)
             if distance >= INFLUENTIAL
         ),
         predict=predict,
@@ -177,13 +176,13 @@ def _line(
 
 
 def _is_exact(squares: float, values: Any) -> bool:
-    """Whether a sum of squares is none beside the scatter of all values, or beside their rounding."""
+    """Whether a sum of squares is negligible against the scatter of all values, or against their rounding."""
     total = float(((values - values.mean()) ** 2).sum())
     return squares <= _EXACT * max(total, _EXACT * float((values**2).sum()))
 
 
 def _lack_of_fit(missed: float, groups: Sequence[Any], coefficients: int) -> LackOfFit | None:
-    """The test of a line that misses this sum of squares; `groups` has the values of each setting."""
+    """Return the test of a line with this residual sum of squares; `groups` has the values of each setting."""
     from scipy.stats import f
 
     pure = float(sum(((group - group.mean()) ** 2).sum() for group in groups))
@@ -196,12 +195,12 @@ def _lack_of_fit(missed: float, groups: Sequence[Any], coefficients: int) -> Lac
 
 
 def tukey(levels: Sequence[Level], quantity: str) -> list[Pair]:
-    """Every pair of levels compared, errors over all pairs held at 1 - CONFIDENCE; empty without repeats that scatter.
+    """Compare every pair of levels, with the error over all pairs at 1 - CONFIDENCE; empty if repeats do not scatter.
 
     Tukey's honestly significant difference, for unequal numbers of runs after Kramer.
     """
     groups = [
-        (level.name, [value for one in level.found if (value := one.value(quantity)) is not None]) for level in levels
+        (level.name, [value for run in level.runs if (value := run.value(quantity)) is not None]) for level in levels
     ]
     groups = [(name, values) for name, values in groups if values]
     values = np.array([value for _, group in groups for value in group])
@@ -211,12 +210,12 @@ def tukey(levels: Sequence[Level], quantity: str) -> list[Pair]:
         return []
     from statsmodels.stats.multicomp import pairwise_tukeyhsd
 
-    found = pairwise_tukeyhsd(values, names, alpha=1 - CONFIDENCE)
+    test = pairwise_tukeyhsd(values, names, alpha=1 - CONFIDENCE)
     order = [
-        (first, second) for place, first in enumerate(found.groupsunique) for second in found.groupsunique[place + 1 :]
+        (first, second) for index, first in enumerate(test.groupsunique) for second in test.groupsunique[index + 1 :]
     ]
-    rows = zip(order, found.meandiffs, found.confint, found.pvalues, strict=True)
+    rows = zip(order, test.meandiffs, test.confint, test.pvalues, strict=True)
     return [
-        Pair(first=str(one), second=str(two), difference=float(gap), low=float(low), high=float(high), p=float(p))
-        for (one, two), gap, (low, high), p in rows
+        Pair(first=str(first), second=str(second), difference=float(gap), low=float(low), high=float(high), p=float(p))
+        for (first, second), gap, (low, high), p in rows
     ]

@@ -12,7 +12,7 @@ from paretune.presentation.table import Table
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading with what stands below it: sentences, then tables by what they show, then pictures."""
+    """A heading with sentences, tables (each with its caption) and pictures."""
 
     heading: str
     sentences: Sequence[str] = ()
@@ -22,12 +22,12 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What `report` found.
+    """The result of `report`.
 
     Attributes:
-        about: sentences on which runs these are, and from when.
-        rows: what report.csv holds, all with the same fields.
-        totals: what totals.csv holds, likewise; empty where there is none.
+        about: sentences on the number, origin and dates of the runs.
+        rows: of report.csv, all with the same fields.
+        totals: rows of totals.csv; may be empty.
     """
 
     title: str
@@ -38,20 +38,20 @@ class Report:
 
     @property
     def pictures(self) -> list[Picture]:
-        """All pictures, in their order."""
+        """All pictures, in order."""
         return [picture for section in self.sections for picture in section.pictures]
 
     def csv(self) -> str:
-        """The rows as CSV; what is not known is an empty cell."""
+        """Return the rows as CSV; unknown values are empty cells."""
         return _csv(self.rows) if self.rows else csv_text(["run_id"], [])
 
     def tables(self) -> dict[str, str]:
-        """Name of each file of the report to its CSV."""
+        """Return the name of each CSV file of the report with its text."""
         files = {"report.csv": self.csv()}
         return files | ({"totals.csv": _csv(self.totals)} if self.totals else {})
 
     def text(self) -> str:
-        """For a terminal: without the pictures."""
+        """Return the report for a terminal, without pictures."""
         blocks = [" ".join(self.about)] if self.about else []
         for section in self.sections:
             tables = [f"{about}:\n{table.text()}" for about, table in section.tables]
@@ -61,7 +61,7 @@ class Report:
         return "\n\n".join(blocks)
 
     def markdown(self) -> str:
-        """With the pictures as files beside it."""
+        """Return the report as Markdown, with the pictures as files beside it."""
         blocks = [f"# {self.title}", " ".join(self.about)]
         for section in self.sections:
             blocks.append(f"## {section.heading}")
@@ -73,14 +73,14 @@ class Report:
         return printable("\n\n".join(filter(None, blocks)) + "\n")
 
     def html(self) -> str:
-        """One page that refers to nothing outside; its tables are sorted by a click on a heading."""
+        """Return one HTML page without outside references; a click on a heading sorts its table."""
         return template("paretune.commands.report", "report.html").render(report=self)
 
 
 def _csv(rows: Sequence[dict[str, object]]) -> str:
     """The rows, all with the fields of the first one, as CSV; texts are `printable`."""
-    shown = [
+    printable_rows = [
         {printable(name): printable(value) if isinstance(value, str) else value for name, value in row.items()}
         for row in rows
     ]
-    return csv_text(list(shown[0]), shown)
+    return csv_text(list(printable_rows[0]), printable_rows)

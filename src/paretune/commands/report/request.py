@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import date, datetime
 
-from paretune.commands.report.factors import factor_faults, way_faults
+from paretune.commands.report.factors import factor_faults, total_key_faults
 from paretune.core.errors import BadInput
 from paretune.specification.parameters import check, parameter, split_list
 from paretune.specification.regions import region_faults
@@ -50,7 +50,7 @@ class ReportRequest:
     )
 
     def __post_init__(self) -> None:
-        if self.rate in _LEARNING_RATES:  # what `learning_rates` was called until version 0.2
+        if self.rate in _LEARNING_RATES:  # the name of `learning_rates` until version 0.2
             object.__setattr__(self, "learning_rates", self.rate)
             object.__setattr__(self, "rate", "list")
         faults = check(self)
@@ -66,9 +66,9 @@ class ReportRequest:
             raise BadInput(faults)
 
     def _view_faults(self) -> list[str]:
-        """What does not go with the view."""
+        """Return the faults of parameters that do not fit the view."""
         faults = factor_faults("factor", self.factor)
-        faults += way_faults(self.by) if self.view == "runs" else factor_faults("by", self.by)
+        faults += total_key_faults(self.by) if self.view == "runs" else factor_faults("by", self.by)
         if self.factor is not None and self.view != "scaling":
             faults.append(f"factor is for view=scaling, got view={self.view}: leave one out")
         if self.by is not None and self.view == "scaling":
@@ -76,20 +76,20 @@ class ReportRequest:
         if self.by is None and self.view == "compare":
             faults.append("view=compare needs the setting whose values are compared: set by, such as by=compiler")
         terms = ("region", "price_date", "spot_share")
-        asked = [name for name in terms if getattr(self, name) is not None]
+        set_terms = [name for name in terms if getattr(self, name) is not None]
         if self.rate == "effective":
-            faults += [f"{name} is a term of list prices, got rate=effective: leave one out" for name in asked]
-            asked.append("rate=effective")
-        elsewhere = asked if self.view in ("scaling", "compare") else []
+            faults += [f"{name} is a term of list prices, got rate=effective: leave one out" for name in set_terms]
+            set_terms.append("rate=effective")
+        unused = set_terms if self.view in ("scaling", "compare") else []
         return faults + [
-            f"{name} prices the runs of view=runs again, got view={self.view}: leave it out" for name in elsewhere
+            f"{name} prices the runs of view=runs again, got view={self.view}: leave it out" for name in unused
         ]
 
     @property
     def on(self) -> date | None:
-        """The day of the prices.
+        """The day of the prices, or None.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a day.
         """
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None

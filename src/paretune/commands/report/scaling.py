@@ -1,4 +1,4 @@
-"""What larger clusters, or any other factor of runs, do to seconds, dollars, F1 and throughput."""
+"""Effect of larger clusters, or of any other factor, on seconds, dollars, F1 and throughput."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +12,7 @@ from paretune.presentation.numbers import dollars, duration, with_error
 from paretune.presentation.table import Cell, Column, Table
 from paretune.specification import metrics
 
-_SAME_WORK = 0.01  # of rows x epochs: rounded steps make no larger a difference
+_SAME_WORK = 0.01  # largest relative difference of rows x epochs that rounded steps make
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,28 +24,28 @@ class Level:
     """
 
     name: str
-    found: tuple[Observation, ...]
+    runs: tuple[Observation, ...]
 
     @property
     def devices(self) -> int | None:
-        """Accelerators of the cluster; None where they are not known, or the runs differ in them."""
-        counts = {one.devices for one in self.found}
+        """Accelerators of the cluster, or None if they are unknown or differ between the runs."""
+        counts = {run.devices for run in self.runs}
         return counts.pop() if len(counts) == 1 else None
 
     def spread(self, quantity: str) -> Spread | None:
-        """Of a metric over its runs; None where no run tells it."""
-        return Spread.of(one.value(quantity) for one in self.found)
+        """Return the values of a metric over the runs, or None if no run recorded it."""
+        return Spread.of(run.value(quantity) for run in self.runs)
 
     def mean(self, quantity: str) -> float | None:
-        """Of a metric over its runs; None where no run tells it."""
+        """Return the mean of a metric over the runs, or None if no run recorded it."""
         spread = self.spread(quantity)
         return None if spread is None else spread.mean
 
     @property
     def marks(self) -> list[str]:
-        """What its runs differ in although seconds depend on it, in words."""
+        """Settings that seconds depend on and in which its runs differ, in words."""
         return [
-            f"{COMPUTING[name]} differs: {', '.join(values)}" for name, values in varying(self.found, COMPUTING).items()
+            f"{COMPUTING[name]} differs: {', '.join(values)}" for name, values in varying(self.runs, COMPUTING).items()
         ]
 
 
@@ -58,64 +58,64 @@ class Scaling:
     levels: tuple[Level, ...]
 
     @property
-    def found(self) -> list[Observation]:
-        """All its runs."""
-        return [one for level in self.levels for one in level.found]
+    def runs(self) -> list[Observation]:
+        """All runs of its levels."""
+        return [run for level in self.levels for run in level.runs]
 
     @cached_property
     def confounded(self) -> dict[str, list[str]]:
-        """What is the same within each level and not in all of them, so that no difference is the factor's alone."""
+        """Settings that differ between levels but not within them, so that no difference is due to the factor alone."""
         names = {name: word for name, word in COMPUTING.items() if name != self.factor}
-        within = {name for level in self.levels for name in varying(level.found, names)}
-        return {name: values for name, values in varying(self.found, names).items() if name not in within}
+        within = {name for level in self.levels for name in varying(level.runs, names)}
+        return {name: values for name, values in varying(self.runs, names).items() if name not in within}
 
     @property
     def is_equal_work(self) -> bool:
-        """Whether all runs train on as many rows times epochs, as far as that is known."""
-        work = [one.samples for one in self.found if one.samples is not None]
+        """Whether all runs train on equally many rows times epochs, as far as that is known."""
+        work = [run.samples for run in self.runs if run.samples is not None]
         return not work or max(work) <= (1 + _SAME_WORK) * min(work)
 
-    def saved_s(self, place: int) -> float | None:
-        """Mean seconds that the level at `place` takes less than the one before it."""
-        return self._step(place, metrics.BILLABLE_SECONDS, -1)
+    def saved_s(self, number: int) -> float | None:
+        """Return the mean seconds that a level saves against the level before it."""
+        return self._step(number, metrics.BILLABLE_SECONDS, -1)
 
-    def dearer_usd(self, place: int) -> float | None:
-        """Mean dollars that the level at `place` costs more than the one before it."""
-        return self._step(place, metrics.COST_USD, 1)
+    def extra_usd(self, number: int) -> float | None:
+        """Return the mean dollars that a level costs more than the level before it."""
+        return self._step(number, metrics.COST_USD, 1)
 
-    def speed_up(self, place: int) -> float | None:
-        """Mean seconds of the first level over those of the level at `place`."""
-        first, own = (level.mean(metrics.BILLABLE_SECONDS) for level in (self.levels[0], self.levels[place]))
-        return None if first is None or own is None else first / own
+    def speed_up(self, number: int) -> float | None:
+        """Return the mean seconds of the first level divided by those of this level."""
+        first, seconds = (level.mean(metrics.BILLABLE_SECONDS) for level in (self.levels[0], self.levels[number]))
+        return None if first is None or seconds is None else first / seconds
 
-    def efficiency(self, place: int) -> float | None:
-        """Speed-up over the ratio of devices: 1 is a perfect scaling; None where devices are not known or all equal."""
-        counts, speed_up = [level.devices for level in self.levels], self.speed_up(place)
-        first, own = counts[0], counts[place]
-        if first is None or own is None or speed_up is None or len(set(counts)) == 1:
+    def efficiency(self, number: int) -> float | None:
+        """Return speed-up divided by the ratio of devices: 1 is perfect; None if devices are unknown or all equal."""
+        counts, speed_up = [level.devices for level in self.levels], self.speed_up(number)
+        first, devices = counts[0], counts[number]
+        if first is None or devices is None or speed_up is None or len(set(counts)) == 1:
             return None
-        return speed_up * first / own
+        return speed_up * first / devices
 
-    def _step(self, place: int, quantity: str, sign: int) -> float | None:
-        if place == 0:
+    def _step(self, number: int, quantity: str, sign: int) -> float | None:
+        if number == 0:
             return None
-        before, own = (self.levels[index].mean(quantity) for index in (place - 1, place))
-        return None if before is None or own is None else sign * (own - before)
+        before, value = (self.levels[index].mean(quantity) for index in (number - 1, number))
+        return None if before is None or value is None else sign * (value - before)
 
     def table(self) -> Table:
-        """A row per level."""
+        """Return a row per level."""
         word = "shape" if self.factor == SHAPE else self.factor
         steps = range(len(self.levels))
         columns: list[Column[int]] = [
             Column(word, lambda step: self.levels[step].name),
             Column("devices", lambda step: self.levels[step].devices),
-            Column("n", lambda step: len(self.levels[step].found)),
+            Column("n", lambda step: len(self.levels[step].runs)),
             Column("time", lambda step: seconds_cell(self.levels[step].spread(metrics.BILLABLE_SECONDS))),
             Column("cost (USD)", lambda step: dollars_cell(self.levels[step].spread(metrics.COST_USD))),
             Column("F1", lambda step: number_cell(self.levels[step].spread(metrics.F1), 4)),
             Column("samples/s", lambda step: number_cell(self.levels[step].spread(metrics.THROUGHPUT_SAMPLES), 1)),
             Column("time saved, one step up", self.saved_s, duration),
-            Column("cost, one step up (USD)", self.dearer_usd, signed_dollars),
+            Column("cost, one step up (USD)", self.extra_usd, signed_dollars),
             Column("speed-up", self.speed_up, ".2f"),
             Column("efficiency", self.efficiency, ".0%"),
             Column("estimated before", lambda step: self.levels[step].mean(metrics.ESTIMATED_SECONDS), duration),
@@ -124,71 +124,74 @@ class Scaling:
         return Table.of(columns, steps).without_empty_columns()
 
     def rows(self) -> list[dict[str, object]]:
-        """Everything of the table as numbers: seconds, USD, shares."""
-        found = []
-        for place, level in enumerate(self.levels):
+        """Return the table as numbers: seconds, USD, shares."""
+        rows = []
+        for number, level in enumerate(self.levels):
             row: dict[str, object] = {
                 **{name: getattr(self.kind, name) for name in ("origin", "is_notional", "model", "dataset")},
                 "factor": self.factor,
                 "level": level.name,
                 "devices": level.devices,
-                "n": len(level.found),
+                "n": len(level.runs),
             }
             for quantity in (*_QUANTITIES, metrics.THROUGHPUT_SAMPLES, metrics.ESTIMATED_SECONDS):
                 spread = level.spread(quantity)
                 row[f"{quantity}_mean"] = None if spread is None else spread.mean
                 row[f"{quantity}_deviation"] = None if spread is None else spread.deviation
-            row |= {"saved_seconds": self.saved_s(place), "dearer_usd": self.dearer_usd(place)}
-            row |= {"speed_up": self.speed_up(place), "efficiency": self.efficiency(place)}
-            found.append(row | {"remark": "; ".join(level.marks)})
-        return found
+            row |= {"saved_seconds": self.saved_s(number), "dearer_usd": self.extra_usd(number)}
+            row |= {"speed_up": self.speed_up(number), "efficiency": self.efficiency(number)}
+            rows.append(row | {"remark": "; ".join(level.marks)})
+        return rows
 
 
 _QUANTITIES = (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1)
 
 
-def scalings(found: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Scaling], list[str]]:
-    """The runs of each kind that has at least two levels of the factor, and a sentence for each other kind.
+def scalings(runs: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Scaling], list[str]]:
+    """Return the runs of each kind that has at least two levels of the factor, and a sentence for each other kind.
 
     Raises:
         BadInput: no kind has two levels.
     """
-    made, left_out = [], []
-    for kind, group in sorted(apart_by(found, () if factor in OF_THE_CLUSTER else (SHAPE,)).items()):
+    comparable, left_out = [], []
+    for kind, group in sorted(apart_by(runs, () if factor in OF_THE_CLUSTER else (SHAPE,)).items()):
         levels = _levels(group, factor)
         if len(levels) > 1:
-            made.append(Scaling(kind=kind, factor=factor, levels=tuple(levels)))
+            comparable.append(Scaling(kind=kind, factor=factor, levels=tuple(levels)))
         else:
             left_out.append(
                 f"{kind}: {len(group)} run{'s' * (len(group) > 1)}, all with {factor} {levels[0].name or 'unknown'}"
             )
-    if not made:
-        there = "; ".join(left_out) or "no completed run matches"
+    if not comparable:
+        groups = "; ".join(left_out) or "no completed run matches"
         raise BadInput(
-            [f"view=scaling compares at least two values of {factor}, got {there}: choose more runs, or another factor"]
+            [
+                f"view=scaling compares at least two values of {factor}, got {groups}: "
+                "choose more runs, or another factor"
+            ]
         )
-    return made, left_out
+    return comparable, left_out
 
 
 def _levels(group: Sequence[Observation], factor: str) -> list[Level]:
-    by_name = grouped(group, lambda one: one.setting(factor))
-    levels = [Level(name=name, found=tuple(by_name[name])) for name in sorted_levels(map(str, by_name))]
+    by_name = grouped(group, lambda run: run.setting(factor))
+    levels = [Level(name=name, runs=tuple(by_name[name])) for name in sorted_levels(map(str, by_name))]
     if factor in (SHAPE, DEVICES, "instance_type"):
         levels.sort(key=lambda level: (level.devices or 0, level.name))
     return levels
 
 
-def apart_by(found: Iterable[Observation], names: Sequence[str]) -> dict[Kind, list[Observation]]:
-    """The observations by their kind and, beside it, by their values of these settings."""
+def apart_by(runs: Iterable[Observation], names: Sequence[str]) -> dict[Kind, list[Observation]]:
+    """Return the runs by their kind and by their values of these settings."""
     groups: dict[Kind, list[Observation]] = {}
-    for one in found:
-        said = ", ".join(one.setting(name) for name in names)
-        groups.setdefault(replace(one.kind, apart=said), []).append(one)
+    for run in runs:
+        values = ", ".join(run.setting(name) for name in names)
+        groups.setdefault(replace(run.kind, apart=values), []).append(run)
     return groups
 
 
 def seconds_cell(spread: Spread | None) -> Cell | None:
-    """Mean and deviation of a duration: 18 h 17 m ± 6 m 30 s."""
+    """Return mean and deviation of a duration, such as 18 h 17 m ± 6 m 30 s."""
     if spread is None:
         return None
     margin = "" if spread.deviation is None else f" ± {duration(spread.deviation)}"
@@ -196,7 +199,7 @@ def seconds_cell(spread: Spread | None) -> Cell | None:
 
 
 def dollars_cell(spread: Spread | None) -> Cell | None:
-    """Mean and deviation in dollars, without the unit."""
+    """Return mean and deviation in dollars, without the unit."""
     if spread is None:
         return None
     if spread.mean < 1:
@@ -205,7 +208,7 @@ def dollars_cell(spread: Spread | None) -> Cell | None:
 
 
 def number_cell(spread: Spread | None, decimals: int) -> Cell | None:
-    """Mean and deviation with so many decimals."""
+    """Return mean and deviation with this number of decimals."""
     if spread is None:
         return None
     margin = "" if spread.deviation is None else f" ± {spread.deviation:,.{decimals}f}"
@@ -213,5 +216,5 @@ def number_cell(spread: Spread | None, decimals: int) -> Cell | None:
 
 
 def signed_dollars(value: float) -> str:
-    """A difference in dollars: + 20.57, - 0.0123."""
+    """Return a difference in dollars, such as + 20.57, - 0.0123."""
     return f"{'-' if value < 0 else '+'} {dollars(abs(value))}"

@@ -20,45 +20,45 @@ _LOG_FROM = 8  # largest over smallest value from which an axis is logarithmic
 
 
 def pictures(scaling: Scaling, number: int) -> list[Picture]:
-    """The figures of one kind of runs; `number` tells them from those of others in a report."""
-    made = [
+    """Return the figures of one kind of runs; `number` distinguishes their names from those of other kinds."""
+    figures = [
         _time(scaling, number),
         _bars(scaling, number),
         _f1_over_devices(scaling, number),
         _rates(scaling, number),
         _trade_offs(scaling, number),
     ]
-    return [picture for picture in made if picture is not None]
+    return [picture for picture in figures if picture is not None]
 
 
-def _name(what: str, number: int) -> str:
-    return what if number == 0 else f"{what}-{number + 1}"
+def _name(words: str, number: int) -> str:
+    return words if number == 0 else f"{words}-{number + 1}"
 
 
-def _title(scaling: Scaling, what: str) -> str:
-    return f"{what} ({scaling.kind.origin})"
+def _title(scaling: Scaling, words: str) -> str:
+    return f"{words} ({scaling.kind.origin})"
 
 
 def _time(scaling: Scaling, number: int) -> Picture | None:
-    """Time over devices, a series per global batch size, both axes logarithmic."""
-    known = [one for one in scaling.found if one.seconds and one.devices]
-    if len({one.devices for one in known}) < 2:
+    """Draw time over devices, a series per global batch size, both axes logarithmic."""
+    runs = [run for run in scaling.runs if run.seconds and run.devices]
+    if len({run.devices for run in runs}) < 2:
         return None
-    size, unit = unit_of([one.seconds or 0.0 for one in known])
-    batches = grouped(known, lambda one: one.setting("global_batch_size"))
-    has_lines = any(len({one.devices for one in group}) > 1 for group in batches.values())
+    size, unit = unit_of([run.seconds or 0.0 for run in runs])
+    batches = grouped(runs, lambda run: run.setting("global_batch_size"))
+    has_lines = any(len({run.devices for run in group}) > 1 for group in batches.values())
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        for place, batch in enumerate(sorted_levels(map(str, batches))):
-            look = style(place)
-            _points(axes, batches[batch], [(one.devices, (one.seconds or 0) / size) for one in batches[batch]], look)
-            means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in batches[batch]])
+        for index, batch in enumerate(sorted_levels(map(str, batches))):
+            look = style(index)
+            _points(axes, batches[batch], [(run.devices, (run.seconds or 0) / size) for run in batches[batch]], look)
+            means = _means([(run.devices or 0, (run.seconds or 0) / size) for run in batches[batch]])
             axes.plot(*zip(*means, strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1)
-            own = look if has_lines else look | {"linestyle": ""}
-            axes.plot([], [], **own, label=f"global batch {batch or 'unknown'}")
-        counts = sorted({one.devices or 0 for one in known})
-        means = _means([(one.devices or 0, (one.seconds or 0) / size) for one in known])
+            line_style = look if has_lines else look | {"linestyle": ""}
+            axes.plot([], [], **line_style, label=f"global batch {batch or 'unknown'}")
+        counts = sorted({run.devices or 0 for run in runs})
+        means = _means([(run.devices or 0, (run.seconds or 0) / size) for run in runs])
         if not has_lines:
             axes.plot(*zip(*means, strict=True), color="black", linewidth=1, label="mean")
         first = means[0][1]
@@ -67,7 +67,7 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
         axes.set(xscale="log", yscale="log", xlabel="devices", ylabel=f"billed time ({unit})")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.set_xticks([], minor=True)
-        few_log_ticks(axes.yaxis, [*[(one.seconds or 0) / size for one in known], *ideal])
+        few_log_ticks(axes.yaxis, [*[(run.seconds or 0) / size for run in runs], *ideal])
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
 
@@ -77,33 +77,31 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
 
 
 def _bars(scaling: Scaling, number: int) -> Picture | None:
-    """Mean time and cost of each level, with every repeat."""
-    quantities = [name for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD) if any(map(_has(name), scaling.found))]
+    """Draw mean time and cost of each level, with every repeat."""
+    quantities = [name for name in (metrics.BILLABLE_SECONDS, metrics.COST_USD) if any(map(_has(name), scaling.runs))]
     if not quantities:
         return None
 
     def draw(figure: Any) -> None:
         figure.get_layout_engine().set(wspace=0.06)
-        for place, quantity in enumerate(quantities):
-            axes = figure.add_subplot(1, len(quantities), place + 1)
-            values = [[one.value(quantity) for one in level.found] for level in scaling.levels]
+        for index, quantity in enumerate(quantities):
+            axes = figure.add_subplot(1, len(quantities), index + 1)
+            values = [[run.value(quantity) for run in level.runs] for level in scaling.levels]
             size, unit = (1.0, "USD")
             if quantity == metrics.BILLABLE_SECONDS:
                 size, unit = unit_of([value for group in values for value in group if value is not None])
             for row, (level, group) in enumerate(zip(scaling.levels, values, strict=True)):
-                found = [
-                    (one, value / size) for one, value in zip(level.found, group, strict=True) if value is not None
-                ]
-                if not found:
+                pairs = [(run, value / size) for run, value in zip(level.runs, group, strict=True) if value is not None]
+                if not pairs:
                     continue
-                mean, spread = fmean(value for _, value in found), level.spread(quantity)
+                mean, spread = fmean(value for _, value in pairs), level.spread(quantity)
                 colour, hatch = style(row)["color"], HATCHES[row % len(HATCHES)]
                 (bar,) = axes.barh(row, mean, height=0.62, color="white", edgecolor=colour, hatch=hatch, linewidth=1.4)
-                tip(bar, f"{level.name}: mean {mean:,.4g} {unit} of {len(found)} runs")
+                tip(bar, f"{level.name}: mean {mean:,.4g} {unit} of {len(pairs)} runs")
                 if spread is not None and spread.deviation is not None:
                     axes.errorbar(mean, row, xerr=spread.deviation / size, color="black", capsize=4, elinewidth=1.2)
-                _circles(axes, row, found)
-            axes.set_yticks(range(len(scaling.levels)), [level.name for level in scaling.levels] if place == 0 else [])
+                _circles(axes, row, pairs)
+            axes.set_yticks(range(len(scaling.levels)), [level.name for level in scaling.levels] if index == 0 else [])
             axes.set(
                 ylim=(len(scaling.levels) - 0.5, -0.5),
                 xlabel=f"{'billed time' if quantity == metrics.BILLABLE_SECONDS else 'cost'} ({unit})",
@@ -122,25 +120,25 @@ def _bars(scaling: Scaling, number: int) -> Picture | None:
 
 
 def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
-    """F1 over devices, a series and a line per data size."""
-    known = [one for one in scaling.found if one.value(metrics.F1) is not None and one.devices]
-    if len({one.devices for one in known}) < 2:
+    """Draw F1 over devices, a series and a line per data size."""
+    runs = [run for run in scaling.runs if run.value(metrics.F1) is not None and run.devices]
+    if len({run.devices for run in runs}) < 2:
         return None
-    sizes = grouped(known, lambda one: one.data_size)
+    sizes = grouped(runs, lambda run: run.data_size)
     ordered = sorted(sizes, key=lambda size: (size is None, size or 0))
-    fit = line(known, metrics.F1)
+    fit = line(runs, metrics.F1)
     has_sizes = fit is not None and ROWS in fit.centre
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        counts = sorted({one.devices or 0 for one in known})
+        counts = sorted({run.devices or 0 for run in runs})
         along = np.geomspace(counts[0], counts[-1], 24)
-        for place, size in enumerate(ordered):
-            look = style(place)
+        for index, size in enumerate(ordered):
+            look = style(index)
             label = f"{size:,.0f} rows" if isinstance(size, float) else "rows unknown"
-            _points(axes, sizes[size], [(one.devices, one.value(metrics.F1)) for one in sizes[size]], look)
+            _points(axes, sizes[size], [(run.devices, run.value(metrics.F1)) for run in sizes[size]], look)
             axes.plot([], [], **look, label=label if has_sizes or len(ordered) > 1 else "runs")
-            if fit is not None and (has_sizes or place == 0):
+            if fit is not None and (has_sizes or index == 0):
                 at = [along, np.full_like(along, size)] if has_sizes else [along]
                 mean, low, high = fit.predict(np.column_stack(at))
                 axes.plot(along, mean, color=look["color"], linestyle=look["linestyle"], linewidth=1.2)
@@ -164,23 +162,23 @@ def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
 
 
 def _rates(scaling: Scaling, number: int) -> Picture | None:
-    """F1 over the global batch size, a series per rule for the learning rate."""
-    known = [one for one in scaling.found if one.value(metrics.F1) is not None and one.number("global_batch_size")]
-    rules = grouped(known, lambda one: one.setting("learning_rate_scaling"))
+    """Draw F1 over the global batch size, a series per rule for the learning rate."""
+    runs = [run for run in scaling.runs if run.value(metrics.F1) is not None and run.number("global_batch_size")]
+    rules = grouped(runs, lambda run: run.setting("learning_rate_scaling"))
     if len(rules) < 2:
         return None
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        for place, rule in enumerate(sorted(map(str, rules))):
-            look, group = style(place), rules[rule]
-            where = [(one.number("global_batch_size") or 0.0, one.value(metrics.F1) or 0.0) for one in group]
-            _points(axes, group, where, look)
+        for index, rule in enumerate(sorted(map(str, rules))):
+            look, group = style(index), rules[rule]
+            points = [(run.number("global_batch_size") or 0.0, run.value(metrics.F1) or 0.0) for run in group]
+            _points(axes, group, points, look)
             axes.plot(
-                *zip(*_means(where), strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1
+                *zip(*_means(points), strict=True), color=look["color"], linestyle=look["linestyle"], linewidth=1.1
             )
             axes.plot([], [], **look, label="fixed rate" if rule == "none" else f"rate scaled: {rule}")
-        batches = sorted({int(one.number("global_batch_size") or 0) for one in known})
+        batches = sorted({int(run.number("global_batch_size") or 0) for run in runs})
         axes.set(xscale="log", xlabel="global batch size (rows)", ylabel="F1 (macro, validation)")
         axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
         axes.set_xticks([], minor=True)
@@ -193,43 +191,45 @@ def _rates(scaling: Scaling, number: int) -> Picture | None:
 
 
 def _trade_offs(scaling: Scaling, number: int) -> Picture | None:
-    """Seconds and F1 over dollars, each with the front of the two."""
+    """Draw seconds and F1 over dollars, each with the front of the two."""
     name, title = _name("trade-offs", number), _title(scaling, "Dollars, time and F1")
-    return trade_offs({level.name: level.found for level in scaling.levels}, name, title)
+    return trade_offs({level.name: level.runs for level in scaling.levels}, name, title)
 
 
 def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) -> Picture | None:
-    """Seconds and F1 over dollars, a series per name; None where no run tells both of a pair."""
-    found = [one for group in series.values() for one in group]
-    wanted = [(metrics.BILLABLE_SECONDS, False), (metrics.F1, True)]
+    """Draw seconds and F1 over dollars, a series per name; None if no run has both of a pair."""
+    all_runs = [run for group in series.values() for run in group]
+    quantities = [(metrics.BILLABLE_SECONDS, False), (metrics.F1, True)]
     pairs = [
-        (it, more) for it, more in wanted if any(one.job.bill.cost_usd and one.value(it) is not None for one in found)
+        (name, more)
+        for name, more in quantities
+        if any(run.job.bill.cost_usd and run.value(name) is not None for run in all_runs)
     ]
     if not pairs:
         return None
 
     def draw(figure: Any) -> None:
         labelled: set[str] = set()
-        for place, (quantity, more) in enumerate(pairs):
-            axes = figure.add_subplot(1, len(pairs), place + 1)
+        for index, (quantity, more) in enumerate(pairs):
+            axes = figure.add_subplot(1, len(pairs), index + 1)
             size, unit = (1.0, "")
             if quantity == metrics.BILLABLE_SECONDS:
-                size, unit = unit_of([one.seconds for one in found if one.seconds])
-            where: list[tuple[float, float]] = []
+                size, unit = unit_of([run.seconds for run in all_runs if run.seconds])
+            points: list[tuple[float, float]] = []
             for row, (label, group) in enumerate(series.items()):
-                known = [one for one in group if one.job.bill.cost_usd and one.value(quantity) is not None]
-                at = [(one.job.bill.cost_usd or 0.0, (one.value(quantity) or 0.0) / size) for one in known]
-                _points(axes, known, at, style(row))
-                if known and label not in labelled:
+                runs = [run for run in group if run.job.bill.cost_usd and run.value(quantity) is not None]
+                at = [(run.job.bill.cost_usd or 0.0, (run.value(quantity) or 0.0) / size) for run in runs]
+                _points(axes, runs, at, style(row))
+                if runs and label not in labelled:
                     labelled.add(label)
                     axes.plot([], [], **(style(row) | {"linestyle": ""}), label=label)
-                where += at
-            best = sorted(point for point, is_best in zip(where, front(where, (False, more)), strict=True) if is_best)
+                points += at
+            best = sorted(point for point, is_best in zip(points, front(points, (False, more)), strict=True) if is_best)
             look = {"drawstyle": "steps-post", "color": "black", "linewidth": 1, "marker": ".", "markersize": 3}
-            axes.plot(*zip(*best, strict=True), **look, label="front" if not place else None)
+            axes.plot(*zip(*best, strict=True), **look, label="front" if not index else None)
             axes.set(xlabel="cost (USD)", ylabel=f"billed time ({unit})" if unit else "F1 (macro, validation)")
-            scale_axis(axes.xaxis, [x for x, _ in where], log_from=_LOG_FROM)
-            scale_axis(axes.yaxis, [y for _, y in where], log_from=_LOG_FROM)
+            scale_axis(axes.xaxis, [x for x, _ in points], log_from=_LOG_FROM)
+            scale_axis(axes.yaxis, [y for _, y in points], log_from=_LOG_FROM)
             axes.grid(alpha=0.25)
         figure.legend(loc="outside lower center", ncols=3, fontsize=9)
 
@@ -237,42 +237,42 @@ def trade_offs(series: dict[str, Sequence[Observation]], name: str, title: str) 
     return Picture(name=name, title=title, caption=caption, draw=draw, size=(8.6, 4.6))
 
 
-def _points(axes: Any, found: Sequence[Observation], where: Sequence[tuple[Any, Any]], look: dict[str, Any]) -> None:
-    """A point per run, with its facts as a tooltip where there are not too many."""
-    if len(found) > _MOST_TIPS:
-        axes.plot(*zip(*where, strict=True), linestyle="", marker=look["marker"], color=look["color"], ms=4, alpha=0.5)
+def _points(axes: Any, runs: Sequence[Observation], points: Sequence[tuple[Any, Any]], look: dict[str, Any]) -> None:
+    """Draw a point per run; with up to _MOST_TIPS of them, each has its facts as a tooltip."""
+    if len(runs) > _MOST_TIPS:
+        axes.plot(*zip(*points, strict=True), linestyle="", marker=look["marker"], color=look["color"], ms=4, alpha=0.5)
         return
-    for one, (x, y) in zip(found, where, strict=True):
+    for run, (x, y) in zip(runs, points, strict=True):
         (point,) = axes.plot(x, y, linestyle="", marker=look["marker"], color=look["color"], ms=6, alpha=0.75)
-        tip(point, one.describe())
+        tip(point, run.describe())
 
 
-def _circles(axes: Any, row: int, found: Sequence[tuple[Observation, float]]) -> None:
-    """A circle per run around the middle of a bar, with its facts as a tooltip where there are not too many."""
-    shifts = _shifts(len(found))
-    if len(found) > _MOST_TIPS:
+def _circles(axes: Any, row: int, pairs: Sequence[tuple[Observation, float]]) -> None:
+    """Draw a circle per run around the middle of a bar; with up to _MOST_TIPS of them, each has a tooltip."""
+    shifts = _shifts(len(pairs))
+    if len(pairs) > _MOST_TIPS:
         heights = [row + shift for shift in shifts]
-        axes.plot([value for _, value in found], heights, linestyle="", marker=".", color="black", ms=2, alpha=0.5)
+        axes.plot([value for _, value in pairs], heights, linestyle="", marker=".", color="black", ms=2, alpha=0.5)
         return
-    for shift, (one, value) in zip(shifts, found, strict=True):
+    for shift, (run, value) in zip(shifts, pairs, strict=True):
         (point,) = axes.plot(value, row + shift, marker="o", ms=4.5, mfc="white", mec="black", linestyle="")
-        tip(point, one.describe())
+        tip(point, run.describe())
 
 
-def _means(where: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Mean height at each place, from left to right."""
-    return [(x, fmean(y for other, y in where if other == x)) for x in sorted({x for x, _ in where})]
+def _means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the mean height at each x, from left to right."""
+    return [(x, fmean(y for other, y in points if other == x)) for x in sorted({x for x, _ in points})]
 
 
 def unit_of(seconds: Sequence[float]) -> tuple[float, str]:
-    """Seconds of the unit that suits the largest of them, and its name."""
+    """Return the size in seconds of the unit that suits the largest value, and its name."""
     return next((size, unit) for least, size, unit in _UNITS if max(seconds) >= least)
 
 
 def _shifts(count: int) -> list[float]:
-    """Heights of so many circles around the middle of a bar."""
+    """Return the heights of `count` circles around the middle of a bar."""
     return list(np.linspace(-0.2, 0.2, count)) if count > 1 else [0.0]
 
 
 def _has(quantity: str) -> Any:
-    return lambda one: one.value(quantity) is not None
+    return lambda run: run.value(quantity) is not None

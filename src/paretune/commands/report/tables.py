@@ -1,4 +1,4 @@
-"""What `report` shows: recorded runs with old and new costs, and how far their estimates lay off."""
+"""Tables of `report`: recorded runs with old and new costs, and the errors of their estimates."""
 
 from collections.abc import Sequence
 
@@ -15,14 +15,14 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> Table:
-    """A line per run: what it was, reached and cost, and what it would cost on other terms."""
+    """Return a row per run: its settings, results and cost, and its cost on other terms."""
     columns = _RECORDED + _PLANNED + (_REPRICED if terms.are_new else [])
     return Table.of(columns, costs).without_empty_columns()
 
 
 def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list[dict[str, object]]:
-    """Everything about every run; what is not known is None."""
-    off = {(one.job.run_id, one.quantity): one for one in errors}
+    """Return all fields of every run; unknown values are None."""
+    errors_by_run = {(error.job.run_id, error.quantity): error for error in errors}
     rows: list[dict[str, object]] = []
     for cost in costs:
         job, price = cost.job, cost.price
@@ -55,44 +55,46 @@ def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list
             "remark": cost.remark,
         }
         for quantity in _QUANTITIES:
-            one = off.get((job.run_id, quantity))
-            row[f"estimated_{quantity}"] = one.predicted if one else None
-            row |= {f"estimated_{quantity}_{name}": getattr(one, name, None) for name in ("low", "high", "error")}
+            error = errors_by_run.get((job.run_id, quantity))
+            row[f"estimated_{quantity}"] = error.predicted if error else None
+            row |= {f"estimated_{quantity}_{name}": getattr(error, name, None) for name in ("low", "high", "error")}
         rows.append(row)
     return rows
 
 
 def error_tables(errors: Sequence[EstimateError], accuracies: Sequence[Accuracy]) -> tuple[Table, Table]:
-    """Predicted against measured, a line per run and quantity; and the mean errors."""
+    """Return predicted against measured, a row per run and quantity, and the mean errors."""
     tables = Table.of(_ERRORS, errors), Table.of(_MEANS, accuracies)
     return tables[0].without_empty_columns(), tables[1].without_empty_columns()
 
 
 def front_changes(costs: Sequence[RunCost]) -> list[str]:
-    """Which runs join and which leave the front of F1 against cost; a sentence each."""
+    """Return sentences on the runs that join or leave the front of F1 against cost."""
     fates = [(cost.job.run_id[:_SHORT], cost.was_on_front, cost.is_on_front) for cost in costs]
     changed = {
         "on the front only by the new costs": [name for name, was, now in fates if now and not was],
         "no longer on the front": [name for name, was, now in fates if was and now is False],
         "on the front before, and without a new cost": [name for name, was, now in fates if was and now is None],
     }
-    said = [f"{what}: {', '.join(names)}" for what, names in changed.items() if names]
-    return said or ["the front of F1 against cost is the same"]
+    sentences = [f"{change}: {', '.join(names)}" for change, names in changed.items() if names]
+    return sentences or ["the front of F1 against cost is the same"]
 
 
 def about_kinds(costs: Sequence[RunCost]) -> list[str]:
-    """That numbers of different origins, or of different data, stand in one table."""
+    """Return sentences that warn of different origins or data in one table."""
     origins = sorted({cost.job.origin for cost in costs})
-    said = []
+    sentences = []
     if len(origins) > 1:
-        said.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+        sentences.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
     if len({cost.kind for cost in costs}) > 1:
-        said.append("each origin and data set has a front of its own, and so have the notional dollars of local runs")
-    return said
+        sentences.append(
+            "each origin and data set has a front of its own, and so have the notional dollars of local runs"
+        )
+    return sentences
 
 
 def _learning_rate(job: RecordedJob) -> str:
-    """The peak rate that was used, after scaling."""
+    """Return the peak rate that was used, after scaling."""
     text = job.param("scaled_learning_rate") or job.param("learning_rate")
     try:
         return f"{float(text):g}"

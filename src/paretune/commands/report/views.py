@@ -1,4 +1,4 @@
-"""The views of `report`: which sections they have."""
+"""The views of `report`, each with its sections."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,60 +21,60 @@ _APART = "Origins, data sets and models stand in tables of their own: compare wi
 
 
 def scaling_report(jobs: Sequence[RecordedJob], factor: str | None) -> Report:
-    """What larger clusters, or another factor, do.
+    """Report the effect of larger clusters, or of another factor.
 
     Raises:
         BadInput: nothing varies.
     """
     factor = factor or SHAPE
-    found = observations(jobs)
-    made, left_out = scalings(found, factor)
+    runs = observations(jobs)
+    comparable, left_out = scalings(runs, factor)
     sections = [
         Section(
-            heading=f"{_heading(str(one.kind))}, by {factor}",
-            tables=[(_MEANS, one.table())],
-            sentences=findings(one),
-            pictures=scaling_figures.pictures(one, number),
+            heading=f"{_heading(str(group.kind))}, by {factor}",
+            tables=[(_MEANS, group.table())],
+            sentences=findings(group),
+            pictures=scaling_figures.pictures(group, number),
         )
-        for number, one in enumerate(made)
+        for number, group in enumerate(comparable)
     ]
     return Report(
         title=f"Report by {factor}",
-        about=_about(jobs, found),
+        about=_about(jobs, runs),
         sections=[*sections, *_left_out(left_out)],
-        rows=[row for one in made for row in one.rows()],
+        rows=[row for group in comparable for row in group.rows()],
     )
 
 
 def comparison_report(jobs: Sequence[RecordedJob], by: str, curve: Callable[[str, str], Curve]) -> Report:
-    """One value of a setting against the others; `curve` gives a curve by run id and name.
+    """Report one value of a setting against the others; `curve` returns a curve by run id and name.
 
     Raises:
         BadInput: the setting does not vary.
     """
-    found = observations(jobs)
-    made, left_out = comparisons(found, by)
+    runs = observations(jobs)
+    comparable, left_out = comparisons(runs, by)
     sections = []
-    for number, one in enumerate(made):
-        losses = {item.job.run_id: curve(item.job.run_id, LOSS) for item in one.found}
+    for number, group in enumerate(comparable):
+        losses = {run.job.run_id: curve(run.job.run_id, LOSS) for run in group.runs}
         sections.append(
             Section(
-                heading=f"{_heading(str(one.kind))}, by {by}",
-                tables=[(f"{_MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals", one.table())],
-                sentences=one.findings(),
-                pictures=comparison_figures.pictures(one, number, losses),
+                heading=f"{_heading(str(group.kind))}, by {by}",
+                tables=[(f"{_MEANS}; ratios to the first row with {CONFIDENCE:.0%} intervals", group.table())],
+                sentences=group.findings(),
+                pictures=comparison_figures.pictures(group, number, losses),
             )
         )
     return Report(
         title=f"Report by {by}",
-        about=_about(jobs, found),
+        about=_about(jobs, runs),
         sections=[*sections, *_left_out(left_out)],
-        rows=[row for one in made for row in one.rows()],
+        rows=[row for group in comparable for row in group.rows()],
     )
 
 
 def dates(jobs: Sequence[RecordedJob]) -> str:
-    """How many jobs, of which origins, and from when: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
+    """Return the number, dates and origins of jobs: 230 jobs from 2026-10-01 to 2026-11-21 (200 measured, ...)."""
     days = sorted(filter(None, map(day, jobs)))
     counts = Counter(job.origin for job in jobs)
     origins = ", ".join(f"{count} {origin}" for origin, count in sorted(counts.items()))
@@ -82,16 +82,20 @@ def dates(jobs: Sequence[RecordedJob]) -> str:
     return f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}{when} ({origins})."
 
 
-def _about(jobs: Sequence[RecordedJob], found: Sequence[Observation]) -> list[str]:
-    left = len(jobs) - len(found)
+def _about(jobs: Sequence[RecordedJob], runs: Sequence[Observation]) -> list[str]:
+    left = len(jobs) - len(runs)
     are = "is" if left == 1 else "are"
     out = f"{left} of them {are} left out: not completed, a probe, or of another project." if left else ""
-    origins = {one.kind for one in found}
+    origins = {group.kind for group in runs}
     return [*filter(None, [dates(jobs), out, _APART if len(origins) > 1 else ""])]
 
 
 def _left_out(sentences: Sequence[str]) -> list[Section]:
-    return [Section(heading="Nothing to compare with", sentences=[f"{one}." for one in sentences])] if sentences else []
+    return (
+        [Section(heading="Nothing to compare with", sentences=[f"{group}." for group in sentences])]
+        if sentences
+        else []
+    )
 
 
 def _heading(words: str) -> str:

@@ -319,9 +319,7 @@ def test_what_is_paid_for_covered_hours_is_unknown_where_no_column_tells_it(tmp_
     (one,) = found.bills
 
     assert (one.billed_usd, one.effective_usd) == (2, None)
-    assert one.missing.startswith(
-        "the bill does not tell what is paid in effect for hours of a plan or reservation: name"
-    )
+    assert one.missing.startswith("the bill lacks the effective cost of hours of a plan or reservation: name")
     assert (found.rates, found.unrated) == ((), ["ml.g5.xlarge in us-east-1"])
 
 

@@ -134,7 +134,7 @@ def test_a_bill_that_lacks_recorded_hours_of_a_job_is_not_complete_however_late_
     early = one_job(MONTH, 3, 1, MONTH + timedelta(hours=4))
     late = one_job(MONTH, 3, 1, MONTH + timedelta(days=20))
 
-    assert early.bills[0].missing.startswith("the bill tells SageMaker's hours up to 2026-11-01 01:00 UTC")
+    assert early.bills[0].missing.startswith("the bill has SageMaker's hours up to 2026-11-01 01:00 UTC")
     assert late.bills[0].missing == "the bill has 1.00 of 3.00 recorded instance hours"
     assert one_job(MONTH, 3, 3, MONTH + timedelta(days=20)).bills[0].missing == ""
     assert "99.00 of 100.00" in one_job(MONTH, 100, 99, MONTH + timedelta(days=20)).bills[0].missing

@@ -138,8 +138,8 @@ def require_reasons(bill: Bill, table: list[dict[str, str]], residue: list[dict[
     (silent,), (unknown,) = bill.silent, bill.unknown
 
     assert rows.keys() == {one.run_id for one in bill.recorded} | {unknown}
-    assert rows[silent]["remark"] == "no line of the bill is of it"
-    assert (rows[unknown]["run_id"], rows[unknown]["remark"]) == ("", "no run here tells of it")
+    assert rows[silent]["remark"] == "the bill has no line of it"
+    assert (rows[unknown]["run_id"], rows[unknown]["remark"]) == ("", "it has no run here")
     for name in truth(bill):
         row = rows[name]
         told = sum(float(row[part]) for part in parts)

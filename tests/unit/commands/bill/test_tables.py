@@ -13,7 +13,7 @@ def test_the_text_has_the_largest_differences_the_sums_and_what_is_on_one_side_o
     bill = BillMaker(2).add_jobs(60).add_unknown(1).add_others(20).bill
     repeated = write(bill, tmp_path)
     found = reconcile(BillFiles(tmp_path), bill.recorded)
-    said = text(Reconciled(found=found, written=1, kept=("kept-before",), unwritten=()))
+    said = text(Reconciled(reconciliation=found, written=1, kept=("kept-before",), unwritten=()))
     largest = max(found.bills, key=lambda one: abs(one.difference_usd or 0))
     lines = said.splitlines()
 
@@ -23,7 +23,7 @@ def test_the_text_has_the_largest_differences_the_sums_and_what_is_on_one_side_o
     assert f"- {repeated} lines come again and count once" in lines
     assert f"1: {next(iter(bill.unknown))}" in said
     assert f"{len(bill.silent - bill.unfinished)}: " in said
-    assert "another bill told more of these runs, so its figures stay: 1: kept-before" in said
+    assert "another bill covered more of these runs, so its figures stay: 1: kept-before" in said
     assert sum(line.startswith("- not explained: ") for line in lines) == sum(len(one.residue) for one in found.bills)
 
 

@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from paretune.commands.report.factors import WAYS
-from paretune.commands.report.totals.picture import dollars_against_f1
-from paretune.commands.report.totals.sums import ALL, NONE, Total, keys_of, totals
-from paretune.commands.report.totals.tables import rows, sentences, tables
+from paretune.commands.report.dollars_picture import dollars_against_f1
+from paretune.commands.report.factors import TOTAL_KEYS
+from paretune.commands.report.totals import ALL, NONE, Total, keys_of, total_rows, total_sentences, total_tables, totals
 from paretune.presentation.table import Table
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3, recorded
@@ -18,7 +17,7 @@ def cells(table: Table) -> list[list[str]]:
 
 
 def total(found: list[Total], way: str, key: str, origin: str = "measured") -> Total:
-    (one,) = (it for it in found if (it.way, it.key, it.origin) == (way, key, origin))
+    (one,) = (it for it in found if (it.by, it.key, it.origin) == (way, key, origin))
     return one
 
 
@@ -49,10 +48,10 @@ def test_dollars_hours_f1_and_dates_are_summed_for_each_key_and_origin() -> None
 def test_no_sum_mixes_origins_and_a_sentence_says_so() -> None:
     found = totals(jobs_of_all_kinds(), {})
 
-    assert {it.origin for it in found if it.way == ALL} == {"measured", "simulated", "measured, notional dollars"}
-    for way in WAYS:
-        assert sum(it.jobs for it in found if it.way == way) == 5
-    assert "every origin has sums of its own" in sentences(found)[0]
+    assert {it.origin for it in found if it.by == ALL} == {"measured", "simulated", "measured, notional dollars"}
+    for way in TOTAL_KEYS:
+        assert sum(it.jobs for it in found if it.by == way) == 5
+    assert "every origin has sums of its own" in total_sentences(found)[0]
 
 
 def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() -> None:
@@ -68,30 +67,35 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
 
     assert (whole.cost_usd, whole.billed_usd, whole.failed_usd) == (4.0, 1.25, 3.0)
     assert (whole.without_cost, whole.billed, whole.best_f1) == (1, 1, 0.9)
-    (_, table), *_ = tables(found)
+    (_, table), *_ = total_tables(found)
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table.headers)
     assert whole.billed_in_part == 1
     assert (
-        "billed is what AWS's bill says of 1 of 3 measured runs (1 of them in part: not complete yet)"
-        in sentences(found)[0]
+        "billed is AWS's bill of 1 of 3 measured runs (1 of them in part: not complete yet)"
+        in total_sentences(found)[0]
     )
 
 
 def test_a_way_that_no_job_tells_anything_of_has_rows_in_the_csv_and_no_table() -> None:
     found = totals(on_p3(1, [1000]), {})
 
-    assert [about for about, _ in tables(found)] == ["Dollars in all", "Dollars by month", "Dollars by instance type"]
-    assert {row["by"] for row in rows(found)} == {ALL, *WAYS}
+    captions = [caption for caption, _ in total_tables(found)]
+    assert captions == [
+        "Dollars in all",
+        "Dollars by month",
+        "Dollars by instance type",
+    ]
+    assert {row["by"] for row in total_rows(found)} == {ALL, *TOTAL_KEYS}
 
 
 def test_by_leaves_the_other_ways_out() -> None:
-    assert {it.way for it in totals(on_p3(1, [1000]), {}, "month")} == {ALL, "month"}
+    assert {it.by for it in totals(on_p3(1, [1000]), {}, "month")} == {ALL, "month"}
 
 
 def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
     jobs = [recorded(instance_type="ml.g5.xlarge"), *on_p3(1, [1000])]
     jobs[1].run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
-    found = dict(tables(totals(jobs, {})))
+    found = dict(total_tables(totals(jobs, {})))
 
     assert [row[:3] for row in cells(found["Dollars by tag"])] == [
         ["(none)", "measured", "1"],
