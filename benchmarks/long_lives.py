@@ -195,7 +195,7 @@ def faults(kills: Kills) -> Iterator[None]:
     try:
         with (
             mock.patch.object(SimulatedLauncher, "submit", kills.around(SimulatedLauncher.submit)),
-            mock.patch.object(SimulatedLauncher, "pass_time"),
+            mock.patch("paretune.studies.run.pass_virtual_time"),
             mock.patch("paretune.studies.search.stopping.PATIENCE", 10**9),
         ):
             yield
@@ -238,7 +238,7 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
 
     from paretune.core.interruption import Interruption
     from paretune.jobs.workplace import Workplaces
-    from paretune.launchers.base import run_of
+    from paretune.launchers.base import parse_job_name
     from paretune.ledger.study_ledger import StudyLedger
     from paretune.ledger.trial_entry import TrialStatus
     from paretune.pricing.budget import cost_usd
@@ -258,7 +258,7 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         job = launcher.attach(path.stem)
         assert job is not None  # its document is there
         billed += cost_usd(launcher.price(spec), spec, job.billable_seconds()) or 0.0
-        jobs[(run_of(path.stem) or ("", 0))[0]] += 1
+        jobs[(parse_job_name(path.stem) or ("", 0))[0]] += 1
     done = Counter(one.identity for one in entries if one.ended and one.ended.status is TrialStatus.COMPLETED)
     client, recorded, token = MlflowClient(), 0.0, None
     runs = 0

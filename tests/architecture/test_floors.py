@@ -124,7 +124,7 @@ def test_the_core_imports_no_command_and_commands_import_hardly_each_other() -> 
 
 def test_the_walk_sees_imports_at_the_top_and_inside_functions() -> None:
     assert "paretune.specification.container" in imports_of("paretune.jobs.launch")
-    assert "paretune.launchers.local" in imports_of("paretune.jobs.workplace")  # inside a function
+    assert "paretune.launchers.local" in imports_of("paretune.launchers.registry")  # inside a function
     assert "paretune.training.device" in imports_of("paretune.training.callback")  # from a package
 
 

@@ -29,7 +29,7 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.recorded.rehearsal import Rehearsal
 from paretune.estimating.recorded.run_table import OTHERS
 from paretune.jobs import preparation
-from paretune.launchers.sagemaker.launcher import _without_account
+from paretune.launchers.sagemaker.packaging import without_account
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
@@ -80,7 +80,7 @@ print(json.dumps({
     "preparation": telling(lambda spec: preparation._path(spec, pathlib.Path())),
     "other job than the default one": telling(default_job._computed),
     "harmless": sorted(name.removeprefix("made_") for name in NAMES if name in optuna_study._HARMLESS),
-    "travels": telling(lambda spec: _without_account(spec).as_text()),
+    "travels": telling(lambda spec: without_account(spec).as_text()),
     "read back": [JobDocument.read(pathlib.Path("job.json")).spec.made_step, len(NAMES)],
 }))
 """

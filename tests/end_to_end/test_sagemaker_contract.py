@@ -25,7 +25,6 @@ from paretune.launchers.base import Job
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
@@ -126,14 +125,6 @@ class Remembering(SageMakerLauncher):
         return job
 
 
-class RememberingLauncher(Remembering):
-    """Of SageMaker itself."""
-
-
-class RememberingQueueLauncher(Remembering, QueueLauncher):
-    """Of a queue."""
-
-
 def _order(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
     """A job under a name of its own, in an image that lacks nothing, so that nothing is installed."""
     spec = JobSpec(model=kind, instance_type=INSTANCE_TYPE, max_runtime_minutes=10)
@@ -146,13 +137,13 @@ def _is_no_status(event: Event) -> bool:
     return not event.message[:1].isupper()
 
 
-def _place(kind: type[Remembering], package: Path, **changes: str) -> Iterator[Place]:
-    """Launchers of one kind for a cluster with these parameters, whose jobs are stopped at the end."""
+def _place(package: Path, **changes: str) -> Iterator[Place]:
+    """Launchers for a cluster with these parameters, whose jobs are stopped at the end."""
     started: list[Job] = []
 
     def launcher() -> Remembering:
         rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Placement(instance_type=INSTANCE_TYPE, **changes)  # type: ignore[arg-type]
-        made = kind(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
+        made = Remembering(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
         made.started = started
         return made
 
@@ -172,11 +163,11 @@ def _place(kind: type[Remembering], package: Path, **changes: str) -> Iterator[P
 class TestSageMakerLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:
-        yield from _place(RememberingLauncher, package)
+        yield from _place(package)
 
 
 @pytest.mark.skipif(not QUEUE, reason="PARETUNE_TEST_QUEUE=NAME runs it")
-class TestQueueLauncherKeepsTheContract(LauncherContract):
+class TestAQueueKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:
-        yield from _place(RememberingQueueLauncher, package, queue=QUEUE)
+        yield from _place(package, queue=QUEUE)

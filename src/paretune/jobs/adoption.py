@@ -63,7 +63,7 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     Identical are jobs of the same command on the same data, in the same account, region and bucket. None of a study:
     its own driver takes it up. None where jobs do not outlive their launcher.
     """
-    if not workplace.launcher.outlives:
+    if not workplace.launcher.jobs_outlive_submitter:
         return None
     place = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     key = None if inputs.dataset is None else inputs.dataset.key

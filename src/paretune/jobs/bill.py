@@ -37,7 +37,7 @@ class Retention:
         Raises:
             LostContact: AWS does not answer.
         """
-        pools = [pool for job in attempts if (pool := job.warm_pool()) is not None]
+        pools = [pool for job in attempts if job.warm_pool is not None and (pool := job.warm_pool.status()) is not None]
         if not pools:
             return None
         is_kept = any(pool.is_kept for pool in pools)
@@ -91,7 +91,9 @@ class JobBill:
         self.billable_seconds += billable
         self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
         if spec.training_plan is not None:
-            self._plan_share_usd = _sum(self._plan_share_usd, self._launcher.prepaid_usd(spec, billable))
+            plans = self._launcher.training_plans
+            share_usd = None if plans is None else plans.share_usd(spec, billable)
+            self._plan_share_usd = _sum(self._plan_share_usd, share_usd)
 
     def forget_cost(self) -> None:
         """Leave the cost absent: the job has run, but nobody can tell any more for how long."""
@@ -127,7 +129,8 @@ class JobBill:
         errors = []
         for job in self._attempts:
             try:
-                job.release()
+                if job.warm_pool is not None:
+                    job.warm_pool.release()
             except LostContact as error:
                 errors.append(str(error))
         self._look_at_pool()

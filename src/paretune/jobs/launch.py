@@ -179,7 +179,7 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
             is_new = True
             opened = tracking.run(run_id)
             opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
-        launcher.most_usd(spec)
+        launcher.worst_case_usd(spec)
         if spec.budget is not None:
             BudgetFile.read(spec.budget)  # what is wrong with it is told before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
@@ -231,7 +231,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
 def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
-    worst = launcher.most_usd(spec)
+    worst = launcher.worst_case_usd(spec)
     attribution = workplace.attribution(spec)
     standings = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
@@ -246,7 +246,7 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
         "worst_case_usd": worst,
-        "budgets": [standing.sentence(launcher.most_usd(spec)) for standing in standings] or None,
+        "budgets": [standing.sentence(launcher.worst_case_usd(spec)) for standing in standings] or None,
         "warnings": [*said, *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])] or None,
     }
     known = {name: value for name, value in shown.items() if value is not None}

@@ -13,7 +13,7 @@ from paretune.jobs.bill import price_tags
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
-from paretune.launchers.shared import group_of
+from paretune.launchers.shared_jobs import split_job_name
 from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
 from paretune.specification.batch_size import BatchPlan
@@ -172,7 +172,7 @@ class JobRecord:
         The events of a job that writes to MLflow itself are written when it has ended, for the steps that it lacks.
         """
         with self.run.later():
-            if self.workplace.launcher.is_direct:
+            if self.workplace.launcher.jobs_log_to_mlflow:
                 self._unwritten_events += events
             else:
                 self.run.log_events(events)
@@ -199,7 +199,7 @@ class JobRecord:
         """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""
         facts = job.facts()
         arn = facts.get("job_arn", "")
-        if arn and arn.rpartition("/")[2] != group_of(job.name)[0] and arn not in self._arns:
+        if arn and arn.rpartition("/")[2] != split_job_name(job.name)[0] and arn not in self._arns:
             recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
             self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
         tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}

@@ -21,7 +21,7 @@ from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
-from paretune.launchers.shared import SharedJobs, attach, group_of
+from paretune.launchers.shared_jobs import SharedJobs, attach, split_job_name
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
@@ -43,7 +43,7 @@ _SHOWN_WITHIN_S = 5.0
 def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
     """The name of the first attempt's job of a run with these tags; a trial of a shared job keeps its recorded name."""
     recorded = tags.get(schema.JOB_NAME, "")
-    return recorded if group_of(recorded)[1] else job_name(run_id, 1)
+    return recorded if split_job_name(recorded)[1] else job_name(run_id, 1)
 
 
 class RetryingJob:
@@ -244,7 +244,7 @@ class RetryingJob:
 
     def _take_selection(self, job: Job) -> None:
         """Record, once, which of the allowed instance types SageMaker has selected."""
-        selected = job.selected_instances() if self._document.plans else None
+        selected = job.capacity().instances if self._document.plans else None
         if selected is None or selected == self._selected:
             return
         self._selected = selected
@@ -276,7 +276,7 @@ class RetryingJob:
         if self._billed_name == job.name:
             return
         ran = self._as_it_runs()
-        if job.has_lost_plan():
+        if job.capacity().has_lost_plan:
             ran = replace(ran, spec=ran.spec.replace(training_plan=None))
             self._change_instances(ran)
         self.record.tag_arns(job)
@@ -341,7 +341,8 @@ class RetryingJob:
         if pause_s and not is_paused:
             pause = {"job": again.job_name, "since": self._waiting_since, "until": self._not_before}
             self.record.run.set_tags({schema.WAITING: json.dumps(pause)})
-        self._launcher.wake_at(self._not_before)
+        if (virtual_clock := self._launcher.virtual_clock) is not None:
+            virtual_clock.wake_at(self._not_before)
         billed_s = job.billable_seconds()  # more than 0 on spot: it trained until its instances were taken
         self._announce(
             f"no capacity for {tried}: {f'in {pause_s:g} s ' if pause_s else ''}trying {following}"

@@ -18,7 +18,7 @@ from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S
 from paretune.launchers.processes import is_alive, is_watched
-from paretune.launchers.shared import attach
+from paretune.launchers.shared_jobs import attach
 from paretune.models.register import overdue, register
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
@@ -192,10 +192,10 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
     lives = is_alive(run.tags.get(schema.WATCHED_BY, ""))
     is_on_another_machine = lives is None and schema.WATCHED_BY in run.tags
-    if not workplace.launcher.outlives and is_on_another_machine:
+    if not workplace.launcher.jobs_outlive_submitter and is_on_another_machine:
         return f"it was started on another machine, and its job cannot be seen from here; {again}"
     age_s = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
-    may_come = lives is not False or not workplace.launcher.creates_at_once
+    may_come = lives is not False or workplace.launcher.jobs_may_appear_late
     if age_s < CREATED_WITHIN_S and may_come:
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"

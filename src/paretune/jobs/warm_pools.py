@@ -1,7 +1,7 @@
 """Warm pools of recorded jobs: instances that SageMaker keeps after a job, billed by the second until given back.
 
-They are reused by the next job like it, expire, or are given back by `Job.release`. Only then is their cost known, and
-booked to the run of the job that asked for them.
+They are reused by the next job like it, expire, or are given back by `WarmPool.release`. Only then is their cost known,
+and booked to the run of the job that asked for them.
 """
 
 from contextlib import suppress
@@ -10,7 +10,7 @@ from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneE
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.bill import Retention, recorded_price
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import job_name, run_of
+from paretune.launchers.base import job_name, parse_job_name
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
@@ -28,7 +28,7 @@ class KeptPool:
         self._workplace = workplace
         if location := elsewhere(run.tags, workplace.launcher):
             raise LaunchRefused(location)
-        origin = run_of(self.name)
+        origin = parse_job_name(self.name)
         names = [job_name(run.run_id, attempt + 1) for attempt in range(origin[1])] if origin else []
         self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]
 
@@ -44,7 +44,8 @@ class KeptPool:
             LostContact: AWS does not answer.
         """
         for job in self._attempts:
-            job.release()
+            if job.warm_pool is not None:
+                job.warm_pool.release()
 
     def settle(self) -> Retention | None:
         """Book what the instances have cost, once; None while they are kept.
@@ -86,7 +87,7 @@ class KeptPool:
 
 def tag_reusing_job(tracking: Tracking, retention: Retention, name: str) -> None:
     """Record on the run of the job that has reused the instances that they were those of the job `name`."""
-    reusing = run_of(retention.reused_by)
+    reusing = parse_job_name(retention.reused_by)
     if reusing is not None:
         tracking.run(reusing[0]).set_tags({schema.WARM_POOL_OF: name})
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from paretune.core.clock import Clock, SystemClock
+from paretune.core.clock import Clock
 from paretune.core.errors import BadInput
 from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
@@ -16,6 +16,7 @@ from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
 from paretune.launchers.base import Launcher
+from paretune.launchers.registry import Surroundings, open_clock, open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
@@ -189,8 +190,11 @@ class Workplaces:
         key = (*where, spec.runs_project, spec.project is None)
         if key not in self._known:
             clock = self._clock(spec)
+            surroundings = Surroundings(
+                home=self.home, clock=clock, environment=self.environment, check=self.interruption.check
+            )
             self._known[key] = Workplace(
-                launcher=self._launcher(spec, clock),
+                launcher=open_launcher(spec, surroundings),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
@@ -205,36 +209,4 @@ class Workplaces:
         for known in self._known.values():
             if isinstance(known.clock, VirtualClock) == spec.is_simulated:
                 return known.clock
-        if not spec.is_simulated:
-            return SystemClock()
-        from paretune.launchers.simulated.launcher import clock_path
-
-        return VirtualClock(clock_path(self.home))
-
-    def _launcher(self, spec: JobSpec, clock: Clock) -> Launcher:
-        """The launcher that a specification asks for; each is imported only where it is used."""
-        environment = self.environment
-        if isinstance(clock, VirtualClock):
-            from paretune.estimating.recorded.rehearsal import Rehearsal
-            from paretune.launchers.simulated.launcher import SimulatedLauncher
-            from paretune.launchers.simulated.timeline_factory import TimelineFactory
-
-            rehearsal = Rehearsal(lambda: Tracking(environment, clock), environment)
-            factory = TimelineFactory(rehearsal.predict, rehearsal.recall_f1)
-            return SimulatedLauncher(self.home, clock, environment, factory)
-        if not spec.on_sagemaker:
-            from paretune.launchers.local import LocalLauncher
-
-            return LocalLauncher(self.home, clock, environment)
-        from paretune.launchers.sagemaker.queue.launcher import launcher_class
-        from paretune.tracking import tracking_uri
-
-        return launcher_class(spec)(
-            spec,
-            clock,
-            environment,
-            tracking_uri="" if spec.runs_project else tracking_uri(),
-            runs_projects=spec.runs_project,
-            reads_reports=spec.project is not None,
-            check=self.interruption.check,
-        )
+        return open_clock(spec, self.home)

@@ -21,13 +21,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, run_of
+from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, Trials, parse_job_name
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.specification.container import (
@@ -60,6 +61,7 @@ class LocalJob(Job):
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name = name
         self.folder = JobFolder(root)
+        self.output = LocalOutput(self.folder)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -98,15 +100,10 @@ class LocalJob(Job):
         if not self.state().is_terminal:
             self._ask_to_stop("")
 
-    def trials(self) -> int:
-        """As many as its document has members."""
-        return max(1, len(_read(self.folder.document).get("members", ())))
-
-    def stop_trial(self, key: str) -> None:
-        """Write the file that the training looks for."""
-        request = self.folder.of_member(key).stop_request
-        request.parent.mkdir(parents=True, exist_ok=True)
-        request.touch()
+    @property
+    def trials(self) -> Trials:
+        """The members of its document. A trial is stopped by a file that the training looks for."""
+        return Trials(max(1, len(_read(self.folder.document).get("members", ()))), self._request_trial_stop)
 
     def report(self) -> JobReport | None:
         """The content of report.json; None unless the job has completed."""
@@ -145,14 +142,15 @@ class LocalJob(Job):
         is_project = _code(self.folder).exists()
         return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
 
-    def results(self) -> Path | None:
-        """The folder of events and report, where a project's command records."""
-        return self.folder.report.parent
-
     def profile(self) -> Mapping[str, bytes]:
         """The files in the profile's folder."""
         files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
         return {path.name: path.read_bytes() for path in files}
+
+    def _request_trial_stop(self, run_id: str) -> None:
+        request = self.folder.of_member(run_id).stop_request
+        request.parent.mkdir(parents=True, exist_ok=True)
+        request.touch()
 
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
@@ -215,6 +213,17 @@ class LocalJob(Job):
             self._process.terminate()
 
 
+@dataclass(frozen=True)
+class LocalOutput(ProjectOutput):
+    """The folder of events and report, in which a project's command records."""
+
+    job: JobFolder
+
+    def fetch(self, folder: Path) -> Path | None:
+        """The folder itself; nothing is copied."""
+        return self.job.report.parent
+
+
 class LocalLauncher(Launcher):
     """Starts jobs on this machine, with folders for jobs and checkpoints in `home`.
 
@@ -223,9 +232,9 @@ class LocalLauncher(Launcher):
 
     name = "local"
     is_billed = False
-    outlives = False
-    creates_at_once = True
-    overrun_s = STOP_GRACE_S
+    jobs_outlive_submitter = False
+    jobs_may_appear_late = False
+    billed_after_limit_s = STOP_GRACE_S
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home = home.resolve()
@@ -297,7 +306,7 @@ class LocalLauncher(Launcher):
         for name, path in project.beside.items():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
             _link(code / name, path.resolve())
-        run = run_of(document.job_name)
+        run = parse_job_name(document.job_name)
         write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
         own = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",

@@ -75,7 +75,7 @@ class JobBudgets:
         )
 
     def _request(self, run_id: str) -> BudgetRequest:
-        worst_usd, now = self.launcher.most_usd(self.spec), self.clock.now()
+        worst_usd, now = self.launcher.worst_case_usd(self.spec), self.clock.now()
         origin = self.launcher.origin
         request = BudgetRequest.of(self.spec, self.attribution, worst_usd, job=run_id, origin=origin, now=now)
         return replace(request, run_id=run_id)

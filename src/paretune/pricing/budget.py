@@ -31,10 +31,10 @@ def cost_usd(price: Price | None, cluster: Placement, seconds: float) -> float |
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
 
-def admit(spec: JobSpec, price: Price | None, overrun_s: float) -> float | None:
+def admit(spec: JobSpec, price: Price | None, billed_after_limit_s: float) -> float | None:
     """The most dollars that the job can be billed, None when its price is unknown.
 
-    That is its maximum runtime, the `overrun_s` seconds that it may go on after it, and its warm pool.
+    That is its maximum runtime, the `billed_after_limit_s` seconds that it may go on after it, and its warm pool.
 
     Raises:
         BudgetRefused: they exceed max_cost_usd, or the price is unknown and a limit is set.
@@ -47,10 +47,10 @@ def admit(spec: JobSpec, price: Price | None, overrun_s: float) -> float | None:
             )
         return None
     minutes = spec.max_runtime_minutes + spec.keep_alive_minutes  # a warm pool is billed like a job
-    worst = price.cost_usd(minutes * 60 + overrun_s, spec.instance_count)
+    worst = price.cost_usd(minutes * 60 + billed_after_limit_s, spec.instance_count)
     if spec.max_cost_usd is not None and worst > spec.max_cost_usd:
         raise BudgetRefused(
-            f"worst case {worst:.4g} USD ({minutes:g} minutes and {overrun_s:g} s to stop and upload, x "
+            f"worst case {worst:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "
             f"{spec.instance_count} x {price.usd_per_hour:g} USD per hour) must be at most max_cost_usd, "
             f"{spec.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
         )

@@ -66,11 +66,13 @@ class Collector:
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                if (results := job.results()) is not None:
-                    return collect_store(results / STORE, run_id, self.client)
                 with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-                    archive = Path(folder) / "output.tar.gz"
-                    return collect(archive, run_id, self.client) if job.save_results(archive) else []
+                    output = None if job.output is None else job.output.fetch(Path(folder))
+                    if output is None:
+                        return []
+                    if output.is_dir():
+                        return collect_store(output / STORE, run_id, self.client)
+                    return collect(output, run_id, self.client)
             except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
                 if attempt == _ATTEMPTS or isinstance(error, _DAMAGED):
                     return [

@@ -11,6 +11,7 @@ from paretune.jobs.advice import foreseen, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
+from paretune.launchers.base import Launcher
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
@@ -136,7 +137,7 @@ def _work_on(
 
 def _can_be_driven(file: StudyFile, workplace: Workplace) -> None:
     """Refuse rounds where jobs end with the process that has started them."""
-    if file.once and not workplace.launcher.outlives:
+    if file.once and not workplace.launcher.jobs_outlive_submitter:
         raise BadInput(
             [
                 "once=true needs jobs that go on when a round has ended, and those of launcher "
@@ -182,8 +183,14 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     except CallAgain as error:
         driver.stop(error)
         record.paused()
-        driver.workplace.launcher.pass_time(ROUND_S)
+        pass_virtual_time(driver.workplace.launcher, ROUND_S)
         raise
+
+
+def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
+    """Advance a simulated launcher's clock, as the time between two rounds would; real time passes by itself."""
+    if launcher.virtual_clock is not None:
+        launcher.virtual_clock.sleep(seconds)
 
 
 def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:

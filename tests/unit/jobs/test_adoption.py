@@ -144,7 +144,7 @@ def test_a_trial_of_a_study_is_left_to_its_driver(user: User) -> None:
 
 def test_a_job_that_has_died_with_its_launcher_is_not_watched(user: User) -> None:
     run_id = user.is_killed()
-    user.launcher.outlives = False
+    user.launcher.jobs_outlive_submitter = False
 
     assert user.type().run_id != run_id
 

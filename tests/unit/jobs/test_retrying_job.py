@@ -14,7 +14,16 @@ from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool
+from paretune.launchers.base import (
+    CREATED_WITHIN_S,
+    Capacity,
+    Job,
+    JobState,
+    Launcher,
+    TrainingPlans,
+    WarmPool,
+    WarmPoolStatus,
+)
 from paretune.pricing.prices import Price, plan_price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -57,7 +66,7 @@ class ScriptedJob(Job):
     looks: int = 0
     stopped: bool = False
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
-    pools: dict[str, WarmPool] = field(default_factory=dict)
+    pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
     selected: dict[str, tuple[str, int]] = field(default_factory=dict)
 
     def state(self) -> JobState:
@@ -84,8 +93,8 @@ class ScriptedJob(Job):
     def seconds(self) -> float:
         return SECONDS
 
-    def selected_instances(self) -> tuple[str, int] | None:
-        return self.selected.get(self.name)
+    def capacity(self) -> Capacity:
+        return Capacity(instances=self.selected.get(self.name))
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]
@@ -96,7 +105,19 @@ class ScriptedJob(Job):
     def model_location(self) -> str:
         return "model"
 
-    def warm_pool(self) -> WarmPool | None:
+    @property
+    def warm_pool(self) -> WarmPool:  # type: ignore[override]
+        return ScriptedPool(self.name, self.pools)
+
+
+@dataclass
+class ScriptedPool(WarmPool):
+    """What `pools` says of the job `name`."""
+
+    name: str
+    pools: dict[str, WarmPoolStatus]
+
+    def status(self) -> WarmPoolStatus | None:
         return self.pools.get(self.name)
 
     def release(self) -> None:
@@ -105,9 +126,9 @@ class ScriptedJob(Job):
             self.pools[self.name] = replace(pool, status="Terminated", is_kept=False)
 
 
-def kept(seconds: float = 9.0) -> WarmPool:
+def kept(seconds: float = 9.0) -> WarmPoolStatus:
     """Instances that have been kept so long, of an hour at most."""
-    return WarmPool(status="Available", is_kept=True, seconds=seconds, most_seconds=3600.0)
+    return WarmPoolStatus(status="Available", is_kept=True, seconds=seconds, most_seconds=3600.0)
 
 
 class ScriptedLauncher(Launcher):
@@ -119,7 +140,7 @@ class ScriptedLauncher(Launcher):
         self.endings = endings
         self.jobs: dict[str, ScriptedJob] = {}
         self.created: list[str] = []
-        self.pools: dict[str, WarmPool] = {}
+        self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
         self.takes: tuple[str, int] | None = None
 
@@ -287,7 +308,7 @@ def test_a_job_that_was_stopped_for_it_lost_its_training_plan_is_booked_on_deman
 
     real = ScriptedLauncher.price
     monkeypatch.setattr(ScriptedLauncher, "price", price)
-    monkeypatch.setattr(ScriptedJob, "has_lost_plan", lambda job: True)
+    monkeypatch.setattr(ScriptedJob, "capacity", lambda job: Capacity(has_lost_plan=True))
     launcher = ScriptedLauncher([(FailureKind.OFF_PLAN, "it would be billed on demand")])
     plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
 
@@ -487,14 +508,23 @@ def test_out_of_memory_on_a_taken_type_halves_the_batch_on_every_type_whoever_wa
     assert desk.tags["used_instance_type"] == LARGE
 
 
+class PaidPlans(TrainingPlans):
+    """Instances that were paid for: 10 USD an instance-hour."""
+
+    def share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        return spec.instance_count * seconds * 10 / 3600
+
+    def remarks(self, spec: JobSpec) -> list[str]:
+        return []
+
+
 class OnPlan(ScriptedLauncher):
-    """Its instances are paid for: 10 USD an instance-hour."""
+    """Its instances are paid for."""
+
+    training_plans = PaidPlans()
 
     def price(self, spec: JobSpec) -> Price | None:
         return plan_price(spec, "us-east-1")
-
-    def prepaid_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        return spec.instance_count * seconds * 10 / 3600
 
 
 def test_a_job_on_a_training_plan_costs_nothing_more_and_the_share_of_all_attempts_is_told_apart(desk: Desk) -> None:
@@ -721,11 +751,11 @@ def test_a_type_to_fall_back_on_must_fit_the_budget_too() -> None:
     launcher = ScriptedLauncher([])
 
     with pytest.raises(BudgetRefused, match="worst case 4 USD"):
-        launcher.most_usd(spec)
+        launcher.worst_case_usd(spec)
 
-    assert launcher.most_usd(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
+    assert launcher.worst_case_usd(spec.replace(max_cost_usd=4.0)) == 4.0  # of the dearest
     with pytest.raises(BudgetRefused, match=r"the price of ml\.m5\.large is not known"):
-        launcher.most_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
+        launcher.worst_case_usd(spec.replace(max_cost_usd=4.0, fallback_instance_types="ml.m5.large"))
 
 
 def test_a_launch_whose_fallback_is_too_expensive_starts_nothing_and_opens_no_run(desk: Desk) -> None:
@@ -783,7 +813,7 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
     def refuse(_: ScriptedJob) -> None:
         raise LostContact("the AWS credentials have expired")
 
-    monkeypatch.setattr(ScriptedJob, "warm_pool", refuse)
+    monkeypatch.setattr(ScriptedPool, "status", refuse)
     job = desk.attempts(ScriptedLauncher([DONE]), keep_alive_minutes=30.0)
     desk.follow(job)
 

@@ -17,7 +17,7 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, WarmPoolStatus, job_name
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
@@ -42,7 +42,7 @@ class EndingJob(Job):
     looks: int
     fails: Exception | tuple[FailureKind, str] | None = None
     seen: int = 0
-    pools: list[WarmPool] = field(default_factory=list)  # at each look; the last one stays
+    pools: list[WarmPoolStatus] = field(default_factory=list)  # at each look; the last one stays
     left: dict[str, bytes] | Exception = field(default_factory=dict)  # its profile
     place: str = ""  # of its model
 
@@ -84,10 +84,24 @@ class EndingJob(Job):
             raise self.left
         return self.left
 
-    def warm_pool(self) -> WarmPool | None:
-        if len(self.pools) > 1:
-            return self.pools.pop(0)
-        return self.pools[0] if self.pools else None
+    @property
+    def warm_pool(self) -> WarmPool:  # type: ignore[override]
+        return PoolOfLooks(self.pools)
+
+
+@dataclass
+class PoolOfLooks(WarmPool):
+    """Another status at each look; the last one stays."""
+
+    looks: list[WarmPoolStatus]
+
+    def status(self) -> WarmPoolStatus | None:
+        if len(self.looks) > 1:
+            return self.looks.pop(0)
+        return self.looks[0] if self.looks else None
+
+    def release(self) -> None:
+        pass
 
 
 @dataclass
@@ -292,7 +306,7 @@ def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_
     desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")  # no process has this id
     assert "not created yet" in desk.sync()[run_id].remark
 
-    desk.account.creates_at_once = True
+    desk.account.jobs_may_appear_late = False
 
     assert "its job was never created" in desk.sync()[run_id].remark
     assert desk.status(run_id) == "KILLED"
@@ -303,7 +317,7 @@ def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_chec
     tracking = Tracking({"MLFLOW_RUN_ID": opened}, SystemClock())
     spec = JobSpec(instance_type=GPU, region="us-east-1")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Account, "admit", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
+        patch.setattr(Account, "worst_case_usd", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
         with pytest.raises(SystemExit):
             run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
     desk.client.set_tag(opened, "paretune.watched_by", "another machine")
@@ -352,7 +366,7 @@ def test_a_local_job_of_another_machine_is_left_to_that_machine(desk: Desk) -> N
     run_id = desk.leave()
     desk.client.set_tag(run_id, "paretune.claimed_at", "0")
     desk.client.set_tag(run_id, "paretune.watched_by", "another-machine 1 2")
-    desk.account.outlives = False
+    desk.account.jobs_outlive_submitter = False
 
     assert "another machine" in desk.sync()[run_id].remark
     assert desk.status(run_id) == "RUNNING"
@@ -453,7 +467,7 @@ def test_an_interruption_leaves_the_jobs_running_and_their_runs_open(desk: Desk)
 def pool(status: str, seconds: float, by: str = "") -> WarmPool:
     """Instances that may be kept for an hour."""
     is_kept = status == "Available"
-    return WarmPool(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
+    return WarmPoolStatus(status=status, is_kept=is_kept, seconds=seconds, most_seconds=3600.0, reused_by=by)
 
 
 def test_instances_kept_after_a_job_are_followed_and_booked_to_its_run(desk: Desk) -> None:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paretune.commands.bill.lines import Line
-from paretune.launchers.base import NAMED, NAMED_BY_QUEUE, job_name, run_of
-from paretune.launchers.shared import group_of
+from paretune.launchers.base import BATCH_JOB_PREFIX, JOB_PREFIX, job_name, parse_job_name
+from paretune.launchers.shared_jobs import split_job_name
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-QUEUED_JOB_PREFIX = f"{NAMED_BY_QUEUE}{NAMED}".lower()
+QUEUED_JOB_PREFIX = f"{BATCH_JOB_PREFIX}{JOB_PREFIX}".lower()
 """Start of the names of our training jobs that a queue has named, in lower case."""
 _STEP = Decimal("1e-12")
 """Shares of a line are rounded to it; the last share takes the rest, so that all add up to the line."""
@@ -120,11 +120,11 @@ class RunsByJob:
         for cost in costs:
             for name in cost.training_jobs:
                 self._named_by_queue.setdefault(name, []).append(cost)
-            group, key = group_of(cost.job_name)
+            group, key = split_job_name(cost.job_name)
             if key:
                 self._groups.setdefault(group, []).append(cost)
         for group, members in self._groups.items():  # its first trial may have had a job of its own later
-            first = run_of(group)
+            first = parse_job_name(group)
             leader = self._by_run.get(first[0]) if first else None
             if leader is not None and leader not in members:
                 members.append(leader)
@@ -147,7 +147,7 @@ class RunsByJob:
             return self._groups[name]
         if name in self._named_by_queue:
             return self._named_by_queue[name]
-        run_and_attempt = run_of(name)
+        run_and_attempt = parse_job_name(name)
         run = self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
         return [run] if run is not None else []
 

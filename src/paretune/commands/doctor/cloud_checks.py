@@ -11,6 +11,7 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.network import NETWORK
 from paretune.launchers.sagemaker.queue.checks import QUEUE, queue_findings
+from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification.job import JobSpec
 from paretune.specification.regions import usual_region
@@ -66,7 +67,7 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
         NETWORK: lambda: preflight.subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
         QUEUE: lambda: queue_findings(spec, account),
-        preflight.PLAN: lambda: preflight.plan_findings(spec, account, now, SageMakerLauncher.overrun_s),
+        PLAN: lambda: plan_findings(spec, account, now, SageMakerLauncher.billed_after_limit_s),
     }
     for subject, check in checks.items():
         found = list(run_check(subject, check))

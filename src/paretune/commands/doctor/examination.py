@@ -34,10 +34,10 @@ def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], 
 
         spec = request.paid_spec()
         try:
-            return SageMakerLauncher(spec, clock, environment).admit(spec)
+            return SageMakerLauncher(spec, clock, environment).worst_case_usd(spec)
         except LaunchRefused:  # no region is set yet
             price = usual_price(spec, PriceList.read(environment), environment)
-            return admit(spec, price, SageMakerLauncher.overrun_s)
+            return admit(spec, price, SageMakerLauncher.billed_after_limit_s)
     except (ParetuneError, ImportError):  # which are among the findings
         return None
 

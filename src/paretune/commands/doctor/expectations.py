@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from paretune.commands.doctor.paid_job import ObservedJob
-from paretune.launchers.base import NAMED_BY_QUEUE
+from paretune.launchers.base import BATCH_JOB_PREFIX
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.tracking import schema
@@ -83,8 +83,8 @@ def _request(seen: ObservedJob) -> Iterator[Comparison]:
     for name, sent in seen.request.items():
         found = seen.description.get(name, _MISSING)
         if name == "TrainingJobName" and seen.spec.queue is not None:
-            is_of_queue = str(found).startswith(NAMED_BY_QUEUE)
-            yield _row("request", "the queue has named the training job", f"{NAMED_BY_QUEUE}...", found, is_of_queue)
+            is_of_queue = str(found).startswith(BATCH_JOB_PREFIX)
+            yield _row("request", "the queue has named the training job", f"{BATCH_JOB_PREFIX}...", found, is_of_queue)
         elif name not in NOT_DESCRIBED:
             yield _row("request", f"{name} is as it was sent", sent, found, _contains(found, sent))
 

@@ -69,7 +69,7 @@ def observe(spec: JobSpec, workplaces: Workplaces) -> ObservedJob:
             if not isinstance(launcher, SageMakerLauncher):
                 raise TypeError(f"the launcher of a paid job is {type(launcher).__name__}")
             seen.account = launcher.account
-            seen.price, seen.worst_usd = launcher.price(spec), launcher.most_usd(spec)
+            seen.price, seen.worst_usd = launcher.price(spec), launcher.worst_case_usd(spec)
             try:
                 run_job(spec, workplace, listen)
             finally:

@@ -124,8 +124,8 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         chosen = probes(estimates)
         own = workplaces.without_opened_run()
         if chosen:
-            limit, overrun_s = require_limit(chosen), own.of(chosen[0].spec).launcher.overrun_s
-            run_probes(chosen, limit, overrun_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
+            limit, billed_after_limit_s = require_limit(chosen), own.of(chosen[0].spec).launcher.billed_after_limit_s
+            run_probes(chosen, limit, billed_after_limit_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
             jobs = table()
             estimates = _estimates(jobs)
     own_experiment = tracking.for_estimates()
@@ -244,8 +244,11 @@ def _left_out(specs: Sequence[JobSpec]) -> list[str]:
 def _plan_remarks(specs: Sequence[JobSpec], workplaces: Workplaces) -> list[str]:
     """What AWS says of the training plan that is named, or of those that it offers for each cluster."""
     asked = {(spec.instance_type, spec.instance_count): spec for spec in specs if spec.training_plan is not None}
-    said = [sentence for spec in asked.values() for sentence in workplaces.of(spec).launcher.plan_remarks(spec)]
-    return list(dict.fromkeys(said))
+    remarks: list[str] = []
+    for spec in asked.values():
+        plans = workplaces.of(spec).launcher.training_plans
+        remarks += plans.remarks(spec) if plans is not None else []
+    return list(dict.fromkeys(remarks))
 
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:

@@ -26,8 +26,8 @@ from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.queue.launcher import launcher_class
 from paretune.launchers.sagemaker.request import tracking_environment
+from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
 from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
@@ -167,8 +167,8 @@ def _launcher(
     names = ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_ENDPOINT_URL")
     key = (account.region, *(environment.get(name, "") for name in names))
     poller = _pollers.setdefault(key, Poller(account, _CLOCK))
-    return launcher_class(configuration.spec)(
-        configuration.spec, _CLOCK, environment, poller=poller, runs_projects=True, check=interruption.check
+    return SageMakerLauncher(
+        configuration.spec, _CLOCK, environment, poller=poller, results=ProjectResults, check=interruption.check
     )
 
 
@@ -204,7 +204,7 @@ def _check(job: _ProjectJob, launcher: SageMakerLauncher, workplace: Workplace) 
     """
     spec, needs, account = job.configuration.spec, job.environment, launcher.account
     price = launcher.price(spec)
-    launcher.most_usd(spec)
+    launcher.worst_case_usd(spec)
     workplace.budgets(spec, workplace.attribution(spec)).check()
     faults: list[str] = []
     files: dict[str, Path] = {}
@@ -252,7 +252,7 @@ def _announcement(run_id: str, configuration: Configuration, launcher: SageMaker
     """The job's cluster, its price and its worst case, in one line."""
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
-        worst = launcher.most_usd(spec)
+        worst = launcher.worst_case_usd(spec)
         cost = f", {price.usd_per_hour:g} USD an hour each"
         cost += "" if worst is None else f", at most {worst:.4g} USD in all"
     cluster = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"

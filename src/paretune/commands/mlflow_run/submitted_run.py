@@ -124,7 +124,8 @@ class SageMakerSubmittedRun(SubmittedRun):
     def _show(self, events: list[Event]) -> None:
         for event in events:
             tell(f"{self.job_name}: {event.message}")
-        for line in self._job.current.printed() if self._job.current is not None else ():
+        output = None if self._job.current is None else self._job.current.output
+        for line in output.printed() if output is not None else ():
             # A progress bar returns to the beginning of its line: print its last state.
             print(printable(line.rstrip("\r").rpartition("\r")[2]), flush=True)
 

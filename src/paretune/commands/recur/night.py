@@ -138,7 +138,9 @@ class _NightRun:
         try:
             run_job(spec, workplace, self._on_events, study=self._file.name)
         except JobFailed as error:
-            if is_adopted and not workplace.launcher.outlives:  # it has died with the command that started it
+            if (
+                is_adopted and not workplace.launcher.jobs_outlive_submitter
+            ):  # it has died with the command that started it
                 self._tracking.run(run_id).set_tags({schema.NIGHT_PART: INTERRUPTED})
             elif not any(job.run_id == run_id and job.has_ended for job in self._tonight().jobs):
                 self._refused(run_id, spec, part, error)  # it has failed before there was a job
@@ -164,7 +166,7 @@ class _NightRun:
     def _can_be_paid(self, spec: JobSpec) -> bool:
         """Whether the job's worst case is within its own limit."""
         try:
-            self._workplace.launcher.most_usd(spec)
+            self._workplace.launcher.worst_case_usd(spec)
         except BudgetRefused:
             return False
         return True

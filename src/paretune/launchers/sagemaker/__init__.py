@@ -1,7 +1,7 @@
 """Jobs on SageMaker training clusters: the only door to AWS.
 
 launcher.SageMakerLauncher      submits, finds and prices jobs, of our training or of projects' commands
-queue.launcher.QueueLauncher    the same for jobs that wait their turn in an AWS Batch queue
+queue.launcher.SageMakerLauncher    the same for jobs that wait their turn in an AWS Batch queue
 jobs.SageMakerJob, ProjectJob   one training job as a `Job`, of the one or the other kind
 account.Account                 the AWS identity: session, region, role, bucket, clients
 preflight.account_faults        what credentials, role, bucket and quotas have against a job; each check as a finding

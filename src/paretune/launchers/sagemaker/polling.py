@@ -54,6 +54,11 @@ class Watched:
         """Whether SageMaker says that the job has ended."""
         return self.description.get("TrainingJobStatus") in _TERMINAL
 
+    def ended_at(self, clock: Clock) -> float:
+        """When the job ended, in seconds since the epoch; now, while it has not."""
+        ended = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
+        return float(ended.timestamp()) if ended and self.has_ended else clock.now()
+
 
 class Poller:
     """Asks AWS about all jobs of this process, in one place.

@@ -12,17 +12,13 @@ from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.launchers.sagemaker.network import network_findings
-from paretune.launchers.sagemaker.price_list import OF_TRAINING_JOBS, training_plan
-from paretune.pricing.training_plan import TrainingPlan, day_of
 from paretune.specification.catalog import unknown_type
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 
-TYPE, ROLE, BUCKET, QUOTAS, IMAGE, PLAN = "type", "role", "bucket", "quotas", "image", "training plan"
-_NO_PLAN = {"ResourceNotFound", "ResourceNotFoundException"}
+TYPE, ROLE, BUCKET, QUOTAS, IMAGE = "type", "role", "bucket", "quotas", "image"
 _SERVICE = "sagemaker.amazonaws.com"
 _FOR_SAGEMAKER = {
     "ContextKeyName": "iam:PassedToService",
@@ -240,60 +236,6 @@ def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
         if len(found) == len(names):
             break
     return found
-
-
-def plan_findings(cluster: Placement, account: Account, now: float, overrun_s: float) -> Iterator[Finding]:
-    """Whether the plan that a job names, if it does, has its instances until the job has ended at the latest."""
-    arn = cluster.training_plan
-    if arn is None:
-        return
-    if arn == SEARCHED_PLAN:
-        yield failed(
-            PLAN, f"training_plan={SEARCHED_PLAN} is for estimates: give the ARN of the plan that you have bought"
-        )
-        return
-    region = arn.split(":")[3]
-    if region != account.region:
-        yield failed(
-            PLAN, f"training_plan lies in {region}, the job would run in {account.region}: set region={region}"
-        )
-        return
-    try:
-        plan = training_plan(arn, account)
-    except AWS_ERRORS as error:
-        if code(error) in _NO_PLAN or is_missing(error):
-            yield failed(PLAN, f"training_plan {arn} does not exist: `aws sagemaker list-training-plans` shows yours")
-        else:  # may not be asked; CreateTrainingJob will tell
-            yield not_checked(PLAN, explain(error, "look at the training plan"))
-        return
-    faults = list(_plan_faults(plan, cluster, now, overrun_s))
-    yield from (failed(PLAN, fault) for fault in faults)
-    if not faults:
-        free = "" if plan.available is None else f", {plan.available} instances free now"
-        yield passed(PLAN, f"{plan.name} is {plan.status}{free}")
-
-
-def _plan_faults(plan: TrainingPlan, cluster: Placement, now: float, overrun_s: float) -> Iterator[str]:
-    what = f"training_plan {plan.name}"
-    if plan.status != "Active":
-        when = f" and begins {day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
-        yield f"{what} must be Active, and is {plan.status}{when}: start the job then, or leave training_plan out"
-    if plan.targets and OF_TRAINING_JOBS not in plan.targets:
-        yield f"{what} must be of training jobs, and is of {', '.join(plan.targets)}: it cannot be used for a job"
-    have, wanted = plan.count_of(cluster.instance_type), cluster.instance_count
-    if not have:
-        types = " or ".join(dict.fromkeys(part.instance_type for part in plan.reserved))
-        yield f"{what} is of {types or 'no instances'}, got {cluster.instance_type}: set instance_type to that"
-    elif wanted > have:
-        yield f"{what} has {have} x {cluster.instance_type}, and the job needs {wanted}: lower instance_count"
-    left_s = None if plan.ends is None else plan.ends - now
-    needed_s = cluster.max_runtime_minutes * 60 + overrun_s
-    if left_s is not None and plan.status == "Active" and left_s < needed_s:
-        most = max(0.0, (left_s - overrun_s) // 60)
-        yield (
-            f"{what} ends {day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
-            f"{needed_s / 60:.0f}: set max_runtime_minutes to {most:.0f} at most"
-        )
 
 
 def image_findings(spec: JobSpec, region: str) -> list[Finding]:

@@ -1,8 +1,4 @@
-"""Today's prices of SageMaker Training from AWS: by its Pricing API, or from the public file that needs no account.
-
-Those of training plans are told by SageMaker itself: DescribeTrainingPlan and SearchTrainingPlanOfferings (botocore
-1.44.5).
-"""
+"""Today's prices of SageMaker Training from AWS: by its Pricing API, or from the public file that needs no account."""
 
 import http.client
 import json
@@ -13,7 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 import boto3
@@ -23,7 +19,6 @@ from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
 from paretune.pricing.prices import Price
-from paretune.pricing.training_plan import Reserved, TrainingPlan
 from paretune.specification.placement import Placement
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
@@ -38,9 +33,6 @@ _TIMEOUT_S = 30.0  # without a byte
 _LONGEST_S = 600.0
 _LARGEST_BYTES = 512 * 2**20  # the file of us-east-1 has tens of MB
 _CHUNK_BYTES = 2**18
-OF_TRAINING_JOBS = "training-job"
-"""TargetResources of plans whose instances jobs can use."""
-_MOST_OFFERS = 5  # that are told of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,62 +215,3 @@ def _hourly_prices(terms: Any) -> Iterator[float]:
                 continue
             if str(dimension.get("unit", "Hrs")).lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
                 yield usd
-
-
-def training_plan(arn: str, account: Account) -> TrainingPlan:
-    """What DescribeTrainingPlan says; raises as boto does."""
-    return _plan(account.client("sagemaker").describe_training_plan(TrainingPlanName=arn))
-
-
-def offered_plans(cluster: Placement, account: Account) -> list[TrainingPlan]:
-    """The offers for training jobs on a cluster, cheapest per instance and second first; raises as boto does."""
-    answer = account.client("sagemaker").search_training_plan_offerings(
-        InstanceType=cluster.instance_type, InstanceCount=cluster.instance_count, TargetResources=[OF_TRAINING_JOBS]
-    )
-    found = [_plan(offering) for offering in answer["TrainingPlanOfferings"]]
-    found.sort(key=lambda plan: plan.share_usd(1.0) or float("inf"))
-    return found[:_MOST_OFFERS]
-
-
-def _plan(said: Mapping[str, Any]) -> TrainingPlan:
-    """The plan of an answer of DescribeTrainingPlan, or of an offering of SearchTrainingPlanOfferings."""
-    parts = said.get("ReservedCapacitySummaries") or said.get("ReservedCapacityOfferings") or ()
-    reserved = tuple(_reserved(part, _seconds(said)) for part in parts)
-    is_usd = said.get("CurrencyCode", "USD").upper() == "USD"
-    ends = [part.ends for part in reserved if part.ends is not None]
-    starts = [moment for part in parts if (moment := _moment(part.get("StartTime"))) is not None]
-    return TrainingPlan(
-        name=said.get("TrainingPlanName") or said["TrainingPlanOfferingId"],
-        status=said.get("Status", "Offered"),
-        reserved=reserved,
-        upfront_usd=_number(said.get("UpfrontFee")) if is_usd else None,
-        targets=tuple(said.get("TargetResources", ())),
-        starts=_moment(said.get("StartTime")) or min(starts, default=None),
-        ends=_moment(said.get("EndTime")) or max(ends, default=None),
-        available=said.get("AvailableInstanceCount"),
-    )
-
-
-def _reserved(part: Mapping[str, Any], usual_s: float) -> Reserved:
-    return Reserved(
-        instance_type=part["InstanceType"],
-        count=part.get("TotalInstanceCount") or part.get("InstanceCount") or 0,
-        seconds=_seconds(part) or usual_s,
-        ends=_moment(part.get("EndTime")),
-    )
-
-
-def _seconds(said: Mapping[str, Any]) -> float:
-    return float(said.get("DurationHours") or 0) * 3600.0 + float(said.get("DurationMinutes") or 0) * 60
-
-
-def _moment(value: Any) -> float | None:
-    return float(value.timestamp()) if isinstance(value, datetime) else None
-
-
-def _number(text: Any) -> float | None:
-    """The number that AWS gives as text; None for anything else."""
-    try:
-        return float(str(text).replace(",", ""))
-    except ValueError:
-        return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
-from paretune.launchers.base import Job, JobState, Launcher
+from paretune.launchers.base import Job, JobState, Launcher, Trials
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
@@ -76,9 +76,10 @@ class SimulatedJob(Job):
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
-    def trials(self) -> int:
-        """As many as its document has members."""
-        return max(1, len(self._document.members))
+    @property
+    def trials(self) -> Trials:
+        """The members of its document; single ones cannot be stopped."""
+        return Trials(max(1, len(self._document.members)))
 
     def report(self) -> JobReport | None:
         """The report of the timeline; None unless the job has completed."""
@@ -171,8 +172,8 @@ class SimulatedLauncher(Launcher):
 
     name = "simulated"
     origin = "simulated"
-    creates_at_once = True
-    overrun_s = STOP_SECONDS
+    jobs_may_appear_late = False
+    billed_after_limit_s = STOP_SECONDS
     reads_inputs = False
 
     def __init__(
@@ -183,7 +184,7 @@ class SimulatedLauncher(Launcher):
         timeline_of: Callable[[JobDocument], Timeline],
     ) -> None:
         self._jobs = home.resolve() / "simulated" / "jobs"
-        self._clock = clock
+        self._clock = self.virtual_clock = clock
         self._environment = environment
         self._timeline_of = timeline_of
 
@@ -226,14 +227,6 @@ class SimulatedLauncher(Launcher):
             "metrics": dict(timeline.report.metrics) if timeline.report is not None else {},
             **timeline.facts,
         }
-
-    def wake_at(self, moment: float) -> None:
-        """Let the virtual clock stop at `moment`."""
-        self._clock.wake_at(moment)
-
-    def pass_time(self, seconds: float) -> None:
-        """Advance the virtual clock by so many seconds, or to the next change of a job if that is later."""
-        self._clock.sleep(seconds)
 
     @cached_property
     def _prices(self) -> PriceList:

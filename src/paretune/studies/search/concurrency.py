@@ -51,7 +51,8 @@ class ConcurrencyLimit:
         self._learn(running, self._clock.now())
         if self._refused >= MOST_REFUSED:
             raise LaunchRefused(f"{reason} (nothing could be launched {self._refused} times in a row)")
-        self._launcher.wake_at(self._until)
+        if (virtual_clock := self._launcher.virtual_clock) is not None:
+            virtual_clock.wake_at(self._until)
 
     def _learn(self, running: int, at: float) -> None:
         self._most = running

@@ -33,7 +33,7 @@ from paretune.jobs.record import run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import this_process
-from paretune.launchers.shared import SharedJobs
+from paretune.launchers.shared_jobs import SharedJobs
 from paretune.ledger.lease import LeaseLost
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
@@ -216,7 +216,7 @@ class Driver:
         Raises:
             LaunchRefused: a job's training plan was dropped, and no job runs any more.
         """
-        refusals = self._shared_jobs.create()
+        refusals = self._shared_jobs.create_jobs()
         for number, job in list(self._jobs.items()):
             attempt = job.attempt
             if (ended := job.poll()) is not None:
@@ -338,7 +338,8 @@ class Driver:
                 self._off_plan = entry
         self.admission.refresh(has_news=bool(entries))
         for retry in self.history.retries.values():
-            self.workplace.launcher.wake_at(retry.not_before)
+            if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
+                virtual_clock.wake_at(retry.not_before)
         return entries
 
     def _give_back_pools(self) -> None:

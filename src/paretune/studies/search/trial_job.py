@@ -14,7 +14,7 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob, first_job_name
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState
-from paretune.launchers.shared import SharedJobs, group_of
+from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_job_name
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
@@ -91,7 +91,7 @@ class TrialJob:
                 self.record.adopt()
             else:
                 if self.spec.trials_per_job > 1:
-                    self._job = self._named(self._shared.place(self.spec, self.record.run.run_id))
+                    self._job = self._named(self._shared.name_for(self.spec, self.record.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
@@ -152,7 +152,7 @@ class TrialJob:
 
     def _named(self, name: str) -> RetryingJob:
         """Its job, of this name where it is one of a shared job."""
-        is_shared = bool(group_of(name)[1])
+        is_shared = bool(split_job_name(name)[1])
         name = name if is_shared else ""
         shared = self._shared if is_shared else None
         return RetryingJob(self.record, self._follow, retry_smaller=False, name=name, shared=shared)
@@ -184,7 +184,7 @@ class TrialJob:
         if end.state is JobState.STOPPED and kind is None:
             return self._ended(TrialStatus.STOPPED, self.stopped_because or end.reason)
         # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
-        died = self._is_adopted and not self._workplace.launcher.outlives
+        died = self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
         ended = self._ended(
             TrialStatus.FAILED,
@@ -210,7 +210,8 @@ class TrialJob:
 
         So all points are compared alike, whatever trials theirs met; what is booked is the share of the bill.
         """
-        spared = 0.0 if self._job.current is None else self._job.current.spared_seconds()
+        job = self._job.current
+        spared = job.spared_seconds() if isinstance(job, TrialOfSharedJob) else 0.0
         more = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS), spared)
         more[metrics.COST_USD] = cost_usd(self._workplace.launcher.price(self.spec), self.spec, spared) or 0.0
         return {name: value + more.get(name, 0.0) for name, value in found.items()}

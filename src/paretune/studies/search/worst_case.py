@@ -59,7 +59,7 @@ class WorstCase:
         if len(self._usd) >= _MOST_KNOWN:
             self._usd.clear()
         if key not in self._usd:
-            self._usd[key] = self._workplace.launcher.most_usd(spec)
+            self._usd[key] = self._workplace.launcher.worst_case_usd(spec)
         return self._usd[key]
 
     def _minutes_of(self, spec: JobSpec) -> float:

@@ -12,8 +12,8 @@ import pytest
 from paretune.commands.bill.reading import EXACT, BillFiles
 from paretune.commands.bill.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
 from paretune.commands.bill.recorded_costs import RecordedCost
-from paretune.launchers.base import run_of
-from paretune.launchers.shared import group_of
+from paretune.launchers.base import parse_job_name
+from paretune.launchers.shared_jobs import split_job_name
 from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, Truth, write, write_file
 
 CENT = Decimal("0.01")
@@ -90,13 +90,13 @@ def named_by_a_queue(bill: Bill) -> None:
     renamed = {}
     for row in bill.rows:
         name = str(row.get("line_item_resource_id", "")).removeprefix(ARN)
-        if (made_from := run_of(name)) is None:
+        if (made_from := parse_job_name(name)) is None:
             continue
         digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
         renamed[name] = f"AWSBatch{name}"[:31] + digest
         row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
         for one in bill.recorded:
-            group, key = group_of(one.job_name)
+            group, key = split_job_name(one.job_name)
             if (group == name) if key else (one.run_id == made_from[0]):
                 training_jobs.setdefault(one.run_id, []).append(renamed[name].lower())
     known = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}

@@ -30,7 +30,7 @@ def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
     assert (spec.max_cost_usd, spec.model) == (MOST_USD, "some/model")
     price = PriceList.read({}).price("ml.m5.large", "us-east-1")
     # 23 minutes of 0.115 USD an hour
-    assert admit(spec, price, SageMakerLauncher.overrun_s) == pytest.approx(0.0440833, abs=1e-6)
+    assert admit(spec, price, SageMakerLauncher.billed_after_limit_s) == pytest.approx(0.0440833, abs=1e-6)
 
 
 def test_all_faults_of_what_was_typed_come_at_once() -> None:

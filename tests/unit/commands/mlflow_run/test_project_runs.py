@@ -23,6 +23,7 @@ from paretune.estimating import evidence
 from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.sagemaker.results import ProjectResults, TrainingResults
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.pricing.prices import PriceList
@@ -67,7 +68,9 @@ class User:
         tracking = Tracking({}, self.clock)
 
         def workplace_of(spec: JobSpec) -> Any:
-            launcher = SageMakerLauncher(spec, self.clock, {}, runs_projects=spec.runs_project)
+            launcher = SageMakerLauncher(
+                spec, self.clock, {}, results=ProjectResults if spec.runs_project else TrainingResults
+            )
             return make_workplace(launcher=launcher, tracking=tracking, home=self.folder, clock=self.clock)
 
         sync = Sync(

@@ -10,6 +10,7 @@ from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import lost_capacity
+from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, EPOCH, ROLE, Aws, FakeClock
@@ -92,7 +93,7 @@ def test_the_network_is_set_up_for_what_all_types_have(launcher: SageMakerLaunch
 
 def test_a_job_says_what_sagemaker_has_taken_once_it_has(launcher: SageMakerLauncher, aws: Aws) -> None:
     job = launcher.submit(JobDocument.first(NAME, spec(**RANKED)), JobInputs())
-    assert job.selected_instances() is None
+    assert job.capacity().instances is None
 
     taken = {"SelectedInstanceType": "ml.g6.xlarge", "SelectedInstanceCount": 4}
     resources = aws.sagemaker.jobs[NAME]["ResourceConfig"] | taken
@@ -100,7 +101,7 @@ def test_a_job_says_what_sagemaker_has_taken_once_it_has(launcher: SageMakerLaun
     aws.clock.sleep(120)
 
     assert job.state() is JobState.FAILED
-    assert job.selected_instances() == ("ml.g6.xlarge", 4)
+    assert job.capacity().instances == ("ml.g6.xlarge", 4)
 
 
 def test_the_quota_of_every_type_is_compared_with_its_own_count_before_anything_is_launched(
@@ -124,11 +125,11 @@ def test_the_dearest_type_and_count_are_what_a_job_is_admitted_on(launcher: Sage
     dearest = launcher.price(job.on_instance_type("ml.g5.12xlarge"))
     assert dearest is not None
 
-    worst = launcher.most_usd(job)
+    worst = launcher.worst_case_usd(job)
 
     assert worst == pytest.approx(3 * dearest.usd_per_hour)
     with pytest.raises(BudgetRefused, match="x 3 x"):
-        launcher.most_usd(job.replace(max_cost_usd=worst - 0.01))
+        launcher.worst_case_usd(job.replace(max_cost_usd=worst - 0.01))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +188,7 @@ def test_a_job_that_aws_shows_without_its_plan_is_stopped_at_once_and_has_failed
     drop_the_plan(aws, monkeypatch)
     if is_killed:  # between the creation and the look at what was created
         with monkeypatch.context() as patch:
-            patch.setattr(SageMakerLauncher, "_require_plan", killed)
+            patch.setattr(TrainingJobs, "_require_plan", killed)
             with pytest.raises(KeyboardInterrupt):
                 submit(launcher, **ON_PLAN)
         assert aws.sagemaker.jobs[NAME]["TrainingJobStatus"] == "InProgress"
@@ -204,7 +205,7 @@ def test_a_job_that_aws_shows_without_its_plan_is_stopped_at_once_and_has_failed
     assert failure is not None
     assert failure[0] is FailureKind.OFF_PLAN
     assert f"does not show {NAME} with the training plan {PLAN}, so it would be billed on demand" in failure[1]
-    assert job.has_lost_plan()
+    assert job.capacity().has_lost_plan
     assert job.billable_seconds() == 40
 
 
@@ -220,7 +221,7 @@ def test_a_job_on_its_plan_is_left_alone_by_whoever_finds_it(
         submit(launcher, **job)
         found = launcher.attach(NAME)
         assert found is not None
-        assert not found.has_lost_plan()
+        assert not found.capacity().has_lost_plan
     assert aws.count("StopTrainingJob") == 0
 
 
@@ -255,7 +256,7 @@ def test_a_plan_is_of_the_type_that_was_asked_for_and_the_others_are_on_demand(
     ]
     prices = [launcher.price(one) for one in spec(**job).clusters()]
     assert [price is not None and price.usd_per_hour > 0 for price in prices] == [False, True]
-    assert (launcher.most_usd(spec(**job)) or 0) > 0
+    assert (launcher.worst_case_usd(spec(**job)) or 0) > 0
 
 
 def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
@@ -263,10 +264,12 @@ def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
 ) -> None:
     job = spec(**ON_PLAN, max_cost_usd=0.0)
 
-    assert launcher.most_usd(job) == 0.0
-    assert launcher.prepaid_usd(job, 1800.0) == pytest.approx(10.0)  # 2 x 0.5 of 288 instance-hours for 2,880 USD
-    assert launcher.prepaid_usd(spec(), 1800.0) is None
-    launcher.prepaid_usd(job, 60.0)
+    assert launcher.worst_case_usd(job) == 0.0
+    assert launcher.training_plans.share_usd(job, 1800.0) == pytest.approx(
+        10.0
+    )  # 2 x 0.5 of 288 instance-hours for 2,880 USD
+    assert launcher.training_plans.share_usd(spec(), 1800.0) is None
+    launcher.training_plans.share_usd(job, 60.0)
     assert aws.count("DescribeTrainingPlan") == 1
     aws.quotas.values = {f"{P5} for training job usage": 0.0}  # what is on demand
     launcher.check(job)
@@ -275,7 +278,7 @@ def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
 def test_a_fee_that_cannot_be_asked_for_is_absent(launcher: SageMakerLauncher, aws: Aws) -> None:
     aws.refuse("DescribeTrainingPlan", "AccessDeniedException", "no", times=9)
 
-    assert launcher.prepaid_usd(spec(**ON_PLAN), 1800.0) is None
+    assert launcher.training_plans.share_usd(spec(**ON_PLAN), 1800.0) is None
     launcher.check(spec(**ON_PLAN))  # CreateTrainingJob will tell
 
 
@@ -336,7 +339,7 @@ def test_an_estimate_tells_from_how_many_hours_of_use_a_plan_beats_on_demand(
     on_demand = launcher.price(spec(instance_type=P5))
     assert on_demand is not None
 
-    bought, marginal = launcher.plan_remarks(spec(**ON_PLAN))
+    bought, marginal = launcher.training_plans.remarks(spec(**ON_PLAN))
 
     hours = 2880 / (on_demand.usd_per_hour * 4)
     assert f"2,880.00 USD upfront for 4 x {P5} over 72 h" in bought
@@ -358,7 +361,7 @@ def test_offers_are_asked_for_a_cluster_and_told_cheapest_first(launcher: SageMa
         for fee in ("2000", "960")
     ]
 
-    first, second = launcher.plan_remarks(spec(**ON_PLAN | {"training_plan": "search"}))
+    first, second = launcher.training_plans.remarks(spec(**ON_PLAN | {"training_plan": "search"}))
 
     (asked,) = aws.of("SearchTrainingPlanOfferings")
     assert asked.parameters == {"InstanceType": P5, "InstanceCount": 2, "TargetResources": ["training-job"]}
@@ -366,13 +369,14 @@ def test_offers_are_asked_for_a_cluster_and_told_cheapest_first(launcher: SageMa
     assert "tpo-2000" in second
     aws.sagemaker.offerings = []
     assert (
-        "AWS offers no training plan of 2 x" in launcher.plan_remarks(spec(**ON_PLAN | {"training_plan": "search"}))[0]
+        "AWS offers no training plan of 2 x"
+        in launcher.training_plans.remarks(spec(**ON_PLAN | {"training_plan": "search"}))[0]
     )
 
 
 def test_a_launcher_that_knows_no_such_type_says_why_there_are_no_offers(launcher: SageMakerLauncher, aws: Aws) -> None:
     aws.refuse("SearchTrainingPlanOfferings", "ValidationException", "failed to satisfy enum value set")
 
-    (said,) = launcher.plan_remarks(spec(instance_type="ml.g5.xlarge", training_plan="search"))
+    (said,) = launcher.training_plans.remarks(spec(instance_type="ml.g5.xlarge", training_plan="search"))
 
     assert "enum value set" in said

@@ -9,8 +9,8 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 
 from paretune.core.errors import LostContact
-from paretune.launchers.base import JobState, WarmPool
-from paretune.launchers.sagemaker import jobs
+from paretune.launchers.base import JobState, WarmPoolStatus
+from paretune.launchers.sagemaker import results
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -131,7 +131,7 @@ def test_a_damaged_archive_is_a_failure_and_no_crash(aws: Aws, job: SageMakerJob
 def test_of_a_job_with_more_results_than_memory_may_take_what_is_too_large_is_left_out(
     aws: Aws, job: SageMakerJob, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs, "_LARGEST_RESULTS", 1_000)
+    monkeypatch.setattr(results, "_LARGEST_RESULTS", 1_000)
     names = ("one", "two", "three", "four")
     leave(aws, {"report.json": REPORT.to_json(), **{f"profile/{name}.md": "x" * 400 for name in names}})
     aws.sagemaker.end(NAME)
@@ -155,7 +155,7 @@ def test_of_the_results_only_what_is_wanted_is_kept(aws: Aws, job: SageMakerJob,
     aws.sagemaker.end(NAME)
 
     assert look(job, clock) is JobState.COMPLETED
-    assert set(job._fetch() or {}) == {"report.json"}
+    assert set(job._results.archive.files() or {}) == {"report.json"}
 
 
 @pytest.mark.parametrize(
@@ -444,17 +444,17 @@ def kept(aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument
 def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
     aws: Aws, kept: SageMakerJob, clock: FakeClock
 ) -> None:
-    pool = kept.warm_pool()
-    assert pool == WarmPool(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
+    pool = kept.warm_pool.status()
+    assert pool == WarmPoolStatus(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
     said = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = said
     clock.sleep(60)
 
-    assert kept.warm_pool() == WarmPool(
+    assert kept.warm_pool.status() == WarmPoolStatus(
         status="Reused", is_kept=False, seconds=42.0, most_seconds=600.0, reused_by="paretune-run2-1"
     )
     asked = aws.count("DescribeTrainingJob")
-    kept.warm_pool()
+    kept.warm_pool.status()
     assert aws.count("DescribeTrainingJob") == asked
     assert kept.state() is JobState.COMPLETED
 
@@ -462,10 +462,10 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
 def test_kept_instances_are_asked_about_no_more_often_than_the_rate_of_calls_allows(
     aws: Aws, kept: SageMakerJob, clock: FakeClock
 ) -> None:
-    kept.warm_pool()
+    kept.warm_pool.status()
     asked = aws.count("DescribeTrainingJob")
     for _ in range(100):
-        kept.warm_pool()
+        kept.warm_pool.status()
         clock.sleep(0.5)
     assert aws.count("DescribeTrainingJob") - asked <= 10
 
@@ -473,7 +473,7 @@ def test_kept_instances_are_asked_about_no_more_often_than_the_rate_of_calls_all
 def test_instances_that_aws_says_nothing_of_yet_count_as_kept(aws: Aws, kept: SageMakerJob, clock: FakeClock) -> None:
     del aws.sagemaker.jobs[NAME]["WarmPoolStatus"]
     clock.sleep(60)
-    pool = kept.warm_pool()
+    pool = kept.warm_pool.status()
     assert pool is not None
     assert pool.is_kept
 
@@ -483,30 +483,30 @@ def test_kept_instances_of_a_job_that_was_deleted_count_in_full_and_its_end_stay
 ) -> None:
     del aws.sagemaker.jobs[NAME]
     clock.sleep(700)
-    kept.warm_pool()
+    kept.warm_pool.status()
 
-    pool = kept.warm_pool()
+    pool = kept.warm_pool.status()
     assert pool is not None
     assert (pool.is_kept, pool.seconds) == (False, 600.0)
     assert kept.state() is JobState.COMPLETED
 
 
 def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
-    kept.release()
+    kept.warm_pool.release()
 
     (call,) = aws.of("UpdateTrainingJob")
     assert call.parameters == {"TrainingJobName": NAME, "ResourceConfig": {"KeepAlivePeriodInSeconds": 0}}
-    pool = kept.warm_pool()
+    pool = kept.warm_pool.status()
     assert pool is not None
     assert (pool.status, pool.is_kept, pool.most_seconds) == ("Terminated", False, 600.0)
-    kept.release()
+    kept.warm_pool.release()
     assert aws.count("UpdateTrainingJob") == 1
 
 
 def test_instances_that_were_reused_just_before_are_not_given_back(aws: Aws, kept: SageMakerJob) -> None:
     aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 3}
-    kept.release()
-    pool = kept.warm_pool()
+    kept.warm_pool.release()
+    pool = kept.warm_pool.status()
     assert pool is not None
     assert pool.status == "Reused"
 
@@ -516,7 +516,7 @@ def test_instances_that_may_not_be_given_back_are_told_of_with_the_command_that_
 ) -> None:
     aws.refuse("UpdateTrainingJob", "AccessDeniedException", "no")
     with pytest.raises(LostContact, match=f"(?s)billed for up to 10 minutes.*update-training-job .*{NAME}"):
-        kept.release()
+        kept.warm_pool.release()
 
 
 def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
@@ -525,11 +525,11 @@ def test_a_job_that_never_had_an_instance_and_one_that_asked_for_none_keep_none(
     aws.sagemaker.enter(NAME, "Training")
     aws.sagemaker.end(NAME, "Stopped")
     look(job, clock)
-    assert job.warm_pool() is None
+    assert job.warm_pool.status() is None
     other = launcher.submit(replace(order(keep_alive_minutes=10.0), job_name="paretune-run2-1"), JobInputs())
     aws.sagemaker.end("paretune-run2-1", "Failed", FailureReason="CapacityError: none")
     look(other, clock)
-    assert other.warm_pool() is None
+    assert other.warm_pool.status() is None
 
 
 _PIP = (  # what pip 25 prints without a way to its index

@@ -544,7 +544,7 @@ def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_f
     request = sent(aws)
     prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
     command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
-    assert launcher.is_direct
+    assert launcher.jobs_log_to_mlflow
     assert command == "exec python3 -m paretune.tracking.in_job /opt/ml"
     assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
     assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
@@ -568,15 +568,15 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     assert not [variable for variable in request["Environment"] if variable.startswith("MLFLOW")]
     assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
     assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
-    assert job.trials() == 2
+    assert job.trials.count == 2
     found = launcher.attach(name)
     assert found is not None
-    assert found.trials() == 2
+    assert found.trials.count == 2
     (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
     told = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
     assert [(one.member, one.spec.learning_rate) for one in told] == [("lead", 1e-5), ("other", 1e-4)]
     assert b"secret/key" not in document
-    job.stop_trial("other")
+    job.trials.stop("other")
     requested = f"paretune/jobs/{name}/stop/"
     assert request["Environment"]["PARETUNE_STOP_REQUESTS"] == f"s3://{BUCKET}/{requested}"
     assert [key for key in aws.s3.objects if key.startswith(requested)] == [f"{requested}other"]

@@ -140,7 +140,7 @@ def test_a_price_comes_with_region_day_and_usage_type(read: Read) -> None:
         {"component": "Processing", "usagetype": "USE1-Processing:ml.g5.xlarge"},
         {"component": "Studio-Notebook", "usagetype": "USE1-Studio:KernelGateway-ml.g5.xlarge"},
         {"component": "SpotTraining", "usagetype": "USE1-SpotTraining:ml.g5.xlarge"},
-        {"component": "Cluster", "usagetype": "USE1-Cluster:ml.g5.xlarge"},
+        {"component": "Placement", "usagetype": "USE1-Placement:ml.g5.xlarge"},
         {"component": "Training", "usagetype": "USE1-Host:ml.g5.xlarge"},
         {"component": None, "usagetype": "USE1-TrainingPlanUpfrontFee:ml.g5.xlarge"},
         {"component": None, "usagetype": None},

@@ -123,7 +123,7 @@ def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: Virt
 def test_time_that_is_waited_for_is_not_passed_over(place: Place, clock: VirtualClock) -> None:
     place.submit("waiting")
     begun = clock.now()
-    place.launcher.wake_at(begun + 60)
+    clock.wake_at(begun + 60)
 
     clock.sleep(0.5)
 
@@ -168,7 +168,7 @@ def test_a_spot_job_that_waits_too_long_says_so(place: Place, clock: VirtualCloc
 
 def test_a_job_that_is_stopped_while_it_waits_costs_nothing(place: Place, clock: VirtualClock) -> None:
     job = place.submit("waiting")
-    place.launcher.wake_at(clock.now() + 30)
+    clock.wake_at(clock.now() + 30)
     clock.sleep(0.5)
     job.stop()
 

@@ -15,7 +15,7 @@ from mlflow import MlflowClient
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.launchers.base import Job
+from paretune.launchers.base import Job, Trials
 from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -220,7 +220,7 @@ def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> Non
 
 
 def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
-    desk.launcher.overrun_s = 120.0
+    desk.launcher.billed_after_limit_s = 120.0
     driver = desk.driver()
     assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
 
@@ -302,7 +302,7 @@ def test_shared_jobs_refused_beside_others_wait_for_room(desk: Desk) -> None:
 def test_trials_that_ran_out_of_memory_side_by_side_are_tried_each_by_itself(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ScriptedJob, "trials", lambda job: max(1, len(job.document.members)))
+    monkeypatch.setattr(ScriptedJob, "trials", property(lambda job: Trials(max(1, len(job.document.members)))))
     submit = desk.launcher.submit
 
     def submitted(document: JobDocument, inputs: JobInputs) -> Job:
@@ -535,7 +535,7 @@ def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: De
 
 
 def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(desk: Desk) -> None:
-    desk.launcher.outlives = False
+    desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
     killed(desk, first)

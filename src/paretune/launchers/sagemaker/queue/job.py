@@ -1,15 +1,14 @@
 """A job from the queue to the end of the training job that AWS Batch creates for it."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused
-from paretune.launchers.base import JobState, WarmPool
+from paretune.launchers.base import JobState, ProjectOutput, Trials
 from paretune.launchers.sagemaker.aws_errors import classify
-from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, stop_requests
+from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, request_trial_stop
 from paretune.launchers.sagemaker.queue.service_jobs import STOP_REASON, ServiceJob, ServiceJobs
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import Event, FailureKind, JobReport
@@ -43,10 +42,10 @@ class QueuedJob(AwsJob):
         self.name = name
         self._service_job = service_job
         self._service_jobs = service_jobs
-        self._staging = staging
         self._clock = clock
         self._follow = follow
-        self._trials = trials
+        self._trials = Trials(trials, partial(request_trial_stop, staging, name))
+        self.output = _QueuedJobOutput(self._latest)
         self._training: SageMakerJob | None = None
         self._training_name = ""
         self._asked_to_stop = False
@@ -128,24 +127,15 @@ class QueuedJob(AwsJob):
             return training.log_location()
         return self._service_jobs.command_to_look(self._service_job)
 
-    def trials(self) -> int:
-        """As its request said."""
+    @property
+    def trials(self) -> Trials:
+        """The trials in its request; one can be asked to end before it begins."""
         return self._trials
 
     def report(self) -> JobReport | None:
         """What came out of the training job."""
         completed = self.state() is JobState.COMPLETED
         return self._training.report() if completed and self._training is not None else None
-
-    def printed(self) -> list[str]:
-        """What the training job has printed."""
-        training = self._latest()
-        return training.printed() if training is not None else []
-
-    def stop_trial(self, key: str) -> None:
-        """Write an object that the training looks for, also before it begins."""
-        with suppress(LaunchRefused):
-            self._staging.text(f"{stop_requests(self.name)}{key}", "")
 
     def seconds(self) -> float:
         """Those of the training job; waiting in the queue is not among them."""
@@ -157,10 +147,6 @@ class QueuedJob(AwsJob):
         training = self._latest()
         return training.billable_seconds() if training is not None else 0.0
 
-    def warm_pool(self) -> WarmPool | None:
-        """None: no instances are kept."""
-        return None
-
     def log_tail(self, lines: int = 15) -> list[str]:
         """Of the training job."""
         training = self._latest()
@@ -170,11 +156,6 @@ class QueuedJob(AwsJob):
         """Of the training job."""
         training = self._latest()
         return training.model_location() if training is not None else ""
-
-    def save_results(self, path: Path) -> bool:
-        """Those of the training job."""
-        training = self._latest()
-        return training is not None and training.save_results(path)
 
     def profile(self) -> Mapping[str, bytes]:
         """Of the training job."""
@@ -232,6 +213,21 @@ class QueuedJob(AwsJob):
         job = self._service_job
         why = f": {job.reason}" if job.reason else ""
         return f"{'Ended' if job.has_ended else 'Waiting'} in the queue {self._service_jobs.queue} ({job.status}{why})"
+
+
+class _QueuedJobOutput(ProjectOutput):
+    """The output of the latest training job."""
+
+    def __init__(self, latest: Callable[[], SageMakerJob | None]) -> None:
+        self._latest = latest
+
+    def printed(self) -> list[str]:
+        training = self._latest()
+        return training.output.printed() if training is not None else []
+
+    def fetch(self, folder: Path) -> Path | None:
+        training = self._latest()
+        return training.output.fetch(folder) if training is not None else None
 
 
 def _lacked_capacity(training: SageMakerJob, state: JobState) -> bool:

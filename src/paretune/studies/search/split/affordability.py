@@ -76,7 +76,7 @@ class Affordability:
         limit_s = np.minimum(space.limit_s, _payable_s(space, reach_usd))
         is_possible = ~is_hopeless & ~was_run
         is_sure = is_possible & ~is_open & predictions.fits
-        needed_usd = space.usd_per_second * (takes_s + space.overrun_s)
+        needed_usd = space.usd_per_second * (takes_s + space.billed_after_limit_s)
         return cls(
             space=space,
             predictions=predictions,
@@ -114,4 +114,4 @@ class Affordability:
 
 def _payable_s(space: CandidateSpace, usd: float) -> np.ndarray:
     """Maximum runtimes of all candidates, in seconds, whose worst case so many dollars cover."""
-    return np.asarray(usd / space.usd_per_second - space.overrun_s)
+    return np.asarray(usd / space.usd_per_second - space.billed_after_limit_s)

@@ -49,7 +49,7 @@ class CandidateSpace:
         rows_per_pass: N rows that all devices together take at once, before gradients are accumulated.
         limit_s: N maximum runtimes.
         usd_per_second: N prices of the whole cluster.
-        overrun_s: N seconds that may be billed after the maximum runtime.
+        billed_after_limit_s: N seconds that may be billed after the maximum runtime.
     """
 
     def __init__(self, file: StudyFile, launcher: Launcher) -> None:
@@ -71,7 +71,8 @@ class CandidateSpace:
         self.rows_per_pass = np.array([plan.per_device_train_batch_size * plan.devices for plan in plans])
         specs = [item.spec for item in self.candidates]
         self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
-        self.overrun_s = np.array([spec.keep_alive_minutes * 60 + launcher.overrun_s for spec in specs])
+        after_s = launcher.billed_after_limit_s
+        self.billed_after_limit_s = np.array([spec.keep_alive_minutes * 60 + after_s for spec in specs])
         self._launcher = launcher
         self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
@@ -23,18 +23,18 @@ def players(aws: Aws, clock: FakeClock) -> Players:
 
 
 @pytest.fixture
-def make(aws: Aws, clock: FakeClock, package: Path, players: Players) -> Callable[..., QueueLauncher]:
+def make(aws: Aws, clock: FakeClock, package: Path, players: Players) -> Callable[..., SageMakerLauncher]:
     """Makes launchers for the queue, as several processes would."""
 
-    def make(queue: str = QUEUE) -> QueueLauncher:
+    def make(queue: str = QUEUE) -> SageMakerLauncher:
         cluster = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.m5.large", queue=queue)
-        return QueueLauncher(cluster, clock, {}, package=package, calls_per_minute=600)
+        return SageMakerLauncher(cluster, clock, {}, package=package, calls_per_minute=600)
 
     return make
 
 
 @pytest.fixture
-def launcher(make: Callable[..., QueueLauncher]) -> QueueLauncher:
+def launcher(make: Callable[..., SageMakerLauncher]) -> SageMakerLauncher:
     return make()
 
 

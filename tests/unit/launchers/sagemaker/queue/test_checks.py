@@ -8,8 +8,8 @@ import pytest
 from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.queue.checks import queue_findings
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
@@ -84,7 +84,7 @@ def test_not_being_allowed_to_ask_is_no_fault(aws: Aws, operation: str, verdict:
 
 
 def test_what_stands_against_the_queue_comes_with_all_other_faults(
-    aws: Aws, launcher: QueueLauncher, players: object
+    aws: Aws, launcher: SageMakerLauncher, players: object
 ) -> None:
     aws.queues.add("team", state="DISABLED")
     aws.quotas.values = {"ml.m5.large for training job usage": 0, "x": 0}

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, JobDocument, JobInputs
 from tests.launcher_contract import LauncherContract, Place
 from tests.unit.launchers.sagemaker.queue.playing import Players
@@ -15,9 +15,11 @@ def _is_told_by_the_job(event: Event) -> bool:
     return not event.message[:1].isupper()
 
 
-class TestQueueLauncherKeepsTheContract(LauncherContract):
+class TestAQueueKeepsTheContract(LauncherContract):
     @pytest.fixture
-    def place(self, make: Callable[..., QueueLauncher], order: Callable[..., JobDocument], players: Players) -> Place:
+    def place(
+        self, make: Callable[..., SageMakerLauncher], order: Callable[..., JobDocument], players: Players
+    ) -> Place:
         def named(kind: str, **changes: object) -> tuple[JobDocument, JobInputs]:
             return order(kind, f"paretune-{uuid.uuid4().hex}-1", **changes), JobInputs()
 

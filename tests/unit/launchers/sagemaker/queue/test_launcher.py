@@ -8,10 +8,9 @@ import pytest
 
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher, launcher_class
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.queue.service_jobs import ServiceJobs
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
-from paretune.specification.placement import Placement
 from paretune.tracking import RecordedRun, schema
 from paretune.tracking.recorded_job import RecordedJob
 from tests.unit.launchers.sagemaker.aws import Aws, FakeClock, error
@@ -19,14 +18,14 @@ from tests.unit.launchers.sagemaker.queue.conftest import QUEUE
 from tests.unit.launchers.sagemaker.queue.playing import Players
 
 Order = Callable[..., JobDocument]
-Make = Callable[..., QueueLauncher]
+Make = Callable[..., SageMakerLauncher]
 
 
-def submit(launcher: QueueLauncher, document: JobDocument) -> Job:
+def submit(launcher: SageMakerLauncher, document: JobDocument) -> Job:
     return launcher.submit(document, JobInputs())
 
 
-def attached(launcher: QueueLauncher, name: str = "paretune-run1-1") -> Job:
+def attached(launcher: SageMakerLauncher, name: str = "paretune-run1-1") -> Job:
     job = launcher.attach(name)
     assert job is not None
     return job
@@ -41,7 +40,7 @@ def play(players: Players, job: Job, seconds: int = 30) -> JobState:
     return job.state()
 
 
-def waiting(launcher: QueueLauncher, aws: Aws, order: Order, **changes: Any) -> Job:
+def waiting(launcher: SageMakerLauncher, aws: Aws, order: Order, **changes: Any) -> Job:
     """A job behind another one, in a queue that has room for one."""
     aws.queues.add(QUEUE, capacity=1)
     submit(launcher, order("long", "paretune-first-1"))
@@ -50,13 +49,8 @@ def waiting(launcher: QueueLauncher, aws: Aws, order: Order, **changes: Any) -> 
     return job
 
 
-def test_a_queue_in_the_cluster_chooses_its_launcher() -> None:
-    assert launcher_class(Placement(instance_type="ml.m5.large", queue=QUEUE)) is QueueLauncher
-    assert launcher_class(Placement(instance_type="ml.m5.large")) is not QueueLauncher
-
-
 def test_a_job_is_one_service_job_whose_payload_is_the_create_training_job_request(
-    launcher: QueueLauncher, aws: Aws, order: Order
+    launcher: SageMakerLauncher, aws: Aws, order: Order
 ) -> None:
     aws.queues.add(QUEUE, schedulingPolicyArn="arn:aws:batch:us-east-1:123456789012:scheduling-policy/fair")
     submit(launcher, order(share_identifier="search", scheduling_priority=0, tags={"team": "search"}))
@@ -77,7 +71,7 @@ def test_a_job_is_one_service_job_whose_payload_is_the_create_training_job_reque
     assert aws.count("CreateTrainingJob") == 0  # which is the queue's to call
 
 
-def test_a_preempted_job_is_not_put_back_by_aws_batch(launcher: QueueLauncher, order: Order) -> None:
+def test_a_preempted_job_is_not_put_back_by_aws_batch(launcher: SageMakerLauncher, order: Order) -> None:
     request = launcher.preview(order(quota_share_name="search"), JobInputs())
 
     assert request["quotaShareName"] == "search"
@@ -129,7 +123,7 @@ def test_two_drivers_that_submit_the_same_name_at_once_have_one_job(make: Make, 
 
 
 def test_a_refused_submission_is_told_within_seconds_and_leaves_nothing(
-    launcher: QueueLauncher, aws: Aws, order: Order, clock: FakeClock
+    launcher: SageMakerLauncher, aws: Aws, order: Order, clock: FakeClock
 ) -> None:
     aws.queues.add(QUEUE, state="DISABLED")
     before = clock.time
@@ -142,7 +136,7 @@ def test_a_refused_submission_is_told_within_seconds_and_leaves_nothing(
 
 
 def test_a_waiting_job_runs_costs_nothing_and_says_that_it_waits(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = waiting(launcher, aws, order)
     for _ in range(20):
@@ -157,7 +151,7 @@ def test_a_waiting_job_runs_costs_nothing_and_says_that_it_waits(
 
 
 def test_a_job_runs_when_the_one_before_it_has_ended_and_its_record_tells_how_long_it_waited(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = waiting(launcher, aws, order)
     for _ in range(20):
@@ -193,7 +187,7 @@ def test_a_waiting_job_that_is_stopped_leaves_the_queue_without_a_cent(
 
 
 def test_a_job_that_somebody_else_has_taken_out_of_the_queue_has_failed_with_the_reason(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = waiting(launcher, aws, order)
     job_id = aws.queues.service_jobs()[1]["jobId"]
@@ -207,7 +201,7 @@ def test_a_job_that_somebody_else_has_taken_out_of_the_queue_has_failed_with_the
 
 
 def test_a_request_that_sagemaker_refuses_is_a_failure_that_costs_nothing(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players, monkeypatch: pytest.MonkeyPatch
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: Any) -> None:
         raise error("ValidationException", "no such image")
@@ -224,7 +218,7 @@ def test_a_request_that_sagemaker_refuses_is_a_failure_that_costs_nothing(
 
 
 def test_a_job_without_capacity_waits_for_the_next_training_job_of_aws_batch(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = submit(launcher, order("quick"))
     (first,) = aws.sagemaker.jobs
@@ -242,7 +236,7 @@ def test_a_job_without_capacity_waits_for_the_next_training_job_of_aws_batch(
 
 
 def test_a_spot_job_in_a_queue_that_has_waited_too_long_has_no_capacity_so_that_the_next_type_is_tried(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = submit(launcher, order("quick", spot=True))
     aws.sagemaker.end(*aws.sagemaker.jobs, "Stopped", "MaxWaitTimeExceeded")
@@ -254,7 +248,7 @@ def test_a_spot_job_in_a_queue_that_has_waited_too_long_has_no_capacity_so_that_
 
 
 def test_a_job_that_is_stopped_while_it_waits_for_capacity_is_stopped_and_has_not_failed(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = submit(launcher, order("quick"))
     job.state()
@@ -269,7 +263,7 @@ def test_a_job_that_is_stopped_while_it_waits_for_capacity_is_stopped_and_has_no
 
 
 def test_a_preempted_job_has_lost_its_capacity(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = submit(launcher, order())
     players.second()
@@ -285,7 +279,7 @@ def test_a_preempted_job_has_lost_its_capacity(
 
 
 def test_a_training_job_that_goes_on_after_its_service_job_was_stopped_is_stopped_too(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players, monkeypatch: pytest.MonkeyPatch
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = submit(launcher, order())
     players.second()
@@ -301,16 +295,16 @@ def test_a_training_job_that_goes_on_after_its_service_job_was_stopped_is_stoppe
 
 
 def test_a_trial_of_a_shared_job_can_be_stopped_while_the_job_waits(
-    launcher: QueueLauncher, aws: Aws, order: Order
+    launcher: SageMakerLauncher, aws: Aws, order: Order
 ) -> None:
     job = waiting(launcher, aws, order)
 
-    job.stop_trial("run2")
+    job.trials.stop("run2")
 
     assert f"paretune/jobs/{job.name}/stop/run2" in aws.s3.objects
 
 
-def test_a_higher_priority_comes_first(launcher: QueueLauncher, aws: Aws, order: Order, players: Players) -> None:
+def test_a_higher_priority_comes_first(launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players) -> None:
     waiting(launcher, aws, order)
     urgent = submit(launcher, order("quick", "paretune-urgent-1", scheduling_priority=9))
     players.second()
@@ -321,9 +315,9 @@ def test_a_higher_priority_comes_first(launcher: QueueLauncher, aws: Aws, order:
 
 
 def test_aws_batch_is_asked_no_more_often_than_allowed_and_not_while_a_job_trains(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
-    launcher._service_jobs._rate = 1.0  # a second, as by default
+    launcher._submission._submission._service_jobs._rate = 1.0  # a second, as by default
     aws.queues.add(QUEUE, capacity=1)
     jobs = [submit(launcher, order("long", f"paretune-run{number}-1")) for number in range(30)]
     for _ in range(10):
@@ -342,7 +336,7 @@ def test_aws_batch_is_asked_no_more_often_than_allowed_and_not_while_a_job_train
 
 @pytest.mark.parametrize("operation", ["DescribeServiceJob", "TerminateServiceJob"])
 def test_throttling_is_waited_out(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players, operation: str
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, operation: str
 ) -> None:
     job = waiting(launcher, aws, order)
     aws.refuse(operation, "ThrottlingException", times=2)
@@ -358,7 +352,7 @@ def test_throttling_is_waited_out(
     [("DescribeServiceJob", "look at the queue team"), ("TerminateServiceJob", "aws batch terminate-service-job")],
 )
 def test_without_the_right_to_ask_contact_is_lost_and_the_next_step_is_said(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players, operation: str, said: str
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, operation: str, said: str
 ) -> None:
     job = waiting(launcher, aws, order)
     aws.refuse(operation, "AccessDeniedException", "not you", times=9)
@@ -371,7 +365,7 @@ def test_without_the_right_to_ask_contact_is_lost_and_the_next_step_is_said(
 
 
 def test_a_service_job_that_aws_batch_has_forgotten_is_over(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     job = waiting(launcher, aws, order)
     aws.refuse("DescribeServiceJob", "ClientException", "does not exist", times=10)
@@ -451,7 +445,7 @@ def test_attach_does_not_take_a_name_that_only_begins_alike_or_is_in_another_que
 
 
 def test_jobs_of_one_specification_share_checkpoints_one_after_the_other(
-    launcher: QueueLauncher, aws: Aws, order: Order, players: Players
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
     def checkpoints(name: str) -> str:
         submit(launcher, order("quick", name))
@@ -465,7 +459,7 @@ def test_jobs_of_one_specification_share_checkpoints_one_after_the_other(
     assert checkpoints("paretune-three-1") == first
 
 
-def test_the_queue_is_recorded_and_found_again_from_the_record(launcher: QueueLauncher, order: Order) -> None:
+def test_the_queue_is_recorded_and_found_again_from_the_record(launcher: SageMakerLauncher, order: Order) -> None:
     where = launcher.location_tags()
     assert where["queue"] == QUEUE
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from paretune.launchers.sagemaker.queue.launcher import QueueLauncher
+from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.prices import PriceList
 from paretune.specification.placement import Placement
@@ -46,7 +46,7 @@ def clock() -> PlayingClock:
     return PlayingClock()
 
 
-class Launcher(QueueLauncher):
+class Launcher(SageMakerLauncher):
     """A queue whose jobs need no rows and no model."""
 
     reads_inputs = False

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import LaunchRefused
-from paretune.launchers.base import Job, JobState
-from paretune.launchers.shared import SharedJob, SharedJobs, attach
+from paretune.launchers.base import Job, JobState, Trials
+from paretune.launchers.shared_jobs import SharedJob, SharedJobs, attach
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
 from paretune.specification.job import JobSpec
 from tests.unit.jobs.test_retrying_job import MEMORY, ScriptedJob, ScriptedLauncher
@@ -27,14 +27,12 @@ class Whole(ScriptedJob):
     def state(self) -> JobState:
         return self.now
 
-    def trials(self) -> int:
-        return 3
+    @property
+    def trials(self) -> Trials:
+        return Trials(3, self.asked.append)
 
     def billable_seconds(self) -> float:
         return self.billed
-
-    def stop_trial(self, key: str) -> None:
-        self.asked.append(key)
 
     def stop(self) -> None:
         self.asked.append("all")
@@ -54,7 +52,7 @@ def test_shares_add_up_to_what_the_job_is_billed() -> None:
     job = whole(ended("a", DONE), ended("b", quick), ended("c", DONE))
     job.now = JobState.COMPLETED
     shared = SharedJob(job.name, job=job)
-    shares = [shared.member(key).billable_seconds() for key in "abc"]
+    shares = [shared.trial(key).billable_seconds() for key in "abc"]
 
     around = (400.0 - 240.0) / 3
     assert shares == pytest.approx([100 + around, 40 + around, 100 + around])
@@ -67,14 +65,14 @@ def test_shares_add_up_also_where_the_clocks_of_trials_and_bill_differ(billed: f
     job.billed = billed
     shared = SharedJob(job.name, job=job)
 
-    assert sum(shared.member(key).billable_seconds() for key in "abc") == pytest.approx(billed)
+    assert sum(shared.trial(key).billable_seconds() for key in "abc") == pytest.approx(billed)
 
 
 def test_a_trial_ends_with_its_job_as_it_has_ended_itself() -> None:
     failed = MemberEnd(seconds=1.0, failure=(FailureKind.DIVERGED, "the loss is not a finite number"))
     job = whole(ended("a", DONE), ended("b", failed), ended("c", MemberEnd(seconds=1.0)))
     shared = SharedJob(job.name, job=job)
-    members = [shared.member(key) for key in "abc"]
+    members = [shared.trial(key) for key in "abc"]
     assert [member.state() for member in members] == [JobState.RUNNING] * 3
 
     job.now = JobState.COMPLETED
@@ -90,7 +88,7 @@ def test_a_trial_ends_with_its_job_as_it_has_ended_itself() -> None:
 def test_what_ends_the_job_is_the_failure_of_the_trial_it_met_and_of_no_other() -> None:
     job = whole(ended("a", DONE), Event(time=9.0, step=3, member="b", metrics={"train/loss": 1.0}), ending=MEMORY)
     shared = SharedJob(job.name, job=job)
-    done, met, later = (shared.member(key) for key in "abc")
+    done, met, later = (shared.trial(key) for key in "abc")
     job.now = JobState.FAILED
 
     assert (done.state(), met.state(), later.state()) == (JobState.COMPLETED, JobState.FAILED, JobState.FAILED)
@@ -106,9 +104,9 @@ def test_trials_side_by_side_that_ran_out_of_memory_may_each_fit_by_itself() -> 
     job.now = JobState.FAILED
     shared = SharedJob(job.name, job=job)
 
-    assert shared.member("a").failure() is None
+    assert shared.trial("a").failure() is None
     for key in "bc":
-        failure = shared.member(key).failure()
+        failure = shared.trial(key).failure()
         assert failure is not None
         assert failure == (FailureKind.CROWDED, f"beside 1 other trials: {MEMORY[1]}")
 
@@ -117,7 +115,7 @@ def test_each_trial_is_told_its_own_events_and_those_of_the_job_once() -> None:
     status = Event(time=1.0, step=0, message="Downloading")
     own = Event(time=2.0, step=1, member="b", metrics={"train/loss": 0.5})
     shared = SharedJob("g", job=whole(status, own))
-    first, second = shared.member("a"), shared.member("b")
+    first, second = shared.trial("a"), shared.trial("b")
 
     assert first.events() == [status]
     assert [event.metrics for event in second.events()] == [{}, {"train/loss": 0.5}]
@@ -127,7 +125,7 @@ def test_each_trial_is_told_its_own_events_and_those_of_the_job_once() -> None:
 def test_one_trial_is_stopped_by_itself_and_the_job_with_the_last_of_them() -> None:
     job = whole(ended("a", DONE))
     shared = SharedJob(job.name, job=job)
-    second, third = shared.member("b"), shared.member("c")
+    second, third = shared.trial("b"), shared.trial("c")
     second.stop()
     assert job.asked == ["b"]
     assert (second.state(), third.state()) == (JobState.STOPPING, JobState.RUNNING)
@@ -140,9 +138,9 @@ def jobs_of(launcher: ScriptedLauncher, specs: list[JobSpec], at_a_time: int = 9
     shared = SharedJobs(launcher, at_a_time, lambda: None)
     made = []
     for number, spec in enumerate(specs):
-        name = shared.place(spec, f"run{number}")
+        name = shared.name_for(spec, f"run{number}")
         made.append(shared.submit(JobDocument(job_name=name, spec=spec, plan=spec.plan()), JobInputs()))
-    shared.create()
+    shared.create_jobs()
     return shared, made
 
 
@@ -179,7 +177,7 @@ def test_only_so_many_jobs_run_at_a_time() -> None:
     assert made[2].billable_seconds() == 0.0
 
     launcher.jobs[launcher.created[0]].stopped = True
-    shared.create()
+    shared.create_jobs()
     assert len(launcher.created) == 2
 
 
@@ -189,7 +187,7 @@ def test_a_trial_stopped_before_its_job_is_created_is_not_trained() -> None:
     made[1].stop()
     made[2].stop()
     shared._at_a_time = 9
-    shared.create()
+    shared.create_jobs()
 
     (created,) = launcher.jobs.values()
     assert [one.member for one in created.document.members] == ["run0"]
@@ -218,4 +216,4 @@ def test_the_model_of_a_trial_is_a_folder_in_that_of_the_job(tmp_path: Path) -> 
     job.now = JobState.COMPLETED
     job.model_location = lambda: str(tmp_path)  # type: ignore[method-assign]
 
-    assert SharedJob(job.name, job=job).member("a").model_location() == str(tmp_path / "members" / "a")
+    assert SharedJob(job.name, job=job).trial("a").model_location() == str(tmp_path / "members" / "a")

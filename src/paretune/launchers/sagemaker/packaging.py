@@ -1,0 +1,245 @@
+"""From a job document to a `TrainingJobRequest`: uploads code and inputs, and says what the container is told."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paretune.core.errors import collecting
+from paretune.core.tags import AWS_PREFIX
+from paretune.core.untrusted import at_home
+from paretune.launchers.sagemaker import archive, images
+from paretune.launchers.sagemaker.account import PREFIX, Account
+from paretune.launchers.sagemaker.checkpoints import checkpoints_uri, run_id
+from paretune.launchers.sagemaker.jobs import stop_request_prefix
+from paretune.launchers.sagemaker.request import (
+    TrainingJobRequest,
+    index_environment,
+    network_environment,
+    tracking_environment,
+)
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.launchers.sagemaker.training_jobs import Submission
+from paretune.launchers.storage import bytes_on_disk, volume_for_gib
+from paretune.specification.catalog import Instance
+from paretune.specification.container import (
+    ALLOW_NO_GPU,
+    STOP_REQUESTS,
+    TRIALS,
+    JobDocument,
+    JobInputs,
+    ProjectPayload,
+)
+from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting
+from paretune.specification.program import PROJECT
+
+_CODE = "/opt/ml/input/data/code"
+_LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "context_parallel_degree": "context_parallel_degree",
+    "expert_parallel_degree": "expert_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
+
+
+class Packager:
+    """Describes jobs as requests and uploads what they need.
+
+    Args:
+        environment: of this machine; few variables travel.
+        package: folder of paretune's own code.
+        tracking_uri: ARN of the MLflow server if jobs write to it themselves, else "".
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        environment: Mapping[str, str],
+        package: Path,
+        tracking_uri: str,
+        submission: Submission,
+    ) -> None:
+        self._account = account
+        self._environment = environment
+        self._package = package
+        self._tracking_uri = tracking_uri
+        self._submission = submission
+
+    def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
+        """The request of a job; its inputs have been uploaded, unless `staging` is dry.
+
+        Raises:
+            BadInput: the code cannot travel.
+            LaunchRefused: AWS refuses an upload.
+        """
+        if inputs.project is not None:
+            return self._project_request(document, inputs.project, staging)
+        spec = document.spec
+        image = images.choose(spec, self._account.region, direct=bool(self._tracking_uri))
+        channels, inner_spec, code = self._inputs(document, inputs, staging)
+        code |= archive.package_files(self._package)
+        if image.requirements:
+            content = code.get(archive.REQUIREMENTS, "")
+            text = content if isinstance(content, str) else content.read_text()
+            code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
+        members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
+        inner = replace(document, spec=without_account(inner_spec), members=members)
+        channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
+        logs_to_mlflow = self._tracking_uri and not document.members  # trials are recorded in several runs
+        module = "paretune.tracking.in_job" if logs_to_mlflow else "paretune.training"
+        return TrainingJobRequest(
+            image_uri=image.uri,
+            code=code,
+            command=f"python3 -m {module} /opt/ml",
+            channels=channels,
+            environment=self._training_environment(document, staging),
+            smp=_smp(spec) if spec.strategy == "smp" else None,
+            **self._common(document, inputs, staging),
+        )
+
+    def installed(self, spec: JobSpec) -> list[str]:
+        """What pip installs when our training or a user's script starts; nothing is known of a foreign project."""
+        if spec.runs_project:
+            return []
+        requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
+        has_file = spec.entry_script and requirements.is_file()
+        image = images.choose(spec, self._account.region, direct=bool(self._tracking_uri))
+        return [*image.requirements, *([f"{archive.REQUIREMENTS} of {spec.entry_script}"] if has_file else [])]
+
+    def _project_request(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
+        channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
+        content = {"run_id": run_id(document.job_name), **project.document}
+        channels["job"] = _upload_document(document.job_name, content, staging)
+        return TrainingJobRequest(
+            image_uri=images.choose(document.spec, self._account.region, direct=False).uri,
+            code=project.code,
+            command=f"python3 {project.program} /opt/ml",
+            channels=channels,
+            environment={"PYTHONUNBUFFERED": "1", **_network(document), **project.variables},
+            **self._common(document, JobInputs(project=project), staging),
+        )
+
+    def _common(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
+        """The fields of the request that do not depend on what runs."""
+        return {
+            "job_name": document.job_name,
+            "cluster": document.spec,
+            "others": document.clusters[1:],
+            "checkpoints": checkpoints_uri(document, inputs, staging, self._submission),
+            "max_seconds": max(1, math.ceil(document.max_seconds)),
+            "volume_gib": _volume_gib(document, bytes_on_disk(document.spec, inputs)),
+            "tags": _tags(document),
+        }
+
+    def _inputs(
+        self, document: JobDocument, inputs: JobInputs, staging: Staging
+    ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
+        """Channels, the specification with the paths inside the job, and the files of a user's own script."""
+        channels, spec = {}, document.spec
+        if inputs.dataset is not None:
+            channels["dataset"] = staging.folder("datasets", inputs.dataset.folder, inputs.dataset.key)
+        if inputs.model is not None:
+            channels["model"] = staging.folder("models", inputs.model)
+        if spec.entry_script is None:
+            return channels, spec, {}
+        script = at_home(spec.entry_script).resolve()
+        files: dict[str, Path | str] = {
+            f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
+        }
+        files[f"{archive.SCRIPT_FOLDER}/{script.name}"] = script
+        requirements = files.pop(f"{archive.SCRIPT_FOLDER}/{archive.REQUIREMENTS}", None)
+        if requirements is not None:
+            files[archive.REQUIREMENTS] = requirements
+        moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
+        for name in INPUT_FILES:
+            path = at_home(getattr(spec, name) or "")
+            if getattr(spec, name) and path.exists():
+                channels[name] = staging.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+        return channels, spec.replace(**moved), files
+
+    def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **_network(document),
+            **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
+        }
+        if document.spec.entry_script is None:
+            environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+        if document.spec.strategy == "smddp":
+            environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+        if document.members:  # the job, and whoever looks at it, must know its trials
+            environment[TRIALS] = str(len(document.members))
+            environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
+        elif self._tracking_uri:
+            environment |= tracking_environment(self._tracking_uri, run_id(document.job_name), self._environment)
+        return environment
+
+
+def script_faults(spec: JobSpec) -> list[str]:
+    """Why the folder of a user's own script cannot travel; empty if it can."""
+    faults: list[str] = []
+    if spec.entry_script is not None and not spec.runs_project:
+        with collecting(faults):
+            archive.project_files(at_home(spec.entry_script).resolve().parent)
+    return faults
+
+
+def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
+    """Why `needed_gib` GiB do not fit on an instance; empty if they do."""
+    local_gib = instance.local_storage_gib
+    most_gib = local_gib or _LARGEST_VOLUME_GIB
+    if needed_gib <= most_gib:
+        return []
+    kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
+    return [
+        f"model, data and checkpoints may take {needed_gib} GiB, and {instance.instance_type} has {most_gib} GiB, "
+        f"{kind}: take fine_tuning=lora, an instance_type with more room, or set volume_gib to what you know to suffice"
+    ]
+
+
+def without_account(spec: JobSpec) -> JobSpec:
+    """The specification as the training sees it: nothing of account, network and money."""
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))
+
+
+def _network(document: JobDocument) -> dict[str, str]:
+    """What NCCL and pip need to know of the network."""
+    return {**network_environment(document.clusters), **index_environment(document.spec)}
+
+
+def _tags(document: JobDocument) -> dict[str, str]:
+    """AWS tags of a job: its run, the hash of its specification, whose it is, and the user's own tags."""
+    spec = document.spec
+    tags = {f"{AWS_PREFIX}run": run_id(document.job_name)}
+    if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
+        tags[f"{AWS_PREFIX}spec"] = spec.spec_hash()
+    return {**tags, **document.attribution.aws_tags(), **spec.tags}
+
+
+def _smp(spec: JobSpec) -> dict[str, Any]:
+    settings = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+    return {name: value for name, value in settings.items() if value is not None and value is not False}
+
+
+def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
+    """S3 URI of the JSON document that a job reads first."""
+    return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
+
+
+def _volume_gib(document: JobDocument, size: float) -> int:
+    """Volume of an instance for `size` bytes, at most the size of its own NVMe disks, which replace the volume.
+
+    Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
+    """
+    local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
+    return document.spec.volume_gib or min(volume_for_gib(size), *filter(None, local_gib), _LARGEST_VOLUME_GIB)

@@ -1,0 +1,188 @@
+"""What an ended training job left in S3: our training's report, or the output of a foreign project."""
+
+import re
+import tarfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from paretune.core.commands import command_line
+from paretune.core.errors import LostContact
+from paretune.launchers.base import JobState
+from paretune.launchers.sagemaker.account import PREFIX
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
+from paretune.launchers.sagemaker.staging import Staging
+from paretune.specification.container import PROFILE, Event, JobReport, read_event, read_report
+from paretune.storage.archives import Entry, damage_told, entries
+
+_LARGEST_RESULTS = 512 * 2**20
+"""Bytes read of one archive; reports and a profile take a hundredth of it."""
+_PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
+_RESULT_FILES = {"report.json", "events.jsonl"}
+
+
+class OutputArchive:
+    """output.tar.gz, in which SageMaker packs /opt/ml/output/data at the end of a training job."""
+
+    def __init__(self, staging: Staging, job_name: str, training_job: str) -> None:
+        self._staging = staging
+        self._job_name = job_name
+        self._training_job = training_job
+        self._files: Mapping[str, bytes] | None = None
+
+    def files(self) -> Mapping[str, bytes] | None:
+        """The report and events of an ended job, read once; None while S3 does not answer.
+
+        Raises:
+            LostContact: S3 refuses.
+        """
+        if self._files is None:
+            try:
+                self._files = self._read(_RESULT_FILES.__contains__)
+            except AWS_ERRORS as error:
+                if is_transient(error):
+                    return None
+                raise LostContact(
+                    f"{explain(error, f'read the results of {self._job_name}')}\nit has ended; sign in again, then "
+                    f"`{command_line('sync')}`"
+                ) from error
+        return self._files
+
+    def profile(self) -> dict[str, bytes]:
+        """The files of the job's profile. Reads the archive once more, because a trace is large.
+
+        Raises:
+            LostContact: S3 does not answer, or refuses.
+        """
+        try:
+            files = self._read(_PROFILE_FILE.fullmatch)
+        except AWS_ERRORS as error:
+            raise LostContact(explain(error, f"read the profile of {self._job_name}")) from error
+        return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
+
+    def download(self, path: Path) -> bool:
+        """Write the archive to `path`; False if the job ended before it had one.
+
+        Raises:
+            LostContact: S3 does not answer, or refuses.
+        """
+        try:
+            self._staging.s3.download_file(self._staging.bucket, self._key("output.tar.gz"), str(path))
+        except AWS_ERRORS as error:
+            if code(error) in {"404", "NoSuchKey"}:
+                return False
+            raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
+        return True
+
+    @property
+    def model_uri(self) -> str:
+        """S3 URI of model.tar.gz, the archive of /opt/ml/model."""
+        return self._staging.uri(self._key("model.tar.gz"))
+
+    def _read(self, is_needed: Callable[[str], object]) -> dict[str, bytes]:
+        packed = self._staging.open(self._key("output.tar.gz"))
+        return {} if packed is None else _unpack(packed, is_needed)
+
+    def _key(self, name: str) -> str:
+        return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
+
+
+class Results(ABC):
+    """How the result of a training job is read from its archive."""
+
+    is_project: bool
+    """Whether the job runs the command of a foreign project."""
+
+    def __init__(self, archive: OutputArchive) -> None:
+        self.archive = archive
+
+    @abstractmethod
+    def end_state(self, status: str) -> JobState:
+        """The state of an ended job with this TrainingJobStatus; RUNNING while S3 does not answer."""
+
+    @abstractmethod
+    def report(self) -> JobReport | None:
+        """The report of a completed job."""
+
+    def events(self) -> list[Event]:
+        """The events in the archive of an ended job."""
+        return []
+
+    def model_uri(self) -> str:
+        """S3 URI of the model; "" if it is not known whether there is one."""
+        return self.archive.model_uri
+
+
+class TrainingResults(Results):
+    """Our training leaves report.json and events.jsonl. Without a readable report it has failed."""
+
+    is_project = False
+
+    def end_state(self, status: str) -> JobState:
+        """COMPLETED if the archive has a readable report."""
+        files = self.archive.files()
+        if files is None:
+            return JobState.RUNNING
+        return JobState.COMPLETED if read_report(files.get("report.json", b"")) else JobState.FAILED
+
+    def report(self) -> JobReport | None:
+        """The content of report.json."""
+        return read_report((self.archive.files() or {})["report.json"])
+
+    def events(self) -> list[Event]:
+        """The content of events.jsonl."""
+        lines = (self.archive.files() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
+        return [event for event in map(read_event, lines) if event is not None]
+
+
+class ProjectResults(Results):
+    """A foreign project's command leaves no report: SageMaker's status decides whether it has succeeded."""
+
+    is_project = True
+
+    def end_state(self, status: str) -> JobState:
+        """COMPLETED if SageMaker says so."""
+        return JobState.COMPLETED if status == "Completed" else JobState.FAILED
+
+    def report(self) -> JobReport | None:
+        """None."""
+        return None
+
+    def model_uri(self) -> str:
+        """Empty, because the command may leave no model."""
+        return ""
+
+
+class ReportingProjectResults(ProjectResults):
+    """The command runs as a job with the parameter `project`: its metrics are in a report, if it has any."""
+
+    def end_state(self, status: str) -> JobState:
+        """SageMaker's word, once the archive can be read."""
+        return JobState.RUNNING if self.archive.files() is None else super().end_state(status)
+
+    def report(self) -> JobReport | None:
+        """The metrics that the command left; a report without any if it left none."""
+        return read_report((self.archive.files() or {}).get("report.json", b"")) or JobReport(metrics={})
+
+    def model_uri(self) -> str:
+        """S3 URI of what the command wrote to SM_MODEL_DIR."""
+        return self.archive.model_uri
+
+
+def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:
+    """The needed files, except those too large for memory; none of a damaged archive."""
+    files: dict[str, bytes] = {}
+    left = _LARGEST_RESULTS
+    try:
+        with damage_told(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
+            for entry in entries(archive):
+                name = entry.name.removeprefix("./")
+                is_small = entry.isfile() and entry.size <= left
+                file: Any = archive.extractfile(entry) if is_small and is_needed(name) else None
+                if file is not None:
+                    files[name] = file.read()
+                    left -= len(files[name])
+    except tarfile.TarError:
+        return {}
+    return files

@@ -1,0 +1,201 @@
+"""The training jobs of one account: created with CreateTrainingJob, found again by name."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from paretune.core.checks import Finding
+from paretune.core.clock import Clock
+from paretune.core.commands import command_line
+from paretune.core.errors import LaunchRefused, LostContact
+from paretune.launchers.base import CREATED_WITHIN_S
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
+from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
+from paretune.launchers.sagemaker.polling import Poller
+from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
+from paretune.launchers.sagemaker.results import Results
+from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.specification.container import TRIALS, JobDocument
+from paretune.specification.placement import Placement
+
+_SHOWN_WITHIN_S = 60.0  # DescribeTrainingJob may know a job later than CreateTrainingJob does
+_LOOK_EVERY_S = 2.0
+_Shown = TypeVar("_Shown")
+
+
+class Submission(ABC):
+    """How jobs get into AWS: directly, or through an AWS Batch queue."""
+
+    location_tags: Mapping[str, str] = {}
+    """Tags that `find` depends on, in addition to the account's."""
+    checkpoint_suffix = ""
+    """Keeps apart the checkpoints of jobs whose states cannot be asked in one place."""
+
+    @abstractmethod
+    def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
+        """Create the job of a CreateTrainingJob request, or adopt the one that has its name.
+
+        Raises:
+            LaunchRefused: AWS refuses.
+            LostContact: the job may have been created.
+        """
+
+    @abstractmethod
+    def find(self, name: str) -> AwsJob | None:
+        """The job with this name; None if there is none.
+
+        Raises:
+            LaunchRefused: AWS does not answer.
+        """
+
+    @abstractmethod
+    def is_alive(self, claim: Claim) -> bool:
+        """Whether the job that owns a claim runs, or may just be about to be created."""
+
+    def findings(self, cluster: Placement) -> Iterable[Finding]:
+        """Findings about the job, in addition to the account's."""
+        return ()
+
+    def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What `create` would send."""
+        return request
+
+
+class TrainingJobs(Submission):
+    """Creates training jobs directly.
+
+    Args:
+        results: reads what the jobs leave.
+        staging: makes a `Staging` for jobs that are found.
+    """
+
+    def __init__(
+        self, account: Account, poller: Poller, clock: Clock, results: type[Results], staging: Callable[[], Staging]
+    ) -> None:
+        self.account = account
+        self.staging = staging
+        self._poller = poller
+        self.clock = clock
+        self._results = results
+
+    def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
+        """Create the job; a job requested on a training plan is stopped at once if AWS shows it without the plan."""
+        name = document.job_name
+        job: AwsJob
+        try:
+            self.account.client("sagemaker").create_training_job(**request)
+            job = self.job(name, staging, request)
+        except AWS_ERRORS as error:
+            job = adopt_after(error, name, lambda: self.find(name), self.clock)
+        if document.spec.training_plan is not None:
+            self._require_plan(document, job)
+        return job
+
+    def find(self, name: str) -> AwsJob | None:
+        """The training job in this account and region; one that has lost its training plan is stopped."""
+        description = self._describe(name)
+        if description is None:
+            return None
+        job = self.job(name, self.staging(), description, description)
+        if plan := lost_plan(description):  # the process that created it was killed before it saw that
+            job.reject(_off_plan(name, plan))
+        return job
+
+    def is_alive(self, claim: Claim) -> bool:
+        """Ask DescribeTrainingJob; a job that AWS does not know may still come for CREATED_WITHIN_S."""
+        try:
+            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
+        except AWS_ERRORS as error:
+            return not is_missing(error) or self.clock.now() - claim.since < CREATED_WITHIN_S
+        return description["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+    def job(
+        self,
+        name: str,
+        staging: Staging,
+        request: Mapping[str, Any],
+        description: Mapping[str, Any] | None = None,
+        *,
+        training_job: str = "",
+    ) -> SageMakerJob:
+        """The `Job` of a request, or of a description, which holds the same.
+
+        `training_job` is its name in SageMaker if that is not `name`.
+        """
+        trials = int(request.get("Environment", {}).get(TRIALS, 1))
+        return SageMakerJob(
+            *(name, self.account, staging, self._poller, self.clock, self._results, description),
+            trials=trials,
+            training_job=training_job,
+        )
+
+    def _require_plan(self, document: JobDocument, job: AwsJob) -> None:
+        """Stop a job that AWS does not show with its training plan; until then it is billed on demand.
+
+        Raises:
+            LostContact: it cannot be stopped: it may run on demand.
+        """
+        name, spec, doubt = document.job_name, document.spec, ""
+        shown: Mapping[str, Any] = {}
+        try:
+            description = look_for(_SHOWN_WITHIN_S, lambda: self._describe(name), self.clock)
+            shown = {} if description is None else description.get("ResourceConfig", {})
+        except LaunchRefused as error:
+            doubt = f" ({error})"
+        if lost_capacity(spec, document.clusters[1:], shown):
+            job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
+
+    def _describe(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            description: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(
+                TrainingJobName=name
+            )
+        except AWS_ERRORS as error:
+            if is_missing(error):
+                return None
+            raise LaunchRefused(explain(error, f"look at the training job {name}")) from error
+        return description
+
+
+def adopt_after(error: Exception, name: str, find: Callable[[], AwsJob | None], clock: Clock) -> AwsJob:
+    """The job that exists although its creation failed: an earlier one, or one whose answer was lost.
+
+    Raises:
+        LaunchRefused: there is none.
+        LostContact: AWS does not tell whether there is one.
+    """
+    is_in_use = code(error) == "ResourceInUse"
+    if not is_in_use and not is_transient(error):
+        raise LaunchRefused(explain(error, "create the training job")) from error
+    hint = f"{name} may have been created: `{command_line('sync')}` finds it"
+    try:
+        job = look_for(_SHOWN_WITHIN_S if is_in_use else 0.0, find, clock)
+    except LaunchRefused as refused:
+        raise LostContact(f"{refused}\n{hint}") from error
+    if job is not None:
+        return job
+    if is_in_use:
+        raise LaunchRefused(
+            f"AWS says that the name {name} is in use, and has shown no such job for {_SHOWN_WITHIN_S:g} s: "
+            "it is just being deleted; try again in a few minutes"
+        ) from error
+    if was_heard(error):
+        raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
+    raise LaunchRefused(explain(error, "create the training job")) from error
+
+
+def look_for(seconds: float, look: Callable[[], _Shown | None], clock: Clock) -> _Shown | None:
+    """Call `look` until it returns something; None after `seconds`."""
+    until = clock.monotonic() + seconds
+    while (shown := look()) is None and clock.monotonic() < until:
+        clock.sleep(_LOOK_EVERY_S)
+    return shown
+
+
+def _off_plan(name: str, plan: str) -> str:
+    return (
+        f"AWS does not show {name} with the training plan {plan}, so it would be billed on demand: it was stopped "
+        "at once, and what it has cost until then is booked at the on-demand price; a newer sagemaker and boto3 may "
+        "know training plans, or leave training_plan out"
+    )

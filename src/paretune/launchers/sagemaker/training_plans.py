@@ -1,0 +1,175 @@
+"""SageMaker training plans: instances that were paid for in advance.
+
+Source: DescribeTrainingPlan and SearchTrainingPlanOfferings (botocore 1.44.5).
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from paretune.core.checks import Finding, failed, not_checked, passed
+from paretune.launchers.base import TrainingPlans
+from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
+from paretune.pricing.prices import Price
+from paretune.pricing.training_plan import Reserved, TrainingPlan, day_of
+from paretune.specification.job import JobSpec
+from paretune.specification.limits import SEARCHED_PLAN
+from paretune.specification.placement import Placement
+
+PLAN = "training plan"
+_FOR_TRAINING_JOBS = "training-job"
+"""TargetResources of plans whose instances training jobs can use."""
+_MOST_OFFERS = 5
+_MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
+
+
+class SageMakerTrainingPlans(TrainingPlans):
+    """The plans of one account. `on_demand_price` gives the price of a cluster's instances without a plan."""
+
+    def __init__(self, account: Account, on_demand_price: Callable[[Placement], Price | None]) -> None:
+        self._account = account
+        self._on_demand_price = on_demand_price
+        self._plans: dict[str, TrainingPlan] = {}
+
+    def share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """The job's instance-seconds as a share of the plan's upfront fee."""
+        if spec.training_plan in (None, SEARCHED_PLAN):
+            return None
+        try:
+            return self._plan(spec.training_plan or "").share_usd(seconds * spec.instance_count)
+        except AWS_ERRORS:
+            return None
+
+    def remarks(self, spec: JobSpec) -> list[str]:
+        """What AWS says of the plan, or of those that it offers for the cluster."""
+        if spec.training_plan is None:
+            return []
+        price = self._on_demand_price(spec)
+        usd_per_hour = None if price is None else price.usd_per_hour
+        try:
+            if spec.training_plan != SEARCHED_PLAN:
+                paid = "USD of the rows are what a job costs beyond the plan's fee, which is paid already"
+                return [self._plan(spec.training_plan).sentence(usd_per_hour), paid]
+            offers = offered_plans(spec, self._account)
+        except AWS_ERRORS as error:
+            return [explain(error, "look at training plans")]
+        cluster = f"{spec.instance_count} x {spec.instance_type} in {self._account.region}"
+        return [plan.sentence(usd_per_hour) for plan in offers] or [f"AWS offers no training plan of {cluster} now"]
+
+    def _plan(self, arn: str) -> TrainingPlan:
+        if arn not in self._plans:
+            self._plans[arn] = training_plan(arn, self._account)
+        return self._plans[arn]
+
+
+def training_plan(arn: str, account: Account) -> TrainingPlan:
+    """The plan that DescribeTrainingPlan describes; raises boto's errors."""
+    return _read(account.client("sagemaker").describe_training_plan(TrainingPlanName=arn))
+
+
+def offered_plans(cluster: Placement, account: Account) -> list[TrainingPlan]:
+    """The five cheapest offers for training jobs on a cluster, by price per instance-second; raises boto's errors."""
+    answer = account.client("sagemaker").search_training_plan_offerings(
+        InstanceType=cluster.instance_type, InstanceCount=cluster.instance_count, TargetResources=[_FOR_TRAINING_JOBS]
+    )
+    offers = [_read(offering) for offering in answer["TrainingPlanOfferings"]]
+    offers.sort(key=lambda plan: plan.share_usd(1.0) or float("inf"))
+    return offers[:_MOST_OFFERS]
+
+
+def plan_findings(cluster: Placement, account: Account, now: float, billed_after_limit_s: float) -> Iterator[Finding]:
+    """Whether the job's plan, if it has one, has its instances until the latest end of the job."""
+    arn = cluster.training_plan
+    if arn is None:
+        return
+    if arn == SEARCHED_PLAN:
+        yield failed(
+            PLAN, f"training_plan={SEARCHED_PLAN} is for estimates: give the ARN of the plan that you have bought"
+        )
+        return
+    region = arn.split(":")[3]
+    if region != account.region:
+        yield failed(
+            PLAN, f"training_plan lies in {region}, the job would run in {account.region}: set region={region}"
+        )
+        return
+    try:
+        plan = training_plan(arn, account)
+    except AWS_ERRORS as error:
+        if code(error) in _MISSING or is_missing(error):
+            yield failed(PLAN, f"training_plan {arn} does not exist: `aws sagemaker list-training-plans` shows yours")
+        else:  # the identity may not ask; CreateTrainingJob will tell
+            yield not_checked(PLAN, explain(error, "look at the training plan"))
+        return
+    faults = list(_faults(plan, cluster, now, billed_after_limit_s))
+    yield from (failed(PLAN, fault) for fault in faults)
+    if not faults:
+        free = "" if plan.available is None else f", {plan.available} instances free now"
+        yield passed(PLAN, f"{plan.name} is {plan.status}{free}")
+
+
+def _faults(plan: TrainingPlan, cluster: Placement, now: float, billed_after_limit_s: float) -> Iterator[str]:
+    subject = f"training_plan {plan.name}"
+    if plan.status != "Active":
+        start = f" and begins {day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
+        yield f"{subject} must be Active, and is {plan.status}{start}: start the job then, or leave training_plan out"
+    if plan.targets and _FOR_TRAINING_JOBS not in plan.targets:
+        yield f"{subject} must be of training jobs, and is of {', '.join(plan.targets)}: it cannot be used for a job"
+    count, needed = plan.count_of(cluster.instance_type), cluster.instance_count
+    if not count:
+        types = " or ".join(dict.fromkeys(part.instance_type for part in plan.reserved))
+        yield f"{subject} is of {types or 'no instances'}, got {cluster.instance_type}: set instance_type to that"
+    elif needed > count:
+        yield f"{subject} has {count} x {cluster.instance_type}, and the job needs {needed}: lower instance_count"
+    left_s = None if plan.ends is None else plan.ends - now
+    needed_s = cluster.max_runtime_minutes * 60 + billed_after_limit_s
+    if left_s is not None and plan.status == "Active" and left_s < needed_s:
+        most_minutes = max(0.0, (left_s - billed_after_limit_s) // 60)
+        yield (
+            f"{subject} ends {day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
+            f"{needed_s / 60:.0f}: set max_runtime_minutes to {most_minutes:.0f} at most"
+        )
+
+
+def _read(answer: Mapping[str, Any]) -> TrainingPlan:
+    """The plan in an answer of DescribeTrainingPlan, or in an offering of SearchTrainingPlanOfferings."""
+    parts = answer.get("ReservedCapacitySummaries") or answer.get("ReservedCapacityOfferings") or ()
+    reserved = tuple(
+        Reserved(
+            instance_type=part["InstanceType"],
+            count=part.get("TotalInstanceCount") or part.get("InstanceCount") or 0,
+            seconds=_seconds(part) or _seconds(answer),
+            ends=_moment(part.get("EndTime")),
+        )
+        for part in parts
+    )
+    is_usd = answer.get("CurrencyCode", "USD").upper() == "USD"
+    ends = [part.ends for part in reserved if part.ends is not None]
+    starts = [moment for part in parts if (moment := _moment(part.get("StartTime"))) is not None]
+    return TrainingPlan(
+        name=answer.get("TrainingPlanName") or answer["TrainingPlanOfferingId"],
+        status=answer.get("Status", "Offered"),
+        reserved=reserved,
+        upfront_usd=_number(answer.get("UpfrontFee")) if is_usd else None,
+        targets=tuple(answer.get("TargetResources", ())),
+        starts=_moment(answer.get("StartTime")) or min(starts, default=None),
+        ends=_moment(answer.get("EndTime")) or max(ends, default=None),
+        available=answer.get("AvailableInstanceCount"),
+    )
+
+
+def _seconds(answer: Mapping[str, Any]) -> float:
+    return float(answer.get("DurationHours") or 0) * 3600.0 + float(answer.get("DurationMinutes") or 0) * 60
+
+
+def _moment(value: Any) -> float | None:
+    return float(value.timestamp()) if isinstance(value, datetime) else None
+
+
+def _number(text: Any) -> float | None:
+    """The number that AWS gives as text; None for anything else."""
+    try:
+        return float(str(text).replace(",", ""))
+    except ValueError:
+        return None

@@ -1,0 +1,373 @@
+"""Shared jobs: one job trains several trials of a study, which share its start-up.
+
+To the study each trial is a `Job` of its own, with state, events, report and its share of the bill. Trials are grouped
+as they come; the job of a group is created when no more can come. The job is named after the run of its first trial. A
+trial's name is the job's name, a dot and the trial's run, so that a later process finds both from what the run records.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+from paretune.core.errors import BadInput, LaunchRefused
+from paretune.launchers.base import Capacity, Job, JobState, Launcher, job_name
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import affecting
+
+_MAY_DIFFER = {
+    *affecting(JobSpec, "batch", "quality", "noise", without=("data", "evaluation", "cluster")),
+    *("max_runtime_minutes", "max_cost_usd"),
+} - {"entry_script", "fine_tuning"}
+"""Parameters in which the trials of one job may differ. fine_tuning decides which packages are installed."""
+
+
+def split_job_name(name: str) -> tuple[str, str]:
+    """The name of the job and the run id of the trial in it; "" as run id for a job of its own."""
+    shared_job, _, run_id = name.partition(".")
+    return shared_job, run_id
+
+
+def attach(launcher: Launcher, name: str) -> Job | None:
+    """The job, or the trial of a shared job, with this name, whoever started it; None if there is none.
+
+    Raises:
+        LaunchRefused: the place does not answer.
+    """
+    job_of_all, run_id = split_job_name(name)
+    job = launcher.attach(job_of_all)
+    return job if job is None or not run_id else SharedJob(job_of_all, job=job).trial(run_id)
+
+
+@dataclass
+class SharedJob:
+    """One job of several trials, each known by its run id.
+
+    Attributes:
+        job: None until it is created.
+        documents: of the trials, if this process groups them.
+        refusal: why the job could not be created.
+        ends: how trials have ended.
+    """
+
+    name: str
+    job: Job | None = None
+    inputs: JobInputs = field(default_factory=JobInputs)
+    documents: dict[str, JobDocument] = field(default_factory=dict)
+    refusal: Exception | None = None
+    ends: dict[str, MemberEnd] = field(default_factory=dict)
+    stopping: set[str] = field(default_factory=set)  # trials that were asked to stop
+    _left_out: set[str] = field(default_factory=set)  # trials that were stopped before the job was created
+    _unread: dict[str, list[Event]] = field(default_factory=dict)
+    _first_event: dict[str, float] = field(default_factory=dict)  # seconds since the epoch
+    _last_event: dict[str, float] = field(default_factory=dict)
+
+    def trial(self, run_id: str) -> "TrialOfSharedJob":
+        """One of its trials as a job."""
+        self._unread.setdefault(run_id, [])
+        return TrialOfSharedJob(self, run_id)
+
+    @property
+    def count(self) -> int:
+        """The number of its trials."""
+        return self.job.trials.count if self.job is not None else len(self.documents)
+
+    @property
+    def is_forming(self) -> bool:
+        """Whether its job is still to be created."""
+        return self.job is None and self.refusal is None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing of it runs, or will run."""
+        if self.job is None:
+            return self.refusal is not None or self._has_no_trials
+        return self.job.state().is_terminal
+
+    @property
+    def _has_no_trials(self) -> bool:
+        return bool(self.documents) and self.stopping >= self.documents.keys()
+
+    def create(self, launcher: Launcher) -> None:
+        """Create its job, without the trials that were stopped meanwhile. A refusal is kept for each trial to raise.
+
+        Raises:
+            LostContact: the job may have been created.
+        """
+        if self._has_no_trials:
+            return
+        self._left_out = self.stopping & self.documents.keys()
+        documents = [document for run_id, document in self.documents.items() if run_id not in self._left_out]
+        document = replace(documents[0], job_name=self.name, members=tuple(documents))
+        try:
+            self.job = launcher.submit(document, self.inputs)
+        except (BadInput, LaunchRefused) as error:
+            self.refusal = error
+
+    def stop(self, run_id: str) -> None:
+        """Stop a trial while the others go on, if the job can be told so; the job with the last of its trials."""
+        self.stopping.add(run_id)
+        if self.job is None:
+            return
+        self.read_events()
+        if len((self.stopping - self._left_out) | self.ends.keys()) >= self.count:
+            self.job.stop()
+        else:
+            self.job.trials.stop(run_id)
+
+    def is_left_out(self, run_id: str) -> bool:
+        """Whether a trial was stopped before the job was created: it does not run and is billed nothing."""
+        return run_id in (self.stopping if self.job is None else self._left_out)
+
+    def has_started(self, run_id: str) -> bool:
+        """Whether the job has sent an event of a trial."""
+        return run_id in self._first_event
+
+    def running(self) -> set[str]:
+        """Trials that have started and not ended; several if they are trained side by side."""
+        return self._first_event.keys() - self.ends.keys()
+
+    def read_events(self) -> None:
+        """Read the job's new events and keep them for its trials."""
+        for event in self.job.events() if self.job is not None else ():
+            if not event.member:  # of the whole job
+                for unread in self._unread.values():
+                    unread.append(event)
+                continue
+            self._first_event.setdefault(event.member, event.time)
+            self._last_event[event.member] = event.time
+            if event.ended and (end := MemberEnd.read(event.ended)) is not None:
+                self.ends.setdefault(event.member, end)
+            if event.metrics or event.message:
+                self._unread.setdefault(event.member, []).append(replace(event, member="", ended={}))
+
+    def events(self, run_id: str) -> list[Event]:
+        """The new events of a trial and of the whole job."""
+        self.read_events()
+        events, self._unread[run_id] = self._unread[run_id], []
+        return events
+
+    def share_s(self, run_id: str, total_s: float) -> float:
+        """A trial's share of `total_s` seconds of the job: its own training and an equal share of the rest.
+
+        The shares of all trials add up to `total_s`.
+        """
+        if self.is_left_out(run_id):
+            return 0.0
+        training_s, rest_s = self._split_s(total_s)
+        return training_s.get(run_id, 0.0) + rest_s / max(1, self.count)
+
+    def spared_s(self, total_s: float) -> float:
+        """The part of the seconds around all trainings that the other trials bear."""
+        return self._split_s(total_s)[1] * (1 - 1 / max(1, self.count))
+
+    def _split_s(self, total_s: float) -> tuple[dict[str, float], float]:
+        """Seconds of each trial's training, and the rest, such as start-up; together `total_s`."""
+        training_s = {
+            run_id: self.ends[run_id].seconds
+            if run_id in self.ends
+            else max(0.0, self._last_event[run_id] - self._first_event[run_id])
+            for run_id in self._first_event
+        }
+        sum_s = sum(training_s.values())
+        scale = min(1.0, total_s / sum_s) if sum_s > 0 else 0.0  # the clocks of two machines may differ
+        return {run_id: seconds * scale for run_id, seconds in training_s.items()}, total_s - sum_s * scale
+
+
+class TrialOfSharedJob(Job):
+    """One trial of a shared job. It ends with the job, because only then is the bill known."""
+
+    def __init__(self, shared: SharedJob, run_id: str) -> None:
+        self.name = f"{shared.name}.{run_id}"
+        self._shared = shared
+        self._run_id = run_id
+
+    def state(self) -> JobState:
+        """RUNNING until the whole job has ended, also before it is created.
+
+        Raises:
+            BadInput, LaunchRefused: the job was refused.
+        """
+        shared = self._shared
+        if shared.refusal is not None:
+            raise shared.refusal
+        if shared.is_left_out(self._run_id):
+            return JobState.STOPPED
+        if shared.job is None:
+            return JobState.RUNNING
+        state = shared.job.state()
+        if not state.is_terminal:
+            is_stopping = self._run_id in shared.stopping or state is JobState.STOPPING
+            return JobState.STOPPING if is_stopping else JobState.RUNNING
+        end = self._end()
+        if end is None:
+            return JobState.FAILED if state is JobState.COMPLETED else state
+        if end.report is not None:
+            return JobState.COMPLETED
+        return JobState.STOPPED if end.failure is None else JobState.FAILED
+
+    def events(self) -> list[Event]:
+        """The new events of this trial, and of the job as a whole."""
+        return self._shared.events(self._run_id)
+
+    def stop(self) -> None:
+        """Ask for the end of this trial; nothing happens if the job can be stopped only as a whole."""
+        self._shared.stop(self._run_id)
+
+    def report(self) -> JobReport | None:
+        """The result of this trial."""
+        end = self._end() if self.state() is JobState.COMPLETED else None
+        return None if end is None else end.report
+
+    def failure(self) -> tuple[FailureKind, str] | None:
+        """The failure of this trial, or of the whole job if that ended during the trial or before it began."""
+        job = self._shared.job
+        if job is None or self._shared.is_left_out(self._run_id) or not job.state().is_terminal:
+            return None
+        if (end := self._end()) is not None:
+            return end.failure
+        if job.state() is JobState.COMPLETED:
+            return FailureKind.ERROR, f"the shared job {job.name} has not reported how this trial ended"
+        failure = job.failure()  # None if it was stopped
+        if failure is None or failure[0] in {FailureKind.CAPACITY, FailureKind.OFF_PLAN}:
+            return failure
+        kind, reason = failure
+        if not self._shared.has_started(self._run_id):
+            return FailureKind.UNTRIED, f"the shared job {job.name} ended before this trial began: {reason}"
+        others = self._shared.running() - {self._run_id}
+        if others and kind is FailureKind.OUT_OF_MEMORY:
+            return FailureKind.CROWDED, f"beside {len(others)} other trials: {reason}"
+        return failure
+
+    def capacity(self) -> Capacity:
+        """Whether the whole job has lost its plan; the instances are not chosen per trial."""
+        job = self._shared.job
+        return Capacity(has_lost_plan=job is not None and job.capacity().has_lost_plan)
+
+    def seconds(self) -> float:
+        """The trial's share of the job's wall-clock seconds."""
+        return 0.0 if self._shared.job is None else self._share_s(self._shared.job.seconds())
+
+    def billable_seconds(self) -> float:
+        """The trial's share of the seconds billed per instance."""
+        return 0.0 if self._shared.job is None else self._share_s(self._shared.job.billable_seconds())
+
+    def spared_seconds(self) -> float:
+        """What the trial would be billed beyond `billable_seconds` as a job of its own: start-up that others bear."""
+        self._shared.read_events()
+        job = self._shared.job
+        return 0.0 if job is None else self._shared.spared_s(job.billable_seconds())
+
+    def detail(self) -> str:
+        """The phase of the whole job."""
+        return self._shared.job.detail() if self._shared.job is not None else ""
+
+    def facts(self) -> dict[str, str]:
+        """The facts of the job, its name and the number of its trials."""
+        facts = self._shared.job.facts() if self._shared.job is not None else {}
+        return {**facts, "shared_job": self._shared.name, "trials_in_job": str(self._shared.count)}
+
+    def log_tail(self, lines: int = 15) -> list[str]:
+        """The last lines that the whole job printed."""
+        return self._shared.job.log_tail(lines) if self._shared.job is not None else []
+
+    def log_location(self) -> str:
+        """Where the log of the whole job is."""
+        return self._shared.job.log_location() if self._shared.job is not None else "nowhere: it was not created"
+
+    def model_location(self) -> str:
+        """The trial's folder in the job's model: a path, or the job's archive and the folder in it."""
+        model = self._shared.job.model_location() if self._shared.job is not None else ""
+        folder = f"members/{self._run_id}"
+        return str(Path(model) / folder) if Path(model).is_dir() else f"{model} ({folder})"
+
+    def clean_up(self) -> None:
+        """Remove the checkpoints once every trial has completed."""
+        shared = self._shared
+        if shared.job is not None and sum(end.report is not None for end in shared.ends.values()) == shared.count:
+            shared.job.clean_up()
+
+    def _end(self) -> MemberEnd | None:
+        self._shared.read_events()
+        return self._shared.ends.get(self._run_id)
+
+    def _share_s(self, total_s: float) -> float:
+        self._shared.read_events()
+        return self._shared.share_s(self._run_id, total_s)
+
+
+class SharedJobs:
+    """The shared jobs of one process: groups trials and creates the jobs of the groups.
+
+    Args:
+        at_a_time: the number of jobs that may run at a time.
+        on_created: called for each job that is created.
+    """
+
+    def __init__(self, launcher: Launcher, at_a_time: int, on_created: Callable[[], None]) -> None:
+        self._launcher = launcher
+        self._at_a_time = at_a_time
+        self._on_created = on_created
+        self._jobs: dict[str, SharedJob] = {}
+        self._common: dict[str, tuple[str, ...]] = {}  # job name to the parameters that its trials share
+
+    def name_for(self, spec: JobSpec, run_id: str) -> str:
+        """The name of a new trial: in a group that still has room for it, or as the first trial of a new group."""
+        common = _common_parameters(spec)
+        for name, shared in self._jobs.items():
+            has_room = shared.is_forming and len(shared.documents) < spec.trials_per_job
+            if has_room and self._common.get(name) == common:
+                return f"{name}.{run_id}"
+        name = job_name(run_id, 1)
+        self._jobs[name] = SharedJob(name)
+        self._common[name] = common
+        return f"{name}.{run_id}"
+
+    def attach(self, name: str) -> Job | None:
+        """The job or trial with this name. Trials of one job share its events, unlike with the function `attach`."""
+        job_of_all, run_id = split_job_name(name)
+        if not run_id:
+            return self._launcher.attach(name)
+        shared = self._jobs.get(job_of_all)
+        if shared is None or (shared.is_forming and not shared.documents):
+            job = self._launcher.attach(job_of_all)
+            if job is None:
+                return None
+            shared = self._jobs[job_of_all] = SharedJob(job_of_all, job=job)
+        return None if shared.job is None else shared.trial(run_id)
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        """Add a trial to the group in its name; a job of its own is created at once."""
+        job_of_all, run_id = split_job_name(document.job_name)
+        if not run_id:
+            return self._launcher.submit(document, inputs)
+        shared = self._jobs[job_of_all]
+        shared.inputs = inputs
+        shared.documents[run_id] = document
+        return shared.trial(run_id)
+
+    def create_jobs(self) -> list[str]:
+        """Create the jobs of the groups as they are now, oldest first, up to `at_a_time` running jobs.
+
+        Returns:
+            Why AWS or this machine refused jobs; each of their trials raises the same.
+
+        Raises:
+            LostContact: a job may have been created.
+        """
+        self._jobs = {name: shared for name, shared in self._jobs.items() if not shared.has_ended}
+        running, refusals = sum(not shared.is_forming for shared in self._jobs.values()), []
+        for shared in self._jobs.values():
+            if running < self._at_a_time and shared.is_forming and shared.documents:
+                shared.create(self._launcher)
+                if isinstance(shared.refusal, LaunchRefused):
+                    refusals.append(str(shared.refusal))
+                elif shared.job is not None:
+                    running += 1
+                    self._on_created()
+        return refusals
+
+
+def _common_parameters(spec: JobSpec) -> tuple[str, ...]:
+    texts = spec.as_text()
+    return tuple(f"{item.name}={texts.get(item.name, '')}" for item in fields(spec) if item.name not in _MAY_DIFFER)
