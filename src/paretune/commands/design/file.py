@@ -20,7 +20,7 @@ from typing import Any
 from paretune.commands.design.rows import ROW_TERMS, RowJob, RowTerms, job_of_row, row_parameters, row_types
 from paretune.core.errors import BadInput, collecting
 from paretune.pricing.prices import read_file
-from paretune.specification.parameters import COMPUTES, Value, help_lines, parameter, spell
+from paretune.specification.parameters import COMPUTES, Effect, Value, help_lines, parameter, spell
 from paretune.storage.address import shown
 from paretune.storage.yaml import write_yaml
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
@@ -258,7 +258,7 @@ def _may_vary(name: str, *, is_group: bool) -> bool:
     """Whether a parameter may be a factor; a limit may only be in a group of parameters that vary together."""
     if name in ROW_TERMS or name == "probe_steps":
         return name not in ("validation_share", "round_epochs", "probe_steps")
-    effects = {*COMPUTES, "limit"} if is_group else set(COMPUTES)
+    effects: set[Effect] = {*COMPUTES, "stopping"} if is_group else set(COMPUTES)
     return bool(row_parameters()[name].metadata["affects"] & effects)
 
 
