@@ -26,8 +26,8 @@ from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
 from paretune.pricing.budget import Balance
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.storage.address import shown
-from paretune.storage.engine import is_same_database, open_engine
+from paretune.storage.address import redacted
+from paretune.storage.database import is_same_database, open_engine
 from paretune.tracking import Tracking, schema
 
 ABANDONED_AFTER_S = 3600.0
@@ -150,7 +150,7 @@ class BudgetLedger(Ledger):
             is_used = connection.execute(sa.select(BUDGET_ENTRIES.c.job).limit(1)).first() is not None
             if is_used or not sa.inspect(reading).has_table(BUDGET_ENTRIES.name):
                 return
-            self._migrate(reading, shown(address))
+            self._migrate(reading, redacted(address))
             for table in (BUDGET_ENTRIES, BUDGET_TAGS):
                 if rows := [dict(row) for row in reading.execute(sa.select(table)).mappings()]:
                     connection.execute(table.insert(), rows)

@@ -18,9 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.pricing.budget import Balance
-from paretune.storage.address import shown
-from paretune.storage.engine import open_engine
-from paretune.storage.migrations import migrate
+from paretune.storage.address import redacted
+from paretune.storage.database import migrate, open_engine
 
 _REVISIONS = Path(__file__).parent / "migrations"
 
@@ -48,7 +47,7 @@ class Ledger:
     _try_again: ClassVar[str]
 
     def __init__(self, address: str, holder: str = "", *, keeps_connections: bool = True) -> None:
-        self.shown_address = shown(address)
+        self.shown_address = redacted(address)
         self._storage = f"storage {self.shown_address}{holder}"
         try:
             self._engine = open_engine(address, keeps_connections=keeps_connections)

@@ -1,7 +1,7 @@
-"""What the tables of paretune share, in whichever database they are: SQLite on one machine, or PostgreSQL.
+"""Files and databases, read and written safely.
 
-address.shown, address.address_fault    addresses for people to read, and which ones there may be
-address.file_fault                      why SQLite can neither open nor create a file
-engine.open_engine                      an engine whose transactions on SQLite write from their beginning
-migrations.migrate                      brings tables to their newest version, one Alembic revision a file
+address      address_fault, file_fault    valid addresses of databases, and whether SQLite can use a file
+archives     unpack                       tar archives of strangers, read within limits
+database     open_engine, migrate         engines for SQLite and PostgreSQL, and migrations of tables
+yaml         read_yaml, Node              YAML files as trees that know their line numbers
 """

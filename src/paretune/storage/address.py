@@ -1,4 +1,4 @@
-"""Addresses of databases, as SQLAlchemy takes them, and whether there is a file of SQLite at one."""
+"""Addresses of databases as SQLAlchemy accepts them, and whether SQLite can use the file of an address."""
 
 import os
 import re
@@ -8,37 +8,37 @@ from contextlib import closing
 from pathlib import Path
 
 SERVERS_ONLY = "PARETUNE_SERVERS_ONLY"
-"""Variable of the environment of a round whose files end with it: storage and tracking must be servers."""
+"""Environment variable of a round in a container, whose files are lost: storage and tracking must be servers."""
 TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")
-"""How addresses of MLflow begin that are no files."""
+"""Prefixes of MLflow addresses that are not files."""
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 
 
 def address_fault(address: str) -> str:
-    """Why `storage` cannot have this value; empty where it can."""
+    """Why `storage` cannot have this value, or empty if it can."""
     if _ADDRESS.fullmatch(address):
         return ""
-    text = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
-    return text + f"outlives the command), got {shown(address)!r}"
+    rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
+    return rule + f"outlives the command), got {redacted(address)!r}"
 
 
-def shown(address: str) -> str:
-    """An address without user and password, for people to read."""
+def redacted(address: str) -> str:
+    """The address without user and password, for messages and records."""
     scheme, colon, rest = address.partition(":")
-    if "@" in rest:  # a password may hold any other character, also one that should have been escaped
+    if "@" in rest:  # a password may contain any other character, even one that should have been escaped
         rest = f"//{rest.rpartition('@')[2]}"
     return re.sub(r"(?i)([?&](?:password|passfile|sslpassword|user)=)[^&\s]*", r"\1...", scheme + colon + rest)
 
 
 def file_fault(path: Path) -> str:
-    """Why SQLite can neither open nor create the file; empty where it can. Nothing is created.
+    """Why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
 
-    A pipe or a device is not opened. SQLite itself reads the file: a process that opened and closed it in another way
-    would lose the locks that it holds on it (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
+    Pipes and devices are not opened. SQLite itself reads the file: a process that opened and closed it in another way
+    would lose its locks on it (SQLite, "How To Corrupt An SQLite Database File", section 2.2).
     """
     try:
-        kind = path.stat().st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         folder = Path(os.path.realpath(path)).parent
         if path.is_symlink() and not folder.is_dir():
@@ -48,7 +48,7 @@ def file_fault(path: Path) -> str:
         return ""
     except (OSError, ValueError) as error:  # a link to itself, a name that is too long
         return f"{path} must be a SQLite file, is none ({error})"
-    if not stat.S_ISREG(kind):
+    if not stat.S_ISREG(mode):
         return f"{path} must be a SQLite file, is a folder, a pipe or a device"
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", timeout=0, uri=True)) as connection:
@@ -59,17 +59,18 @@ def file_fault(path: Path) -> str:
     return ""
 
 
-def file_faults(storage: str, tracking_uri: str) -> list[str]:
-    """What a round in a container would keep in files, which end with it; `storage` is an address."""
+def container_faults(storage: str, tracking_uri: str) -> list[str]:
+    """Addresses of files that a round in a container would lose; `storage` is an address of a database."""
     faults = []
     if not tracking_uri.startswith(TRACKING_SERVERS):
         faults.append(
             "MLFLOW_TRACKING_URI must name a server for rounds in containers, such as https://... or the ARN of a "
-            f"managed MLflow, got {shown(tracking_uri) or 'nothing'}: a file ends with its container"
+            f"managed MLflow, got {redacted(tracking_uri) or 'nothing'}: a file ends with its container"
         )
     if not storage.startswith("postgresql"):
         faults.append(
-            f"storage must be postgresql://... for rounds in containers, got {shown(storage) or 'nothing'}: a file "
-            "ends with its container; set PARETUNE_STORAGE in the scheduler's secret"
+            "storage must be postgresql://... for rounds in containers, got "
+            f"{redacted(storage) or 'nothing'}: a file ends with its container; set PARETUNE_STORAGE in the "
+            "scheduler's secret"
         )
     return faults

@@ -1,7 +1,7 @@
-"""A YAML file as a tree that knows its lines.
+"""YAML files as trees that know their line numbers.
 
-Values stay the text that was written, and the parameter's type decides what it means: YAML 1.1 takes `1e-4` for a text,
-`no` for a truth value and `010` for 8.
+Values stay the text in the file, and the type of the parameter decides what it means, because YAML 1.1 reads `1e-4` as
+a text, `no` as a boolean and `010` as 8.
 """
 
 import math
@@ -18,18 +18,19 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
 
 _LOADERS = (*([yaml.CSafeLoader] if yaml.__with_libyaml__ else []), yaml.SafeLoader)
-"""libyaml, nine times as fast, where PyYAML was built with it; PyYAML's own for what that one refuses."""
-_DEEPEST = 12  # values inside values; a study needs five
-_DEEPEST_FOREIGN = 50  # the same of a file that MLflow reads
+"""libyaml, nine times as fast, if PyYAML was built with it, then PyYAML's own for files that libyaml refuses."""
+_DEEPEST = 12  # levels of nesting; a study needs five
+_DEEPEST_FOREIGN = 50  # the same for files that MLflow reads
+_END = "...\n"  # PyYAML writes it after a scalar
 _LONGEST_NUMBER = 1_000  # characters
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?")
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """What a file is, for messages: a word for it, keys that it needs, one that is shipped, and what only it has.
+    """A kind of file, for messages: its name, the keys that it needs, a shipped example, and keys that only it has.
 
-    Of a kind that no command takes for itself, `marks` is empty.
+    `marks` is empty for a kind of file that no command takes as its argument.
     """
 
     word: str
@@ -37,22 +38,17 @@ class FileKind:
     example: str
     marks: tuple[str, ...] = ()
 
-    @property
-    def article(self) -> str:
-        """The word with its article."""
-        return f"a {self.word}"
-
 
 STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "objectives"))
 DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml", ("factors", "design"))
 RECUR = FileKind("recurring training", "name, search and floor", "examples/nightly.yaml", ("floor",))
 _COMMANDS = ((RECUR, "recur", "file"), (DESIGN, "design", "design"), (STUDY, "study", "study"))
-"""Kind to its command and that command's parameter for the file; what only one kind has, before what two have."""
+"""Kind, its command, and that command's parameter for the file; kinds with unique keys come first."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """One value of the file; `line` from 1, where its key stands; `is_plain` of a scalar without quotes."""
+    """One value of the file. `line` counts from 1, at its key; `is_plain` means a scalar without quotes."""
 
     line: int
     value: "str | list[Node] | dict[str, Node]"
@@ -60,21 +56,21 @@ class Node:
 
     @property
     def is_nothing(self) -> bool:
-        """Whether a key stands there without a value."""
+        """Whether a key has no value."""
         return isinstance(self.value, str) and (
             not self.value.strip() or (self.is_plain and self.value.lower() in ("~", "null"))
         )
 
     def described(self) -> str:
-        """What it is, for a message."""
+        """The value, shortened, or its kind, for a message."""
         if isinstance(self.value, str):
             return repr(self.value if len(self.value) <= 60 else f"{self.value[:57]}...")
         return "a list" if isinstance(self.value, list) else "a mapping"
 
     def as_json(self) -> Any:
-        """The value as JSON would have it: numbers and truth values where they are written without quotes.
+        """The value as JSON; unquoted numbers and booleans become such.
 
-        What is longer than any number is a text: Python turns no text of more than 4,300 digits into a number.
+        A number of more than 1,000 characters stays a text, because Python converts at most 4,300 digits.
         """
         if isinstance(self.value, dict):
             return {name: node.as_json() for name, node in self.value.items()}
@@ -89,42 +85,47 @@ class Node:
 
 
 def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[tuple[int, str]]]:
-    """The mapping that a file of this kind holds, and its keys that are there twice, as line and fault.
+    """The mapping in a file of this kind, and the line and fault of each key that is given twice.
 
-    BadInput, one sentence, where there is no such file, or it is not one mapping in YAML.
+    Raises:
+        BadInput: the file does not exist, is of another kind, or is not one mapping in YAML.
     """
-    text = _text(path, kind)
+    hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
+    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=hint)
+    if not text.strip():
+        raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     faults: list[tuple[int, str]] = []
     try:
         _check(text, kind)
         root = _node(yaml.compose(text, Loader=yaml.SafeLoader), faults)
         if not isinstance(root.value, dict):
-            got = root.described()
-            raise _Refused(root.line, f"{kind.article} file is a mapping with keys such as {kind.keys}, got {got}")
+            rule = f"a {kind.word} file is a mapping with keys such as {kind.keys}"
+            raise _Refused(root.line, f"{rule}, got {root.described()}")
         _check_kind(root.value, path, kind)
     except (_Refused, yaml.MarkedYAMLError) as error:
-        line, what = error.args if isinstance(error, _Refused) else _problem(error)
-        raise BadInput([f"{path}:{line}: {what}"]) from error
-    except yaml.YAMLError as error:  # a character that no text may hold
+        line, fault = error.args if isinstance(error, _Refused) else _problem(error)
+        raise BadInput([f"{path}:{line}: {fault}"]) from error
+    except yaml.YAMLError as error:  # a character that no text may contain
         raise BadInput([f"{path} is no YAML: {getattr(error, 'reason', error)}: save it as text"]) from error
     return root.value, faults
 
 
 def check_size(text: str, path: str) -> None:
-    """Refuse YAML whose aliases make more than LARGEST_SETTINGS values of it, or values that hold themselves.
+    """Refuse YAML whose aliases expand to more than LARGEST_SETTINGS values, or that contains itself.
 
-    For files that somebody else's program reads, with aliases; what that program refuses passes here.
+    For files that another program reads, and which may contain aliases. Invalid YAML passes: that program refuses it.
 
     Raises:
-        BadInput: it has too many values, or too deep ones; one sentence that names `path`.
+        BadInput: there are too many values, or they are nested too deeply.
     """
     sizes: dict[int, float] = {}
 
     def size(node: Any) -> float:
         if id(node) not in sizes:
-            sizes[id(node)] = math.inf  # of a value that holds itself
-            parts = node.value if isinstance(node, yaml.CollectionNode) else ()
-            sizes[id(node)] = 1 + sum(size(part) for entry in parts for part in _parts(entry))
+            sizes[id(node)] = math.inf  # of a value that contains itself
+            entries = node.value if isinstance(node, yaml.CollectionNode) else ()
+            parts = (part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,)))
+            sizes[id(node)] = 1 + sum(map(size, parts))
         return sizes[id(node)]
 
     values = 0.0
@@ -138,7 +139,7 @@ def check_size(text: str, path: str) -> None:
 
 
 def _check_depth(text: str, path: str, loader: Any) -> None:
-    """BadInput where values are nested deeper than _DEEPEST_FOREIGN; PyYAML's time grows with the square of it."""
+    """Raise BadInput if values are nested too deeply, because PyYAML's time grows with the square of the depth."""
     depth = 0
     for event in yaml.parse(text, Loader=loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -147,75 +148,59 @@ def _check_depth(text: str, path: str, loader: Any) -> None:
             raise BadInput([f"{path}:{line}: more than {_DEEPEST_FOREIGN} values inside one another: write fewer"])
 
 
-def _parts(entry: Any) -> tuple[Any, ...]:
-    """Of an entry of a mapping its key and its value; of one of a list itself."""
-    return entry if isinstance(entry, tuple) else (entry,)
-
-
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
-    """Refuse a file of another kind with the command that takes it."""
+    """Refuse a file of another kind, and name the command for it."""
     if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
         return
     for other, name, parameter in _COMMANDS:
-        there = [key for key in other.marks if key in keys]
-        if there and other is not kind:
+        marks = [key for key in other.marks if key in keys]
+        if marks and other is not kind:
             command = f"`{command_line(name, {parameter: path})}`"
-            text = f"{path} has {' and '.join(there)}, so it is {other.article}, not {kind.article}: {command}"
+            text = f"{path} has {' and '.join(marks)}, so it is a {other.word}, not a {kind.word}: {command}"
             raise BadInput([text])
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:
-    """A file that says the same, a key a line."""
-    return "".join(f"{name}: {_flow(value)}\n" for name, value in values.items())
-
-
-def _flow(value: Any) -> str:
-    """A value in one line; after a scalar PyYAML writes three dots."""
-    text = str(yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=math.inf))
-    return text.removesuffix("...\n").strip()
-
-
-def _text(path: str, kind: FileKind) -> str:
-    """What the file holds; BadInput where it cannot be read, is too large, or no text."""
-    hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
-    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=hint)
-    if not text.strip():
-        raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
-    return text
+    """The content of a file with these values, one key per line."""
+    lines = []
+    for name, value in values.items():
+        text = str(yaml.safe_dump(value, sort_keys=False, default_flow_style=True, width=math.inf))
+        lines.append(f"{name}: {text.removesuffix(_END).strip()}\n")
+    return "".join(lines)
 
 
 class _Refused(Exception):
-    """A line, and what is wrong in it."""
+    """A line number, and the fault in that line."""
 
 
 def _check(text: str, kind: FileKind) -> None:
-    """Refuse what YAML has and such a file has no use for: aliases, tags, several documents, endless nesting."""
+    """Refuse features of YAML that such a file does not need: aliases, tags, several documents, deep nesting."""
     depth = documents = 0
     for event in yaml.parse(text, Loader=yaml.SafeLoader):
         line = event.start_mark.line + 1
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         documents += isinstance(event, yaml.DocumentStartEvent)
         if documents > 1:
-            raise _Refused(line, f"a second document begins: {kind.article} file is one; take --- out")
+            raise _Refused(line, f"a second document begins: a {kind.word} file is one; take --- out")
         if isinstance(event, yaml.AliasEvent):
             raise _Refused(line, f"*{event.anchor} refers to another place: write the value itself")
         if getattr(event, "tag", None) is not None:
-            raise _Refused(line, f"{event.tag} is a tag, and {kind.article} file has none: write the value alone")
+            raise _Refused(line, f"{event.tag} is a tag, and a {kind.word} file has none: write the value alone")
         if depth > _DEEPEST:
-            raise _Refused(line, f"more than {_DEEPEST} values inside one another: {kind.article} file needs five")
+            raise _Refused(line, f"more than {_DEEPEST} values inside one another: a {kind.word} file needs five")
     if not documents:
         raise _Refused(1, f"there are only comments: it needs {kind.keys}; see {kind.example}")
 
 
-def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None) -> Node:
-    """Our node of one of PyYAML's; keys that are there twice are added to `faults`."""
-    line = found.start_mark.line + 1 if key_line is None else key_line
-    if isinstance(found, yaml.ScalarNode):
-        return Node(line, found.value, is_plain=found.style is None)
-    if isinstance(found, yaml.SequenceNode):
-        return Node(line, [_node(item, faults) for item in found.value])
+def _node(node: Any, faults: list[tuple[int, str]], key_line: int | None = None) -> Node:
+    """The tree of a node of PyYAML; keys that are given twice are added to `faults`."""
+    line = node.start_mark.line + 1 if key_line is None else key_line
+    if isinstance(node, yaml.ScalarNode):
+        return Node(line, node.value, is_plain=node.style is None)
+    if isinstance(node, yaml.SequenceNode):
+        return Node(line, [_node(item, faults) for item in node.value])
     entries: dict[str, Node] = {}
-    for key_node, value in found.value:
+    for key_node, value in node.value:
         key = _node(key_node, faults)
         if not isinstance(key.value, str) or key.is_nothing:
             raise _Refused(key.line, "a key must be a name, such as learning_rate")
@@ -227,9 +212,10 @@ def _node(found: Any, faults: list[tuple[int, str]], key_line: int | None = None
 
 
 def _problem(error: Any) -> tuple[int, str]:
+    """Line and fault of an error of PyYAML."""
     marks = [error.problem_mark, error.context_mark]
     if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
-        marks.reverse()  # where the quote or the bracket is that nobody closes
+        marks.reverse()  # the line of the quote or bracket that is never closed
     mark = marks[0] or marks[1]
     line = mark.line + 1 if mark is not None else 1
     if "'\\t'" in str(error.problem):

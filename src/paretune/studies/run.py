@@ -16,7 +16,7 @@ from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
-from paretune.storage.address import SERVERS_ONLY, file_faults, shown
+from paretune.storage.address import SERVERS_ONLY, container_faults, redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.live import live_front
 from paretune.studies.results.answer import StudyAnswer, StudyResult
@@ -89,7 +89,7 @@ def run_study_file(
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
     if workplaces.environment.get(SERVERS_ONLY):
-        refuse(file_faults(storage, workplaces.environment.get("MLFLOW_TRACKING_URI", "")))
+        refuse(container_faults(storage, workplaces.environment.get("MLFLOW_TRACKING_URI", "")))
     if workplaces.environment.get(STORAGE_VARIABLE):
         file, own = replace(file, storage=storage), replace(own, storage=storage)
     with workplaces.interruption.listening():
@@ -156,7 +156,7 @@ def _check_budget_ledger(file: StudyFile, storage: str, workplace: Workplace) ->
     if budgets is not None and file.once and budgets.is_local and storage.startswith("postgresql"):
         raise BadInput(
             [
-                f"once=true with storage {shown(storage)} needs the ledger of {budgets.file.path} on a server, too, "
+                f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, "
                 f"for rounds may run on several machines: it is in {budgets.shown_address}; set {STORAGE_VARIABLE}, or "
                 "storage in that file"
             ]

@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
 from paretune.ledger.tables import BUDGET_METADATA
-from paretune.storage.engine import open_engine
+from paretune.storage.database import open_engine
 from tests.stand_ins import postgresql
 
 NOVEMBER = datetime(2026, 11, 22, 12, tzinfo=UTC).timestamp()

@@ -21,7 +21,7 @@ from paretune.commands.design.rows import ROW_TERMS, RowJob, RowTerms, job_of_ro
 from paretune.core.errors import BadInput, collecting
 from paretune.pricing.prices import read_file
 from paretune.specification.parameters import COMPUTES, Effect, Value, help_lines, parameter, spell
-from paretune.storage.address import shown
+from paretune.storage.address import redacted
 from paretune.storage.yaml import write_yaml
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import OBJECTIVES, nearest, objective_faults, runs_own_training
@@ -145,7 +145,7 @@ class DesignFile(DesignDraft):
             "design": {TABLE: self.table} if self.table else self.design,
             "exclude": [dict(rule) for rule in self.exclude],
             **{item.name: getattr(self, item.name) for item in fields(DesignTerms)},
-            "storage": None if self.storage is None else shown(self.storage),
+            "storage": None if self.storage is None else redacted(self.storage),
         }
         return {name: value for name, value in keys.items() if value is not None and value not in ({}, [])}
 

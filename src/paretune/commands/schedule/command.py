@@ -28,7 +28,7 @@ from paretune.specification.command import Command, reader_of
 from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
-from paretune.storage.address import SERVERS_ONLY, file_faults, shown
+from paretune.storage.address import SERVERS_ONLY, container_faults, redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.file_model import PATHS
 
@@ -71,15 +71,17 @@ def _entry(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, 
     default_storage = environment.get(STORAGE_VARIABLE, "")
     storage = file.storage or default_storage
     addresses = (storage, default_storage) if budget else (storage,)  # accounts of budgets lie in the default storage
-    has_secret = any(shown(address) != address for address in addresses)
-    typed_storage = request.storage if request.storage and shown(request.storage) == request.storage else ""
+    has_secret = any(redacted(address) != address for address in addresses)
+    typed_storage = request.storage if request.storage and redacted(request.storage) == request.storage else ""
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
     tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
     names = (*_JOB_VARIABLES, *_MACHINE_VARIABLES) if request.kind == "cron" else _JOB_VARIABLES
     variables = {name: environment.get(name, "") for name in names}
     study = request.study
     if request.kind == "cron":
-        variables[STORAGE_VARIABLE] = "" if has_secret or shown(default_storage) != default_storage else default_storage
+        variables[STORAGE_VARIABLE] = (
+            "" if has_secret or redacted(default_storage) != default_storage else default_storage
+        )
         variables["MLFLOW_TRACKING_URI"] = tracking_uri
     else:
         variables["PARETUNE_ROLE"] = variables["PARETUNE_ROLE"] or request.role or ""
@@ -153,7 +155,7 @@ def _server_faults(request: ScheduleRequest, file: StudyFile, environment: Mappi
     tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
     faults = []
     if request.kind != "cron":  # without a storage here, it is the scheduler's secret
-        faults += file_faults(file.storage or "postgresql://", tracking_uri)
+        faults += container_faults(file.storage or "postgresql://", tracking_uri)
     if request.kind in {"cron", "eventbridge"} and (urlsplit(tracking_uri).password or "@" in tracking_uri):
         faults.append(
             "MLFLOW_TRACKING_URI must have no password in it, for it would be printed: "

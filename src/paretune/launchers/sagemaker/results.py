@@ -14,7 +14,7 @@ from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import PROFILE, Event, JobReport, read_event, read_report
-from paretune.storage.archives import Entry, damage_told, entries
+from paretune.storage.archives import Entry, entries, translated_damage
 
 _LARGEST_RESULTS = 512 * 2**20
 """Bytes read of one archive; reports and a profile take a hundredth of it."""
@@ -175,7 +175,7 @@ def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, b
     files: dict[str, bytes] = {}
     left = _LARGEST_RESULTS
     try:
-        with damage_told(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
+        with translated_damage(), tarfile.open(fileobj=packed, mode="r|gz", tarinfo=Entry) as archive:
             for entry in entries(archive):
                 name = entry.name.removeprefix("./")
                 is_small = entry.isfile() and entry.size <= left

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, annotations, help_lines, parse, spell, split_list
-from paretune.storage.address import shown
+from paretune.storage.address import redacted
 from paretune.storage.yaml import STUDY, FileKind, Node, write_yaml
 from paretune.studies.definition.file_model import FileReader, each
 from paretune.studies.definition.objectives import default_objectives, nearest, spelled
@@ -76,7 +76,7 @@ class StudyFile(Draft):
     @property
     def shown_storage(self) -> str | None:
         """`storage` without user and password."""
-        return None if self.storage is None else shown(self.storage)
+        return None if self.storage is None else redacted(self.storage)
 
     @property
     def trials_per_job(self) -> int:

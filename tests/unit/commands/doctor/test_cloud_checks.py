@@ -46,7 +46,7 @@ def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -
     assert "queue team does not exist in us-east-1" in wrong.text
 
 
-def test_without_credentials_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redacted_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
 

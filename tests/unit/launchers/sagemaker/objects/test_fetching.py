@@ -217,7 +217,7 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path) -
         assert words in str(caught.value)
 
 
-def test_without_credentials_the_fault_says_how_to_sign_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_redacted_the_fault_says_how_to_sign_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
