@@ -1,7 +1,9 @@
-"""What an hour of an instance costs.
+"""Prices of instances, costs of jobs, and limits on them.
 
-prices   PriceList, Price      prices by instance type and region, with their date and source
-         usual_price           the price of a job's instances, without AWS
-         price_remarks         what a user should know of a price
-cache    prices read from AWS, kept on this machine
+prices         PriceList, Price     hourly prices by instance type and region, with date and source
+               usual_price          the price of a job's instances, without asking AWS
+               price_remarks        doubts about a price, for the user
+price_table    prices               the prices of a region as a table of the Python API
+budget         admit, cost_usd      cost and worst case of a job; what is left of a budget
+training_plan  TrainingPlan         prepaid instances of SageMaker
 """

@@ -1,4 +1,4 @@
-"""The prices that are known of a region, as a table."""
+"""The prices of a region as a table."""
 
 import os
 from collections.abc import Collection, Sequence
@@ -8,45 +8,45 @@ from datetime import date
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row
-from paretune.core.text_table import text_table
+from paretune.presentation.table import Cell, Table
 from paretune.pricing.prices import VARIABLE, Price, PriceList, price_remarks
 from paretune.specification.catalog import instances, unknown_type
 from paretune.specification.profile import read_profile
 from paretune.specification.regions import usual_region
 
-_LONGEST_SOURCE = 60  # characters of it in the text
+_LONGEST_SOURCE = 60  # characters in the text
 
 
 @dataclass(frozen=True, kw_only=True)
 class PriceTable(Result):
-    """Prices of SageMaker Training in one region, on demand; None where none is known. Ages are counted to `today`."""
+    """On-demand prices of SageMaker Training in one region; None if unknown. Ages are counted to `today`."""
 
     region: str
     prices: dict[str, Price | None]
     today: date
 
     @classmethod
-    def of(cls, prices: PriceList, region: str, wanted: Sequence[str], today: date) -> "PriceTable":
-        """The table of the `wanted` types, in their order; of all that have a price in the region, if empty.
+    def of(cls, prices: PriceList, region: str, instance_types: Sequence[str], today: date) -> "PriceTable":
+        """The table of these types in their order, or of all types with a price in the region if none are given.
 
         Raises:
             BadInput: a type is in neither catalogue nor list.
         """
-        known = prices.of_region(region)
-        possible = {*instances(), *known}
-        faults = [unknown_type(name, possible) for name in wanted if name not in possible]
+        priced = prices.of_region(region)
+        possible = {*instances(), *priced}
+        faults = [unknown_type(name, possible) for name in instance_types if name not in possible]
         if faults:
             raise BadInput(faults)
-        names = wanted or sorted(known, key=_by_family)
-        return cls(region=region, prices={name: known.get(name) for name in names}, today=today)
+        names = instance_types or sorted(priced, key=_by_family)
+        return cls(region=region, prices={name: priced.get(name) for name in names}, today=today)
 
     @property
     def title(self) -> str:
-        """What kind of prices, and whose."""
+        """Kind and region of the prices."""
         return f"SageMaker Training, on demand, {self.region}"
 
     def rows(self) -> list[Row]:
-        """One row per type: price, day, source, and what stands against it."""
+        """One row per type: hardware, price, date, source and remarks."""
         return [self._row(name, price) for name, price in self.prices.items()]
 
     def to_dict(self) -> dict[str, object]:
@@ -54,7 +54,7 @@ class PriceTable(Result):
         return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """How to get the prices that are not known."""
+        """How to get the unknown prices."""
         if not self.prices:
             return [
                 f"no price of SageMaker Training in {self.region} is known: `paretune prices --refresh true --region "
@@ -67,35 +67,35 @@ class PriceTable(Result):
         """The table for a terminal."""
         if not self.prices:
             return self.notes()[0]
-        header = ("instance type", "accelerators", "USD/hour", "as of", "confidence", "source", "remark")
-        cells = [_cells(row) for row in self.rows()]
-        return "\n".join([self.title, text_table(header, cells, {"USD/hour"}), *self.notes()])
+        headers = ("instance type", "accelerators", "USD/hour", "as of", "confidence", "source", "remark")
+        table = Table(headers=headers, cells=[_cells(row) for row in self.rows()])
+        return "\n".join([self.title, table.text(), *self.notes()])
 
     def _row(self, name: str, price: Price | None) -> Row:
-        found = instances().get(name)
-        strange = ["not in the catalogue"] if price is not None and found is None else []
-        remark = [] if price is None else [*strange, *price.doubts(self.today)]
+        instance = instances().get(name)
+        unlisted = ["not in the catalogue"] if instance is None else []
+        remarks = [] if price is None else [*unlisted, *price.doubts(self.today)]
         return {
             "instance_type": name,
-            "accelerator": found.accelerator if found and found.accelerator_count else None,
-            "accelerator_count": found.accelerator_count if found else None,
+            "accelerator": instance.accelerator if instance and instance.accelerator_count else None,
+            "accelerator_count": instance.accelerator_count if instance else None,
             "price_usd_per_hour": price.usd_per_hour if price else None,
             "region": self.region,
             "as_of": (price.as_of or None) if price else None,
             "confidence": price.confidence if price else None,
             "source": price.plain_source if price else None,
-            "remark": "; ".join(remark) or None,
+            "remark": "; ".join(remarks) or None,
         }
 
 
 def prices(region: str | None = None, instance_type: str | Collection[str] = ()) -> PriceTable:
-    """The known prices of SageMaker Training in a region, on demand, in USD an hour of one instance.
+    """The known on-demand prices of SageMaker Training in a region, in USD per hour and instance.
 
-    `paretune prices --refresh true` reads today's from AWS.
+    `paretune prices --refresh true` reads today's prices from AWS.
 
     Args:
-        region: by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.
-        instance_type: one or several types; by default all whose price is known.
+        region: by default the region of the profile, AWS_REGION, AWS_DEFAULT_REGION, or us-east-1.
+        instance_type: one or several types; by default all with a known price.
 
     Raises:
         BadInput: there is no such region or type, or a file of prices cannot be read.
@@ -108,22 +108,22 @@ def prices(region: str | None = None, instance_type: str | Collection[str] = ())
     """
     environment = dict(os.environ)
     name = usual_region(region or read_profile(environment).get("region"), environment)
-    wanted = [instance_type] if isinstance(instance_type, str) else list(instance_type)
+    instance_types = [instance_type] if isinstance(instance_type, str) else list(instance_type)
     today = date.fromtimestamp(SystemClock().now())
-    return PriceTable.of(PriceList.read(environment), name, wanted, today)
+    return PriceTable.of(PriceList.read(environment), name, instance_types, today)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: Row) -> list[Cell]:
     count, usd, source = row["accelerator_count"], row["price_usd_per_hour"], str(row["source"] or "")
-    return (
-        str(row["instance_type"]),
-        f"{count} x {row['accelerator']}" if count else "",
-        "unknown" if usd is None else f"{usd:.3f}",
-        str(row["as_of"] or ""),
-        str(row["confidence"] or ""),
-        source if len(source) <= _LONGEST_SOURCE else f"{source[: _LONGEST_SOURCE - 3]}...",
-        str(row["remark"] or ""),
-    )
+    return [
+        Cell(str(row["instance_type"])),
+        Cell(f"{count} x {row['accelerator']}" if count else ""),
+        Cell(f"{usd:.3f}", usd) if isinstance(usd, float) else Cell("unknown"),
+        Cell(str(row["as_of"] or "")),
+        Cell(str(row["confidence"] or "")),
+        Cell(source if len(source) <= _LONGEST_SOURCE else f"{source[: _LONGEST_SOURCE - 3]}..."),
+        Cell(str(row["remark"] or "")),
+    ]
 
 
 def _by_family(name: str) -> tuple[str, float, str]:

@@ -1,8 +1,8 @@
 """Hourly prices of SageMaker Training instances, each with region, date, source and confidence.
 
-Three lists, a later one overriding the earlier: instances.csv of this package; the user's cache, which `paretune prices
---refresh true` fills from AWS; and the user's CSV, named by PARETUNE_PRICES. EC2 prices are never used: SageMaker's are
-1.15 to 1.4 times as high, depending on the instance family.
+There are three lists, and a later one overrides the earlier: instances.csv of this package; the user's cache, which
+`paretune prices --refresh true` fills from AWS; and the user's CSV, named by PARETUNE_PRICES. Prices of EC2 are never
+used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the instance family.
 """
 
 import calendar
@@ -15,10 +15,9 @@ from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
 
-from paretune.core.errors import BadInput, collecting
+from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.specification import catalog
-from paretune.specification.job import JobSpec
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 from paretune.specification.regions import REGIONS, region_faults, usual_region
@@ -26,11 +25,10 @@ from paretune.specification.regions import REGIONS, region_faults, usual_region
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's CSV."""
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
-"""Columns of the user's CSV and of the cache; `confidence` may follow."""
+"""Columns of the user's CSV and of the cache; a column `confidence` is optional."""
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
 _DOUBT = {"uncertain": "uncertain: ", "single_source": "one source: "}  # prefixes of `Price.source`
 _STALE_DAYS = 180
-_CACHE_HINT = "; delete it, `paretune prices --refresh true` creates it again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +36,9 @@ class Price:
     """The hourly price of one instance, with region, date and source.
 
     Attributes:
-        region: as `instance_type`, empty for a local instance with `local_price_usd_per_hour`.
-        as_of: year, month or day on which the price was read; empty where it is not known.
-        source: where it was read, after "uncertain: " or "one source: " for these confidences.
+        region: empty, as is `instance_type`, for a local instance with `local_price_usd_per_hour`.
+        as_of: year, month or day on which the price was read; empty if unknown.
+        source: where it was read, with the prefix "uncertain: " or "one source: " for these confidences.
         confidence: confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed).
     """
 
@@ -52,21 +50,21 @@ class Price:
     confidence: str = "confirmed"
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
-        """Dollars of a job. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
+        """Cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""
         return billable_seconds * instance_count * self.usd_per_hour / 3600
 
     @property
     def since(self) -> date:
-        """First day of `as_of`; the earliest possible date where it is empty."""
+        """First day of `as_of`, or the earliest possible date if that is empty."""
         return _days(self.as_of)[0] if self.as_of else date.min
 
     @property
     def plain_source(self) -> str:
-        """The first of its sources, without the prefix for its confidence."""
+        """The first of its sources, without the prefix for the confidence."""
         return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
 
     def doubts(self, today: date) -> list[str]:
-        """Reasons to distrust the price, a few words each: confidence, age over 180 days; none for a notional price."""
+        """Reasons to distrust the price, in a few words each: its confidence, an age of more than 180 days."""
         if self.confidence == "notional":
             return []
         reasons = {"uncertain": ["uncertain"], "single_source": ["from one source only"]}.get(self.confidence, [])
@@ -77,12 +75,12 @@ class Price:
         return reasons if self.as_of else [*reasons, "without a date"]
 
     def remarks(self, today: date) -> list[str]:
-        """`doubts` as one sentence with the next step; empty where there are none."""
+        """`doubts` as one sentence with the next step; empty if there are none."""
         doubts = self.doubts(today)
         if not doubts:
             return []
-        where = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
-        about = ", ".join([f"price of {self.instance_type} in {self.region} {where}", *doubts])
+        age = f"is of {self.as_of}" if self.as_of else f"is {doubts.pop()}"
+        about = ", ".join([f"price of {self.instance_type} in {self.region} {age}", *doubts])
         remedy = f"`paretune prices --refresh true --region {self.region}` reads today's"
         if self.confidence == "user":
             remedy = f"bring the file of {VARIABLE} (a design's `prices`) up to date"
@@ -102,22 +100,28 @@ ML_M5_LARGE = Price(
 
 
 def local_price(usd_per_hour: float) -> Price:
-    """The notional price of a local instance: that of ml.m5.large, or `local_price_usd_per_hour`."""
+    """The notional price of a local instance, by default the price of ml.m5.large."""
     if usd_per_hour == ML_M5_LARGE.usd_per_hour:
         return ML_M5_LARGE
     source = "notional: local_price_usd_per_hour"
     return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
 
 
-def plan_price(cluster: Placement, region: str) -> Price:
-    """The price of an instance of a training plan: nothing more, for the plan's upfront fee is paid already."""
-    source = f"training plan, paid in advance: {cluster.training_plan}"
-    kind = cluster.instance_type
-    return Price(usd_per_hour=0.0, region=region, as_of="", source=source, instance_type=kind, confidence="notional")
+def plan_price(job: Placement, region: str) -> Price:
+    """The price of an instance of the job's training plan, which is 0 because its upfront fee is already paid."""
+    source = f"training plan, paid in advance: {job.training_plan}"
+    return Price(
+        usd_per_hour=0.0,
+        region=region,
+        as_of="",
+        source=source,
+        instance_type=job.instance_type,
+        confidence="notional",
+    )
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:
-    """Sentences for the user before a job is paid for: doubts about its price, or that it is not known."""
+    """Sentences for the user before a job is paid: doubts about its price, or that it is unknown."""
     if price is not None:
         return price.remarks(today)
     return [
@@ -128,74 +132,70 @@ def price_remarks(price: Price | None, instance_type: str, region: str, today: d
 
 @dataclass(frozen=True, kw_only=True)
 class PriceList:
-    """All price rows known on this machine: of the package, then of the cache; `own` ones of the user's CSV win."""
+    """All price rows on this machine: `listed` ones of package and cache, overridden by those of the user's CSV."""
 
     listed: tuple[Price, ...]
-    own: tuple[Price, ...] = ()
+    users: tuple[Price, ...] = ()
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> "PriceList":
-        """The rows of the package, of the user's cache, and of the user's CSV.
-
-        Args:
-            environment: PARETUNE_PRICES names the CSV; the cache is below XDG_CACHE_HOME or HOME.
+        """The rows of the package, of the cache (below XDG_CACHE_HOME or HOME) and of the CSV in PARETUNE_PRICES.
 
         Raises:
             BadInput: a file cannot be read or a value is invalid; all faults at once, with file and line.
         """
         faults: list[str] = []
         cached: list[Price] = []
-        own: list[Price] = []
+        users: list[Price] = []
         folder = cache_folder(environment)
         for path in sorted(folder.glob("*.csv")) if folder is not None else []:
             with collecting(faults):
-                cached += read_file(path, own=False)
-        if named := environment.get(VARIABLE):
+                cached += read_file(path, is_users=False)
+        if users_path := environment.get(VARIABLE):
             with collecting(faults):
-                own = read_file(named, own=True)
-        if faults:
-            raise BadInput(faults)
-        return cls(listed=(*_packaged(), *cached), own=tuple(own))
+                users = read_file(users_path, is_users=True)
+        refuse(faults)
+        return cls(listed=(*_packaged(), *cached), users=tuple(users))
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
-        """The newest row of this type and region; None where there is none. Another region's price is never used.
+        """The newest price of this type and region, ignoring rows after the date `on`, or None if there is none.
 
-        Rows after the date `on` are ignored.
+        The price of another region is never used.
         """
-        own, listed = self._rows.get((instance_type, region), ([], []))
-        return _newest(own, on) or _newest(own, None) or _newest(listed, on)
+        users, listed = self._rows.get((instance_type, region), ([], []))
+        return _newest(users, on) or _newest(users, None) or _newest(listed, on)
 
     def of_region(self, region: str) -> dict[str, Price]:
         """Instance type to newest price, for all types with a price in `region`."""
-        names = sorted(name for name, there in self._rows if there == region)
+        names = sorted(name for name, its_region in self._rows if its_region == region)
         return {name: price for name in names if (price := self.price(name, region)) is not None}
 
     @cached_property
     def _rows(self) -> dict[tuple[str, str], tuple[list[Price], list[Price]]]:
-        """(Own rows, listed rows) by type and region; built once, because a study looks up hundreds of prices."""
+        """(User's rows, listed rows) by type and region; built once, because a study looks up hundreds of prices."""
         rows: dict[tuple[str, str], tuple[list[Price], list[Price]]] = {}
-        for index, prices in enumerate((self.own, self.listed)):
+        for index, prices in enumerate((self.users, self.listed)):
             for row in prices:
                 rows.setdefault((row.instance_type, row.region), ([], []))[index].append(row)
         return rows
 
 
-def usual_price(spec: JobSpec, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """The price of a job's instance type in the job's region; for a local instance the notional price; None if unknown.
+def usual_price(job: Placement, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
+    """The price of a job's instances without asking AWS, or None if unknown; notional for a local job.
 
     Raises:
         BadInput: the region does not exist.
     """
-    if not spec.has_instances:
-        return local_price(spec.local_price_usd_per_hour)
-    region = usual_region(spec.region, environment)
-    if spec.training_plan not in (None, SEARCHED_PLAN):
-        return plan_price(spec, region)
-    return prices.price(spec.instance_type, region)
+    if not job.has_instances:
+        return local_price(job.local_price_usd_per_hour)
+    region = usual_region(job.region, environment)
+    if job.training_plan not in (None, SEARCHED_PLAN):
+        return plan_price(job, region)
+    return prices.price(job.instance_type, region)
 
 
 def cache_folder(environment: Mapping[str, str]) -> Path | None:
-    """Folder of the prices read from AWS, one CSV per region; None where neither XDG_CACHE_HOME nor HOME is set."""
+    """Folder of the prices read from AWS, one CSV per region, or None without XDG_CACHE_HOME and HOME."""
     cache_home = environment.get("XDG_CACHE_HOME", "")
     if cache_home.startswith("/"):  # XDG Base Directory Specification: relative paths are ignored
         return Path(cache_home) / "paretune" / "prices"
@@ -203,49 +203,45 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(home) / ".cache" / "paretune" / "prices" if home else None
 
 
-def read_file(path: str | Path, *, own: bool) -> list[Price]:
-    """Rows of a price file; BadInput with all its faults, each with file and line."""
+def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
+    """The rows of a price file, the user's own or one of the cache.
+
+    Raises:
+        BadInput: all its faults, each with file and line.
+    """
+    must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
+    hint = "" if is_users else "; delete it, `paretune prices --refresh true` creates it again"
     try:
-        reader = csv.DictReader(io.StringIO(_text(path, own=own), newline=""), skipinitialspace=True)
+        text = read_text(path, LARGEST_TABLE, must=must)
+    except BadInput as error:
+        raise BadInput([f"{fault}{hint}" for fault in error.faults]) from error
+    try:
+        reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
         if missing:
-            needed = ", ".join(COLUMNS)
-            raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {needed}"])
+            columns = ", ".join(COLUMNS)
+            raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
         rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
     except csv.Error as error:
-        raise BadInput([f"{_must(own=own)}{path} cannot be read ({error}){'' if own else _CACHE_HINT}"]) from error
+        raise BadInput([f"{must}{path} cannot be read ({error}){hint}"]) from error
     faults: list[str] = []
-    found: list[Price] = []
+    prices: list[Price] = []
     lines: dict[tuple[str, str, str], int] = {}
     for line, row in rows:
-        wrong = _row_faults(row, own=own)
+        row_faults = _row_faults(row, is_users=is_users)
         key = (row["instance_type"], row["region"], row["as_of"])
-        if not wrong and key in lines:
-            wrong = [f"same instance_type, region and as_of as line {lines[key]}"]
+        if not row_faults and key in lines:
+            row_faults = [f"same instance_type, region and as_of as line {lines[key]}"]
         lines[key] = line
-        faults += [f"{path}:{line}: {fault}" for fault in wrong]
-        if not wrong:
-            found.append(_price(row, "user" if own else row.get("confidence") or "confirmed"))
-    if faults:
-        raise BadInput(faults)
-    return found
-
-
-def _must(*, own: bool) -> str:
-    """How a fault of a price file begins."""
-    return f"{VARIABLE} must name a CSV of prices, but " if own else ""
-
-
-def _text(path: str | Path, *, own: bool) -> str:
-    """What a price file holds; BadInput where it cannot be read."""
-    try:
-        return read_text(path, LARGEST_TABLE, must=_must(own=own))
-    except BadInput as error:
-        raise BadInput([f"{fault}{'' if own else _CACHE_HINT}" for fault in error.faults]) from error
+        faults += [f"{path}:{line}: {fault}" for fault in row_faults]
+        if not row_faults:
+            prices.append(_price(row, "user" if is_users else row.get("confidence") or "confirmed"))
+    refuse(faults)
+    return prices
 
 
 def as_of_fault(name: str, text: str) -> list[str]:
-    """What is wrong with `text` as the date of a price, which is called `name`; empty if nothing is."""
+    """One fault if `text`, the value of `name`, is not the date of a price."""
     try:
         _days(text or "2026")
     except ValueError:
@@ -253,10 +249,10 @@ def as_of_fault(name: str, text: str) -> list[str]:
     return []
 
 
-def _row_faults(row: Mapping[str, str], *, own: bool) -> list[str]:
+def _row_faults(row: Mapping[str, str], *, is_users: bool) -> list[str]:
     faults = []
     name, text = row["instance_type"], row["price_usd_per_hour"]
-    if own and name not in catalog.instances():
+    if is_users and name not in catalog.instances():
         faults.append(catalog.unknown_type(name, catalog.instances()))
     faults += region_faults(row["region"])
     try:
@@ -293,8 +289,8 @@ def _packaged() -> tuple[Price, ...]:
 
 
 def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
-    known = [row for row in rows if on is None or row.since <= on]
-    return max(reversed(known), key=lambda row: row.since, default=None)  # of the same day the last
+    candidates = [row for row in rows if on is None or row.since <= on]
+    return max(reversed(candidates), key=lambda row: row.since, default=None)  # the last row of the same day
 
 
 def _days(as_of: str) -> tuple[date, date]:

@@ -146,7 +146,7 @@ def test_of_two_rows_of_one_day_the_stronger_list_counts() -> None:
 
 
 def test_the_user_s_own_row_wins_over_newer_ones_and_on_every_day() -> None:
-    prices = PriceList(listed=(row(1, "2026-11-19"),), own=(row(5, "2025-06-01"), row(6, "2026-06-01")))
+    prices = PriceList(listed=(row(1, "2026-11-19"),), users=(row(5, "2025-06-01"), row(6, "2026-06-01")))
 
     assert dollars(prices) == 6
     assert dollars(prices, date(2025, 7, 1)) == 5
@@ -240,7 +240,7 @@ def test_at_most_three_known_instance_types_are_proposed(tmp_path: Path) -> None
 
 def test_a_price_of_the_cache_without_a_source_says_so(tmp_path: Path) -> None:
     (tmp_path / "us-east-1.csv").write_text(HEADER + "ml.zz9.large,us-east-1,3,2026-01-01,\n")
-    (price,) = read_file(tmp_path / "us-east-1.csv", own=False)
+    (price,) = read_file(tmp_path / "us-east-1.csv", is_users=False)
     assert (price.source, price.confidence) == ("unknown source", "confirmed")
 
 

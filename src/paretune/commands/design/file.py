@@ -217,7 +217,7 @@ def _part_faults(draft: DesignDraft) -> Iterator[Fault]:
     if draft.prices is not None:
         faults: list[str] = []
         with collecting(faults):
-            read_file(draft.prices, own=True)
+            read_file(draft.prices, is_users=True)
         yield from ((("prices",), f"prices: {text}") for text in faults)
     is_own = runs_own_training(draft.job)
     for name in draft.own_responses:

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Mapping
 from datetime import date
 
+from paretune.commands.prices.cache import changes, store
 from paretune.commands.prices.request import PricesRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
-from paretune.pricing.cache import changes, store
 from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
 from paretune.specification.catalog import instances
@@ -61,7 +61,7 @@ def _refresh(
     strange = [row.instance_type for row in reading.prices if row.instance_type not in instances()]
     if strange:
         lines.append(f"{len(strange)} of them are of types that are not in the catalogue, such as {strange[0]}")
-    own = {row.instance_type for row in before.own if row.region == region}
+    own = {row.instance_type for row in before.users if row.region == region}
     if own:
         lines.append(f"the file of {VARIABLE} still wins for {', '.join(sorted(own))}")
     return "\n".join(lines), {

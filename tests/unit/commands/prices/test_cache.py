@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from paretune.commands.prices.cache import Change, changes, store, with_new
 from paretune.core.errors import BadInput
-from paretune.pricing.cache import Change, changes, store, with_new
 from paretune.pricing.prices import Price, PriceList
 
 

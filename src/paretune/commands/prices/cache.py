@@ -1,4 +1,4 @@
-"""The user's cache of prices read from AWS: one CSV per region, with the first and last day each price was seen."""
+"""The user's cache of prices read from AWS: one CSV per region, with the first and the last day of each price."""
 
 import contextlib
 import csv
@@ -15,7 +15,7 @@ from paretune.pricing.prices import COLUMNS, Price, cache_folder, read_file
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Two different prices of an instance type, the cached one and the one just read."""
+    """A changed price of an instance type: the cached one and the one just read."""
 
     instance_type: str
     old_usd_per_hour: float
@@ -23,13 +23,13 @@ class Change:
 
     @property
     def share(self) -> float:
-        """The change relative to the old price: -0.33 after a cut by a third; 0 where the old price is 0."""
+        """The relative change: -0.33 after a cut by a third; 0 if the old price is 0."""
         old = self.old_usd_per_hour
         return (self.new_usd_per_hour - old) / old if old else 0.0
 
 
 def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
-    """Price changes from `before` to `read`, sorted by instance type; types without a former price are left out."""
+    """Price changes from `before` to `read`, sorted by instance type; types without an earlier price are left out."""
     return [
         Change(instance_type=now.instance_type, old_usd_per_hour=old.usd_per_hour, new_usd_per_hour=now.usd_per_hour)
         for now in sorted(read, key=attrgetter("instance_type"))
@@ -38,37 +38,36 @@ def changes(before: Mapping[str, Price], read: Sequence[Price]) -> list[Change]:
 
 
 def store(environment: Mapping[str, str], region: str, read: Sequence[Price]) -> Path:
-    """Add prices to the cache of a region; the path of its file.
+    """Add today's prices, at most one per type, to the cache of a region, and return the path of its file.
 
-    The file is replaced atomically: a process that is killed meanwhile leaves the old one. Of each price the rows of
-    the first and the last day it was seen are kept, so that the price of a day in between is known. `read` are today's
-    rows, all of `region`, at most one per type.
+    The file is replaced atomically, so that a process that is killed meanwhile leaves the old one. For each price the
+    rows of the first and the last day are kept, so that the price of any day in between is known.
 
     Raises:
-        BadInput: neither variable is set, or the folder or the former file cannot be read or written.
+        BadInput: there is no folder for a cache, or the file cannot be read or written.
     """
     folder = cache_folder(environment)
     if folder is None:
         raise BadInput(["HOME or XDG_CACHE_HOME must be set: the price cache is a folder below it"])
     path = folder / f"{region}.csv"
-    former = read_file(path, own=False) if path.exists() else []
+    cached = read_file(path, is_users=False) if path.exists() else []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _replace(path, with_new(former, read))
+        _replace(path, with_new(cached, read))
     except OSError as error:
         raise BadInput([f"{path} cannot be written ({error.strerror}): free disk space or allow it"]) from error
     return path
 
 
-def with_new(former: Sequence[Price], read: Sequence[Price]) -> list[Price]:
-    """The rows of a cache after `read` has been added, sorted by type and date."""
+def with_new(cached: Sequence[Price], read: Sequence[Price]) -> list[Price]:
+    """The rows of a cache after `read` was added, sorted by type and date."""
     by_type: dict[str, list[Price]] = {}
-    for row in sorted(former, key=lambda row: row.since):
+    for row in sorted(cached, key=lambda row: row.since):
         by_type.setdefault(row.instance_type, []).append(row)
     for row in read:
-        rows = [known for known in by_type.get(row.instance_type, []) if known.as_of != row.as_of]
-        seen_twice = [known.usd_per_hour for known in rows[-2:]] == [row.usd_per_hour] * 2
-        by_type[row.instance_type] = [*(rows[:-1] if seen_twice else rows), row]
+        rows = [earlier for earlier in by_type.get(row.instance_type, []) if earlier.as_of != row.as_of]
+        is_third = [earlier.usd_per_hour for earlier in rows[-2:]] == [row.usd_per_hour] * 2
+        by_type[row.instance_type] = [*(rows[:-1] if is_third else rows), row]
     return [row for name in sorted(by_type) for row in by_type[name]]
 
 
