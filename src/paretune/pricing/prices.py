@@ -111,12 +111,7 @@ def plan_price(job: Placement, region: str) -> Price:
     """The price of an instance of the job's training plan, which is 0 because its upfront fee is already paid."""
     source = f"training plan, paid in advance: {job.training_plan}"
     return Price(
-        usd_per_hour=0.0,
-        region=region,
-        as_of="",
-        source=source,
-        instance_type=job.instance_type,
-        confidence="notional",
+        usd_per_hour=0.0, region=region, as_of="", source=source, instance_type=job.instance_type, confidence="notional"
     )
 
 

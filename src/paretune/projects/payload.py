@@ -18,8 +18,8 @@ from paretune.projects.environment import Environment, read_environment, scripts
 from paretune.projects.project import Command, read_command, read_project
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell, split_list
-from paretune.specification.script import RENAMED
 
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
@@ -66,7 +66,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             "max_silence_minutes": spec.max_silence_minutes,
             # MLflow refuses to continue a run if a script names another experiment than the run's.
             "resumes": not any(scripts_with("set_experiment", files.values())),
-            "renamed": dict(RENAMED),
+            "renamed": dict(SCRIPT_METRICS),
             "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
         },
         beside=beside,

@@ -17,6 +17,5 @@ regions      usual_region            AWS regions that have SageMaker
 simulation   Simulation              settings of the simulated launcher
 profile      read_profile            defaults of a team, from paretune.toml
 container    JobDocument, JobReport  documents and files that launcher and training exchange
-script       arguments_of            arguments and metrics of a training script of the user's own
 metrics      F1, COST_USD, ...       names and units of what is recorded; formulas
 """

@@ -62,10 +62,7 @@ class FineTuning:
         ALL_LINEAR, "lora, qlora: comma-separated names of the linear layers that get adapters", affects=TRAINING
     )
     compiler: str = parameter(
-        "none",
-        "inductor: compile the model with torch.compile",
-        choices=("none", "inductor"),
-        affects=STEP,
+        "none", "inductor: compile the model with torch.compile", choices=("none", "inductor"), affects=STEP
     )
     training_arguments: Mapping[str, Any] = parameter(
         {},

@@ -22,14 +22,7 @@ INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
 IN_S3 = "s3://"
 """Prefix of a file or folder in S3; it is downloaded before the job is launched."""
-ROW_FILES = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".jsonl": "json",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".txt": "text",
-}
+ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 

@@ -81,9 +81,7 @@ class Limits:
         affects={"stopping"},
     )
     queue: str | None = parameter(
-        None,
-        "AWS Batch queue for SageMaker training that the job waits in: name or ARN",
-        affects={"ownership"},
+        None, "AWS Batch queue for SageMaker training that the job waits in: name or ARN", affects={"ownership"}
     )
     share_identifier: str | None = parameter(
         None, "queue with fair-share scheduling: the share that the job belongs to", affects={"ownership"}

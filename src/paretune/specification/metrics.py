@@ -60,6 +60,16 @@ ESTIMATED_SECONDS = "estimated_seconds"
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job began
 ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device predicted before the job began
 
+SCRIPT_METRICS = {
+    "eval_f1": F1,
+    "eval_macro_f1": F1,
+    "eval_f1_macro": F1,
+    "train_runtime": TRAIN_SECONDS,
+    "train_samples_per_second": THROUGHPUT_SAMPLES,
+    "train_tokens_per_second": THROUGHPUT_TOKENS,
+}
+"""Name of a metric in a training script of the user's own to ours; other metrics keep their names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:

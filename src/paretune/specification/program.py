@@ -39,10 +39,7 @@ class Program:
         not_searched=_ONE_TRAINING,
     )
     project_parameters: Mapping[str, Any] = parameter(
-        {},
-        "project: JSON object with the parameters of the entry point",
-        affects=TRAINING,
-        example='{"alpha": 0.1}',
+        {}, "project: JSON object with the parameters of the entry point", affects=TRAINING, example='{"alpha": 0.1}'
     )
     size: str | None = parameter(
         None,

@@ -14,17 +14,53 @@ from typing import Any, TextIO
 
 from paretune.core.untrusted import at_home
 from paretune.specification.container import JobDocument, JobFolder, JobReport
-from paretune.specification.metrics import finite_numbers
-from paretune.specification.script import LOGGING_STEPS, RESULT_FILES, arguments_of, script_metrics
+from paretune.specification.inputs import IN_S3
+from paretune.specification.metrics import SCRIPT_METRICS, finite_numbers
 from paretune.training import device
 from paretune.training.callback import EventWriter
 
+LOGGING_STEPS = 10
+RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json")
+"""Files that `Trainer.save_metrics` writes into the folder of the model; a later file overrides an earlier one."""
+
 
 def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
-    """The script's command line: the words of `arguments_of`."""
+    """The script's command line, as `HfArgumentParser` reads it.
+
+    It always contains the TrainingArguments that paretune sets, and these only if the user has set them:
+    model_name_or_path (with init=random config_name and tokenizer_name, as Hugging Face's scripts call them),
+    dataset_name or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples,
+    max_eval_samples. Last come all of `training_arguments`, which may contain arguments of the script.
+    """
+    spec, plan = document.spec, document.plan
+    arguments: dict[str, Any] = {
+        "output_dir": str(folder.model),
+        "learning_rate": plan.learning_rate,
+        "per_device_train_batch_size": plan.per_device_train_batch_size,
+        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+        "num_train_epochs": spec.num_train_epochs,
+        "seed": spec.seed,
+        "logging_steps": LOGGING_STEPS,
+        "disable_tqdm": True,
+        "report_to": "none",
+    }
+    if spec.precision in {"bf16", "fp16"}:
+        arguments[spec.precision] = True
+    if spec.compiler == "inductor":
+        arguments["torch_compile"] = True
+    changed = spec.changed()
+    if "model" in changed:
+        names = ("model_name_or_path",) if spec.init == "pretrained" else ("config_name", "tokenizer_name")
+        arguments |= dict.fromkeys(names, spec.model)
+    if "dataset" in changed:
+        is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
+        arguments["train_file" if is_file else "dataset_name"] = spec.dataset
+    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
+    arguments |= {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
+    arguments |= spec.training_arguments
     return [
         word
-        for name, value in arguments_of(document, folder.model).items()
+        for name, value in arguments.items()
         for word in (f"--{name}", value if isinstance(value, str) else json.dumps(value))
     ]
 
@@ -32,7 +68,8 @@ def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
 def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script in this process as `__main__` to its end; the first process writes the report.
 
-    RuntimeError where it ended with an exit code other than 0; else any exception of the script.
+    Raises:
+        RuntimeError: it ended with an exit code other than 0. Any other exception comes from the script.
     """
     script = at_home(document.spec.entry_script or "").resolve()
     rank = int(os.environ.get("RANK", "0"))
@@ -56,7 +93,10 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
 def report_of(results: Path, document: JobDocument) -> JobReport:
     """The report of a script, from the result files in the folder `results`."""
-    found = [json.loads(path.read_text()) for path in (results / name for name in RESULT_FILES) if path.exists()]
+    numbers: dict[str, float] = {}
+    for path in (results / name for name in RESULT_FILES):
+        if path.exists():
+            numbers |= finite_numbers(json.loads(path.read_text()))
     facts: dict[str, str | int | float | bool] = {
         "entry_script": Path(document.spec.entry_script or "").name,
         "device": device.device_name(),
@@ -65,7 +105,8 @@ def report_of(results: Path, document: JobDocument) -> JobReport:
         "learning_rate": document.plan.learning_rate,
         "attempt": document.attempt,
     }
-    return JobReport(metrics=script_metrics(found), facts=facts)
+    metrics = {SCRIPT_METRICS.get(name, name): value for name, value in numbers.items()}
+    return JobReport(metrics=metrics, facts=facts)
 
 
 class PrintedMetrics:

@@ -11,8 +11,8 @@ from paretune.core.commands import command_line
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, spell
-from paretune.specification.script import RENAMED
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import (
     OF_THE_CLUSTER,
@@ -298,8 +298,8 @@ def _own_training_faults(draft: Draft) -> Iterator[Fault]:
         yield ("job", "launcher"), f"{text}: leave launcher out"
     if str(draft.job.get("entry_script") or "").strip():
         for name in draft.objectives:
-            if name in RENAMED:
-                text = f"objective {name} is recorded as {RENAMED[name]}: write {RENAMED[name]}"
+            if name in SCRIPT_METRICS:
+                text = f"objective {name} is recorded as {SCRIPT_METRICS[name]}: write {SCRIPT_METRICS[name]}"
                 yield ("objectives", name), text
 
 
