@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
-from paretune.specification.cluster import Cluster
 from paretune.specification.placement import Placement
 
 _ROUNDING_USD = 1e-9
@@ -26,7 +25,7 @@ class Balance:
         return worst_usd <= self.left_usd(budget_usd) + _ROUNDING_USD
 
 
-def cost_usd(price: Price | None, cluster: Cluster, seconds: float) -> float | None:
+def cost_usd(price: Price | None, cluster: Placement, seconds: float) -> float | None:
     """Dollars of so many billable seconds on every instance of a cluster, or None if the price is unknown."""
     return None if price is None else price.cost_usd(seconds, cluster.instance_count)
 
