@@ -51,7 +51,7 @@ import published
 from search import local, worlds
 from search.tables import Scatter, Table, residuals
 
-from paretune.commands.recur.policy import Candidate, Policy, Seen
+from paretune.commands.recur.policy import Candidate, Observation, Policy
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.definition.quality import F1
 from paretune.studies.results.f1_model import quality_key
@@ -172,21 +172,21 @@ def recur(training: Training) -> Course:
         cost = (kinds, (*numbers, math.log2(spec.num_train_epochs)))
         candidates.append(Candidate(quality=quality_key(spec, spec.plan()), cost=cost, log_usd=math.log(usd)))
     policy = Policy(candidates, 0, F1, training.floor)
-    rng, history, course = np.random.default_rng(training._seed), list[Seen](), Course()
+    rng, history, course = np.random.default_rng(training._seed), list[Observation](), Course()
 
     def play(at: int, night: int, attempt: int) -> tuple[float, float]:
         f1, usd = training.job(at, night, attempt)
-        history.append(Seen(candidate=candidates[at], night=night, value=f1, usd=usd))
+        history.append(Observation(candidate=candidates[at], night=night, value=f1, usd=usd))
         return f1, usd
 
     for night in range(NIGHTS):
-        at = policy.choose(history, night, rng).at
+        at = policy.choose(history, night, rng).index
         f1, usd = play(at, night, 0)
         course.missed += f1 < training.floor
         missed = {at}
         for attempt in range(1, RETRAINS + 1):
             if f1 < training.floor:
-                at = policy.knowledge(history, night).retrain(missed, is_last=attempt == RETRAINS)
+                at = policy.posterior(history, night).retrain(missed, is_last=attempt == RETRAINS)
                 f1, more = play(at, night, attempt)
                 usd += more
                 missed.add(at)

@@ -16,7 +16,7 @@ from mlflow.entities import Run
 from paretune.cli.main import main
 from paretune.commands.recur import night as nights
 from paretune.commands.recur.history import NightJob
-from paretune.commands.recur.policy import Knowledge
+from paretune.commands.recur.policy import Posterior
 from paretune.core.errors import LaunchRefused
 from paretune.core.result import read_rows
 
@@ -73,10 +73,10 @@ def created(folder: Path) -> list[str]:
 def choose(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """Have every try take a point."""
 
-    def drawn(self: Knowledge, among: object, again_usd: float, rng: np.random.Generator) -> int:
+    def drawn(self: Posterior, among: object, again_usd: float, rng: np.random.Generator) -> int:
         return at
 
-    monkeypatch.setattr(Knowledge, "_drawn", drawn)
+    monkeypatch.setattr(Posterior, "_sample", drawn)
 
 
 @pytest.mark.slow
@@ -234,7 +234,7 @@ def test_a_retraining_that_no_longer_fits_the_dollars_of_the_night_is_not_launch
         raise LaunchRefused("AWS does not answer")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Knowledge, "fallback", down)
+        patched.setattr(Posterior, "fallback", down)
         patched.setattr(nights._NightRun, "_open_try", lambda run, night: run._open(0, "try", night, {}))
         assert play("n0") == 2
     assert len(created(workplace)) == 1

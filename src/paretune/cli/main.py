@@ -46,7 +46,7 @@ COMMANDS = {
         "paretune.commands.design.command",
     ),
     "recur": (
-        "tonight's run of a recurring training: the cheapest point that rarely falls below a floor of quality",
+        "experimental: tonight's run of a recurring training, at the cheapest point that rarely misses a quality floor",
         "paretune.commands.recur.command",
     ),
     "sync": ("adopt running jobs, collect finished ones, fill MLflow", "paretune.jobs.sync_command"),

@@ -1,4 +1,4 @@
-"""The command `recur`: tonight's run of a recurring training."""
+"""The experimental command `recur`: tonight's run of a recurring training."""
 
 from collections.abc import Mapping
 

@@ -134,12 +134,12 @@ def _draft(
     changes_quality: tuple[str, ...],
     max_cost_usd: float | None,
 ) -> Draft:
-    known = OBJECTIVES[metric].direction if metric in OBJECTIVES else "maximize"
+    usual = OBJECTIVES[metric].direction if metric in OBJECTIVES else "maximize"
     return Draft(
         name=name,
         job={name: value for name, value in job.items() if name not in search},
         search=search,
-        objectives={"cost_usd": "minimize", metric: quality.get("direction") or known},
+        objectives={"cost_usd": "minimize", metric: quality.get("direction") or usual},
         quality=quality,
         changes_quality=changes_quality,
         budget_usd=max_cost_usd or 1.0,  # a study needs a budget; a recurring training has one for each night
@@ -180,8 +180,8 @@ class RecurReader(StudyReader):
         for name, floor in floors.items():
             if name in OF_THE_CLUSTER:
                 yield ("floor", name), f"floor must name a metric of the model, such as f1, got {name}"
-            if (known := KNOWN.get(name)) and not known.lowest <= floor <= known.highest:
-                text = f"floor: {name} must be {known.lowest:g} to {known.highest:g}, as its values are"
+            if (limits := KNOWN.get(name)) and not limits.lowest <= floor <= limits.highest:
+                text = f"floor: {name} must be {limits.lowest:g} to {limits.highest:g}, as its values are"
                 yield ("floor", name), f"{text}, got {floor:g}"
 
     def _recur_faults(self, parts: Mapping[str, Any]) -> Iterator[Fault]:

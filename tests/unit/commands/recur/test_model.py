@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from paretune.commands.recur.model import WANDER_NIGHTS, DriftingProcess, Usual
+from paretune.commands.recur.model import WANDER_NIGHTS, DriftingProcess, Prior
 
-ONE = Usual(level=2.0, noise=0.5, noises={1.0: 0.0}, walks=(0.2,), shapes={1.0: 0.0}, lengths=(1.0,), kinds_alike=0.5)
+ONE = Prior(level=2.0, noise=0.5, noises={1.0: 0.0}, walks=(0.2,), shapes={1.0: 0.0}, lengths=(1.0,), kinds_alike=0.5)
 
 
 def test_one_value_moves_an_expectation_as_the_formula_of_a_normal_pair_says() -> None:
@@ -26,7 +26,7 @@ def test_one_value_moves_an_expectation_as_the_formula_of_a_normal_pair_says() -
 
 
 def test_what_many_nights_show_of_noise_and_drift_is_learnt() -> None:
-    usual = Usual(
+    usual = Prior(
         level=1.0,
         noise=0.1,
         noises={0.5: 0.0, 1.0: 0.0, 4.0: 0.0},
@@ -57,7 +57,7 @@ def test_a_draw_scatters_as_the_prediction_says() -> None:
 
 
 def test_what_one_setting_of_a_group_lacks_is_expected_of_its_other_settings() -> None:
-    usual = Usual(
+    usual = Prior(
         level=100.0,
         noise=0.5,
         noises={1.0: 0.0},
