@@ -1,10 +1,10 @@
-"""Designs: a table of jobs, planned before it is paid, and run as a study whose points are the rows of the table.
+"""The command `design`: a table of jobs, planned before it is paid, and run as a study whose points are its rows.
 
-- `run.run_design_file`: a design from its file to its last row.
-- `plan.DesignPlan`: the rows, and what they can tell.
-- `points.choose`: which rows; only here pydoe is imported.
-- `model.DesignModel`: model matrix, correlations, D-efficiency, power; only here formulaic is imported.
-- `bill.Bill`: what the rows are estimated to cost, and can cost at worst.
-- `table_study.TableStudy`: the table, as the study that is driven.
+- `file.DesignFile`: the checked file; `reading.read_design` reads it; `rows.job_of_row` gives the job of a row.
+- `plan.DesignPlan`: the rows and what they can show; `points.choose`: which rows (the only user of pydoe).
+- `model.DesignModel`: model matrix, correlations, D-efficiency, power (the only user of formulaic).
+- `bill.Bill`: estimated dollars and worst case of the rows.
+- `run.run_design_file`: a design from its file to its last row; `table_study.TableStudy`: its table as a study.
 - `record.DesignRunWriter`: the design's MLflow run; `answer.DesignResult`: what the command prints.
+- `command`: how the command line calls it.
 """

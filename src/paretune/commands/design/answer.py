@@ -1,50 +1,41 @@
-"""What `design` prints: the plan before anything is paid, and the table after it has run."""
+"""The output of `design`: the plan before anything is paid, and the table after it has run."""
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from paretune.commands.design.bill import Bill
 from paretune.commands.design.plan import DesignPlan
+from paretune.commands.design.plan import Row as PlanRow
 from paretune.commands.design.record import NOT_RUN, PENDING, table_rows
 from paretune.core.result import Result, Row, as_json
 from paretune.presentation.numbers import dollars, duration, plain
+from paretune.presentation.table import Column
 from paretune.specification import metrics
 from paretune.studies.results.trials import Trial
 
-_SHOWN = (metrics.F1, metrics.RMSE, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
+_RESPONSES = (metrics.F1, metrics.RMSE, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
 
 
 def plan_text(plan: DesignPlan, bill: Bill) -> str:
-    """The table of a design for a terminal, with what it can tell and what it costs."""
-    cells = {
-        "estimated": [_time(row.seconds) for row in bill.rows],
-        "USD": [_usd(row.usd) for row in bill.rows],
-        "at worst": [_usd(row.worst_usd) for row in bill.rows],
-    }
+    """The table of a design for a terminal, with its statistics and its bill."""
+    row_bill = dict(zip((row.run for row in plan.rows), bill.rows, strict=True))
+    columns: list[Column[PlanRow]] = [
+        Column("estimated", lambda row: row_bill[row.run].seconds, duration),
+        Column("USD", lambda row: row_bill[row.run].usd, dollars),
+        Column("at worst", lambda row: row_bill[row.run].worst_usd, dollars),
+    ]
     budget = "" if plan.file.budget_usd is None else f", budget {plan.file.budget_usd:g} USD"
-    bill_line = f"estimated {_usd(bill.usd) or 'unknown'} USD, at worst {_usd(bill.worst_usd) or 'unknown'} USD{budget}"
+    estimated, worst = ("unknown" if usd is None else dollars(usd) for usd in (bill.usd, bill.worst_usd))
+    bill_line = f"estimated {estimated} USD, at worst {worst} USD{budget}"
     warnings = [f"warning: {text}" for text in [*plan.warnings(), *bill.warnings]]
-    return "\n".join([plan.table(cells), "", *plan.findings(), bill_line, *bill.remarks, *warnings])
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else duration(seconds)
-
-
-def _usd(usd: float | None) -> str:
-    return "" if usd is None else dollars(usd)
+    return "\n".join([plan.table(columns), "", *plan.findings(), bill_line, *bill.remarks, *warnings])
 
 
 @dataclass(frozen=True, kw_only=True)
 class DesignResult(Result):
-    """A design: its plan, and how its rows have ended.
-
-    Attributes:
-        trials: run to the last trial of it; empty after a dry run.
-        ending: why it ended.
-        is_dry: nothing was launched.
-    """
+    """A design: its plan, why it ended, and the last trial of each run; no trials if nothing was launched."""
 
     plan: DesignPlan
     bill: Bill
@@ -65,7 +56,7 @@ class DesignResult(Result):
         return table_rows(self.plan, self.bill, self.trials, rest=PENDING if self.is_dry else NOT_RUN)
 
     def to_dict(self) -> dict[str, object]:
-        """Run, ending, what the design can tell, dollars and rows."""
+        """Run, ending, statistics, dollars and rows."""
         return {
             "design": self.plan.file.name,
             "run_id": self.run_id,
@@ -88,7 +79,7 @@ class DesignResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """What the design can tell, and where to look."""
+        """Statistics, remarks and warnings, and where to look."""
         warnings = [*self.plan.warnings(), *self.bill.warnings]
         return [*self.plan.findings(), *self.bill.remarks, *warnings, self.open_command]
 
@@ -96,20 +87,17 @@ class DesignResult(Result):
         """Plan or table for a terminal."""
         if self.is_dry:
             return f"{plan_text(self.plan, self.bill)}\n\n{self.title}\n\n  {self.open_command}"
-        origins = " and ".join(sorted({trial.origin for trial in self.trials.values()}))
-        counts = Counter(str(row["status"]) for row in self.rows())
-        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
-        table = self.plan.table(self._responses())
-        said = f"{self.title}: {ended} ({origins or 'nothing ran'}); spent {self.spent_usd:.4g} USD"
-        return f"\n{table}\n\n{said}\n\n  {self.open_command}"
-
-    def _responses(self) -> dict[str, list[str]]:
-        """Heading to a cell for each row."""
-        rows = self.rows()
-        names = dict.fromkeys([*self.plan.file.own_responses, *_SHOWN])
-        found = {name: [_shown(row.get(name)) for row in rows] for name in names}
-        return {"status": [str(row["status"]) for row in rows], **found}
+        origins = " and ".join(sorted({trial.origin for trial in self.trials.values()})) or "nothing ran"
+        rows = {row["run"]: row for row in self.rows()}
+        counts = Counter(str(row["status"]) for row in rows.values())
+        endings = ", ".join(f"{count} {status}" for status, count in counts.items())
+        columns: list[Column[PlanRow]] = [Column("status", lambda row: str(rows[row.run]["status"]))]
+        for name in dict.fromkeys([*self.plan.file.own_responses, *_RESPONSES]):
+            columns.append(Column(name, partial(_response, rows, name), partial(plain, digits=4)))
+        summary = f"{self.title}: {endings} ({origins}); spent {self.spent_usd:.4g} USD"
+        return f"\n{self.plan.table(columns)}\n\n{summary}\n\n  {self.open_command}"
 
 
-def _shown(value: object) -> str:
-    return plain(value, 4) if isinstance(value, float) else ""
+def _response(rows: Mapping[object, Row], name: str, row: PlanRow) -> float | None:
+    value = rows[row.run].get(name)
+    return value if isinstance(value, float) else None

@@ -1,4 +1,4 @@
-"""What the rows of a design are estimated to take and to cost, and what they can cost at worst."""
+"""Estimated seconds and dollars of a design's rows, and their worst case."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from paretune.studies.search.worst_case import WorstCase
 
 @dataclass(frozen=True, kw_only=True)
 class RowBill:
-    """Of one row; None where it is not known. `seconds` are billable ones per instance, with an 80 % interval."""
+    """The bill of one row; None for unknown values. `seconds` are billable, per instance, with an 80 % interval."""
 
     seconds: float | None
     seconds_low: float | None
@@ -26,12 +26,7 @@ class RowBill:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """Of all rows, in their order.
-
-    Attributes:
-        remarks: whose prices these are.
-        warnings: what to know of the jobs before they are paid for.
-    """
+    """The bill of all rows, in their order. `remarks` name the prices, `warnings` concern the jobs."""
 
     rows: Sequence[RowBill]
     remarks: Sequence[str] = ()
@@ -39,16 +34,16 @@ class Bill:
 
     @property
     def usd(self) -> float | None:
-        """Estimated dollars of all rows; None where one is not known."""
+        """Estimated dollars of all rows, or None if one is not known."""
         return _sum([row.usd for row in self.rows])
 
     @property
     def worst_usd(self) -> float | None:
-        """The most that all rows can cost; None where a price is not known."""
+        """The worst case of all rows, or None if a price is not known."""
         return _sum([row.worst_usd for row in self.rows])
 
     def refusal(self, budget_usd: float | None) -> str:
-        """Why the budget does not allow the design, in words; empty where it does."""
+        """The reason why the budget does not allow the design; empty if it does."""
         if budget_usd is None or self.worst_usd is None or self.worst_usd <= budget_usd:
             return ""
         estimated = "" if self.usd is None else f" (estimated {self.usd:.4g})"
@@ -59,7 +54,7 @@ class Bill:
 
 
 def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float | None) -> Bill:
-    """The bill of these jobs; under a budget each gets a maximum runtime not far above its estimate, as in a study.
+    """The bill of these jobs. Under a budget each gets a maximum runtime close to its estimate, as in a study.
 
     Raises:
         BadInput: there is a budget, and the price of an instance type is not known.
@@ -94,7 +89,7 @@ def _type_of(spec: JobSpec) -> str:
 
 def _row(job: ForeseenJob, worst_case: WorstCase) -> RowBill:
     estimate = None
-    with collecting([]):  # an estimate is an addition, and what keeps it from being made is said at the launch
+    with collecting([]):  # the launch reports why no estimate can be made
         estimate = job.estimate
     worst = worst_case.usd(worst_case.limited(job.spec))
     if estimate is None:
@@ -110,5 +105,4 @@ def _row(job: ForeseenJob, worst_case: WorstCase) -> RowBill:
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return None if None in values else sum(value for value in values if value is not None)

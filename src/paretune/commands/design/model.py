@@ -1,8 +1,8 @@
-"""What the rows of a design can tell: model matrix, correlations, D-efficiency and detectable differences.
+"""Statistics of a design: model matrix, correlations, D-efficiency and detectable differences.
 
-Every factor is coded by sum contrasts (deviations from the mean of all levels, the last level left out), be its levels
-numbers or not: nothing is taken for granted about the shape of its effect. In a formula, a factor inside a function,
-such as np.log(dataset_size), is a number.
+Every factor is coded by sum contrasts (deviations from the mean of all levels, the last level left out), also if its
+levels are numbers: no shape of its effect is assumed. In a formula, a factor inside a function, such as
+np.log(dataset_size), is a number.
 """
 
 import itertools
@@ -22,27 +22,23 @@ from paretune.core.errors import BadInput, first_line
 from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 
 SIGNIFICANCE, POWER = 0.05, 0.8
-"""Of the two-sided test that `Detectable` is about: the usual values (Cohen 1988)."""
+"""Level and power of the two-sided test behind `Detectable`: the usual values (Cohen 1988)."""
 MOST_CORRELATED = 0.2
 """|r| between two factors above which their effects are hard to tell apart."""
-_ROUNDING = 0.005  # correlations are said with two decimals
-
-
+_ROUNDING = 0.005  # correlations are printed with two decimals
 FUNCTIONS = ("np.log", "np.log2", "np.log10", "np.sqrt", "np.exp", "poly", "bs", "C", "I", "center", "scale")
-"""Those that a formula of a design may use."""
+"""Functions that a formula of a design may use."""
 _WORD = re.compile(r"(?<!\w)[^\W\d][\w.]*")
 _ALLOWED = re.compile(r"[\w\s.+\-*:/^()=,]*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Detectable:
-    """The smallest differences between two levels of a factor that a design can tell from noise.
+    """The smallest differences between two levels of a factor that a design can distinguish from noise.
 
-    That is, finds in a two-sided test at the level SIGNIFICANCE with the probability POWER; of the two levels that are
-    hardest to tell apart. None where no rows are left to measure noise, or the effect cannot be estimated at all.
-
-    Attributes:
-        seconds: as a share of the seconds. f1: absolute.
+    A two-sided test at the level SIGNIFICANCE finds them with probability POWER, for the two levels that are hardest to
+    distinguish. `seconds` is a share, `f1` absolute. Both are None if no rows are left to measure noise, or if the
+    effect cannot be estimated.
     """
 
     factor: str
@@ -51,7 +47,7 @@ class Detectable:
 
 
 class DesignModel:
-    """The model of a design, its main effects or its formula.
+    """The model of a design: its formula, by default the main effects.
 
     Raises:
         BadInput: the formula cannot be read.
@@ -65,7 +61,7 @@ class DesignModel:
             _refuse_code(draft.model, draft.factors)
         try:
             self._spec = _fitted(self._formula, draft.factors, self._frame(self._candidates))
-        except Exception as error:  # formulaic has many of its own, and a function in the formula raises any
+        except Exception as error:  # formulaic and the functions of a formula raise many kinds
             if draft.model is None:
                 raise
             names = ", ".join(draft.factors)
@@ -73,12 +69,12 @@ class DesignModel:
             raise BadInput([text]) from error
 
     def matrix(self, points: Sequence[Point]) -> np.ndarray:
-        """Model matrix (N rows, P terms), the intercept among them."""
+        """Model matrix, shape (N rows, P terms), including the intercept."""
         return self._coded(self._spec, points)
 
     @property
     def terms(self) -> int:
-        """Columns of the model matrix."""
+        """Number of columns of the model matrix."""
         return int(self.matrix(self._candidates[:1]).shape[1])
 
     def columns_without_intercept(self, points: Sequence[Point]) -> np.ndarray:
@@ -87,34 +83,34 @@ class DesignModel:
         return self.matrix(points)[:, keep]
 
     def d_efficiency(self, points: Sequence[Point]) -> float:
-        """|X'X|^(1/P) / N of the model matrix X, 0 where an effect cannot be estimated.
+        """|X'X|^(1/P) / N of the model matrix X; 0 if an effect cannot be estimated.
 
-        Depends on the coding: with sum contrasts and factors of three levels even a full design has less than 1.
+        It depends on the coding: with sum contrasts and factors of three levels even a full design has less than 1.
         """
         matrix = self.matrix(points)
         sign, logarithm = np.linalg.slogdet(matrix.T @ matrix)
         return math.exp(logarithm / matrix.shape[1]) / len(matrix) if sign > 0 else 0.0
 
     def correlations(self, points: Sequence[Point]) -> tuple[list[str], np.ndarray]:
-        """Names of all columns of the main effects, and their correlations (C, C); 0 where a column does not vary."""
+        """Names of the C columns of the main effects, and their correlations, (C, C); 0 for a constant column."""
         coded = self._coded(self._main_spec, points)[:, 1:]
         with warnings.catch_warnings():  # a column that does not vary
             warnings.simplefilter("ignore", RuntimeWarning)
-            found = np.atleast_2d(np.corrcoef(coded, rowvar=False))
-        return [name for _, name in self._main_columns], np.nan_to_num(found)
+            correlations = np.atleast_2d(np.corrcoef(coded, rowvar=False))
+        return [name for _, name in self._main_columns], np.nan_to_num(correlations)
 
     def between_factors(self, points: Sequence[Point]) -> dict[tuple[str, str], float]:
-        """The correlation of two factors, for each pair: the largest in size between a column of each."""
+        """Correlation of each pair of factors: the largest in size between their columns."""
         owners = [factor for factor, _ in self._main_columns]
-        _, found = self.correlations(points)
+        _, correlations = self.correlations(points)
         pairs: dict[tuple[str, str], float] = {}
-        for one, other in itertools.combinations(self._factors, 2):
-            block = found[np.ix_([name == one for name in owners], [name == other for name in owners])]
-            pairs[one, other] = float(block.flat[np.abs(block).argmax()])
+        for first, second in itertools.combinations(self._factors, 2):
+            block = correlations[np.ix_([name == first for name in owners], [name == second for name in owners])]
+            pairs[first, second] = float(block.flat[np.abs(block).argmax()])
         return pairs
 
     def detectable(self, points: Sequence[Point], factor: str) -> Detectable:
-        """What the rows can tell about a factor, other factors at the mean of all rows to choose from."""
+        """The detectable differences of a factor, averaged over the other factors of all candidate rows."""
         matrix = self.matrix(points)
         left = len(matrix) - int(np.linalg.matrix_rank(matrix))
         if left < 1 or len(matrix) - left < matrix.shape[1]:
@@ -125,8 +121,8 @@ class DesignModel:
             for level in self._factors[factor]
         ]
         spread = max(
-            math.sqrt(max(0.0, (one - other) @ inverse @ (one - other)))
-            for one, other in itertools.combinations(means, 2)
+            math.sqrt(max(0.0, (first - second) @ inverse @ (first - second)))
+            for first, second in itertools.combinations(means, 2)
         )
         size = float(student.ppf(1 - SIGNIFICANCE / 2, left) + student.ppf(POWER, left)) * spread
         return Detectable(factor=factor, seconds=size * SECONDS_NOISE, f1=size * F1_NOISE)
@@ -137,16 +133,16 @@ class DesignModel:
 
     @cached_property
     def _main_columns(self) -> list[tuple[str, str]]:
-        """Factor, and its name with the level, of each column of the main effects."""
-        found = []
+        """For each column of the main effects, its factor, and its name with the level."""
+        columns = []
         for name in self._main_spec.column_names[1:]:
             matched = re.fullmatch(r"C\((\w+), contr\.sum\)\[(?:S\.)?(.*)\]", name)
             factor, level = matched.groups() if matched else (name, "")
-            found.append((factor, f"{factor}: {level}"))
-        return found
+            columns.append((factor, f"{factor}: {level}"))
+        return columns
 
     def _frame(self, points: Sequence[Point]) -> Any:
-        """Factors as columns: numbers, or texts with all levels known."""
+        """The factors as columns: numbers, or categories with all levels."""
         import pandas
 
         columns = {}
@@ -155,8 +151,8 @@ class DesignModel:
                 columns[factor] = [value for point in points for value in point[factor].values()]
             else:
                 names = labels(levels)
-                at = [names[list(levels).index(point[factor])] for point in points]
-                columns[factor] = pandas.Categorical(at, categories=names)
+                texts = [names[list(levels).index(point[factor])] for point in points]
+                columns[factor] = pandas.Categorical(texts, categories=names)
         return pandas.DataFrame(columns)
 
     def _coded(self, spec: Any, points: Sequence[Point]) -> np.ndarray:
@@ -164,18 +160,18 @@ class DesignModel:
 
 
 def are_correlated(r: float) -> bool:
-    """Whether |r|, said with two decimals, is above MOST_CORRELATED."""
+    """Whether |r|, rounded to two decimals, is above MOST_CORRELATED."""
     return abs(r) > MOST_CORRELATED + _ROUNDING
 
 
 def _refuse_code(formula: str, factors: Collection[str]) -> None:
-    """Refuse a formula with more in it than factors, numbers, operators and FUNCTIONS: formulaic runs it as Python."""
+    """Refuse a formula with anything but factors, numbers, operators and FUNCTIONS: formulaic runs it as Python."""
     unknown = sorted({name for name in _WORD.findall(formula) if name not in factors and name not in FUNCTIONS})
     if _ALLOWED.fullmatch(formula) and not unknown:
         return
     got = f"unknown: {', '.join(unknown)}" if unknown else "it has other characters"
-    known = f"factors ({', '.join(factors)}), numbers, + - * : / ^ ( ) and the functions {', '.join(FUNCTIONS)}"
-    raise BadInput([f"model must be a formula over the factors, made of {known}, got {formula}: {got}"])
+    allowed = f"factors ({', '.join(factors)}), numbers, + - * : / ^ ( ) and the functions {', '.join(FUNCTIONS)}"
+    raise BadInput([f"model must be a formula over the factors, made of {allowed}, got {formula}: {got}"])
 
 
 def _main_effects(factors: Mapping[str, Any]) -> str:
@@ -183,10 +179,10 @@ def _main_effects(factors: Mapping[str, Any]) -> str:
 
 
 def _fitted(formula: str, factors: Mapping[str, Any], frame: Any) -> Any:
-    """What makes a model matrix of rows, fitted to all rows to choose from."""
+    """The specification that makes model matrices, fitted to all candidate rows."""
     from formulaic import model_matrix
 
-    parts = re.split(r"([\w.]+\([^()]*\))", formula)  # calls, at odd places, are left as they are
+    parts = re.split(r"([\w.]+\([^()]*\))", formula)  # calls, at odd indices, stay as they are
     names = "|".join(map(re.escape, factors))
     parts[::2] = [re.sub(rf"\b({names})\b", r"C(\1, contr.sum)", part) for part in parts[::2]]
     return model_matrix("".join(parts), frame).model_spec

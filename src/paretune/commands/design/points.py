@@ -1,4 +1,4 @@
-"""Which rows a design has: all combinations, a balanced part of them, or those that tell most about its model."""
+"""The choice of a design's rows: all combinations, a balanced part of them, or an optimal part for its model."""
 
 import math
 from collections import Counter
@@ -6,23 +6,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paretune.commands.design.file import (
-    D_OPTIMAL,
-    FRACTIONAL,
-    I_OPTIMAL,
-    DesignFile,
-    Point,
-    middle,
-)
+from paretune.commands.design.file import D_OPTIMAL, FRACTIONAL, I_OPTIMAL, DesignFile, Point, middle
 from paretune.commands.design.model import DesignModel
 from paretune.core.errors import BadInput
 
 _CRITERIA: Mapping[str, str] = {D_OPTIMAL: "D", I_OPTIMAL: "I"}
 _MOST_STARTS = 20
-"""Orders of the rows to choose from: which rows an exchange ends with depends on the first ones it takes."""
+"""Random orders of the candidates that are tried: the result of an exchange depends on the rows it starts with."""
 _COMPARISONS = 100_000
-"""Of designs, in all orders together: about 5 seconds. Many rows to choose from have fewer orders."""
-_DECIMALS = 9  # to which criteria of two designs are compared
+"""Comparisons of designs over all orders, about 5 seconds. With many candidates fewer orders are tried."""
+_DECIMALS = 9  # precision to which two designs are compared
 
 
 def choose(file: DesignFile, model: DesignModel) -> list[Point]:
@@ -38,14 +31,13 @@ def choose(file: DesignFile, model: DesignModel) -> list[Point]:
 
 def centre_points(file: DesignFile) -> list[Point]:
     """Rows at the middle of all factors."""
-    if not file.centre_points:
+    if not file.centre_points:  # factors that are no numbers have no middle
         return []
-    centre = {name: middle(levels) for name, levels in file.factors.items()}
-    return [centre] * file.centre_points
+    return [{name: middle(levels) for name, levels in file.factors.items()}] * file.centre_points
 
 
 def _optimal(file: DesignFile, model: DesignModel) -> list[Point]:
-    """The best of several exchanges by the criterion, of equally good ones that with the least correlated factors."""
+    """The best rows by the criterion over several exchanges; ties go to the least correlated factors."""
     from pydoe import optimal_design
 
     runs, terms = file.runs or 0, model.terms
@@ -59,10 +51,10 @@ def _optimal(file: DesignFile, model: DesignModel) -> list[Point]:
     starts = max(2, min(_MOST_STARTS, _COMPARISONS // (runs * copies * len(points))))
     for _ in range(starts):
         order = draw.permutation(np.tile(np.arange(len(points)), copies))
-        found, facts = optimal_design(
+        design, facts = optimal_design(
             columns[order], runs, degree=1, criterion=_CRITERIA[file.design], method="modified_fedorov"
         )
-        chosen = _rows_of(found, columns, order)
+        chosen = _rows_of(design, columns, order)
         pairs = model.between_factors([points[row] for row in chosen]).values()
         key = round(float(facts["score"]), _DECIMALS), -round(max(map(abs, pairs), default=0.0), _DECIMALS)
         if key > best_key:
@@ -72,17 +64,17 @@ def _optimal(file: DesignFile, model: DesignModel) -> list[Point]:
     return [points[row] for row in sorted(best)]
 
 
-def _rows_of(found: np.ndarray, columns: np.ndarray, order: np.ndarray) -> list[int]:
-    """Numbers of the candidates whose columns were chosen; of several with equal columns the least used one."""
+def _rows_of(design: np.ndarray, columns: np.ndarray, order: np.ndarray) -> list[int]:
+    """The candidates whose columns make the design; among candidates with equal columns the least used one."""
     used = Counter[int]()
-    for wanted in found:
-        alike = [int(row) for row in dict.fromkeys(order) if np.allclose(columns[row], wanted)]
+    for values in design:
+        alike = [int(row) for row in dict.fromkeys(order) if np.allclose(columns[row], values)]
         used[min(alike, key=lambda row: used[row])] += 1
     return list(used.elements())
 
 
 def _fraction(file: DesignFile) -> list[Point]:
-    """A generalised subset design: the largest of at most `runs` rows, half of the combinations without it.
+    """A generalised subset design: the largest with at most `runs` rows, by default half of the combinations.
 
     Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
     """
@@ -101,7 +93,7 @@ def _fraction(file: DesignFile) -> list[Point]:
         least = f"the smallest has {len(rows)} rows" if rows else "there is none"
         raise BadInput([f"runs must hold a fraction of {math.prod(sizes)} combinations, got {file.runs}: {least}"])
     allowed = file.candidates()
-    every: list[Point] = [
-        {name: levels[at] for (name, levels), at in zip(file.factors.items(), row, strict=True)} for row in rows
+    points: list[Point] = [
+        {name: levels[index] for (name, levels), index in zip(file.factors.items(), row, strict=True)} for row in rows
     ]
-    return [point for point in every if point in allowed]
+    return [point for point in points if point in allowed]

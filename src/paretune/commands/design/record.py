@@ -1,4 +1,4 @@
-"""What a design writes to MLflow and to the terminal: its run with table and correlations, its progress."""
+"""The MLflow run of a design, with its table and correlations, and its progress in the terminal."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,15 +22,15 @@ from paretune.tracking import Run, RunStatus, Tracking, schema, ui_view
 
 TABLE_FILE, CORRELATION_FILE, CORRELATION_PICTURE = "design.csv", "correlation.csv", "correlation.png"
 PENDING, NOT_RUN = "Pending", "NotRun"
-"""Status of a row that has not ended yet, and of one that was passed over, such as one too dear for what was left."""
-_SAID = (metrics.F1, metrics.JOB_SECONDS)
+"""Status of a row that has not ended, and of one that was passed over, for example because the budget was spent."""
+_REPORTED = (metrics.F1, metrics.JOB_SECONDS)
 _MOST_NUMBERS = 16  # columns of the picture that still hold numbers
 
 
 def table_csv(plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest: str = PENDING) -> str:
-    """design.csv: a row for each run of the plan; responses are empty where they were not measured.
+    """The text of design.csv: a row for each run of the plan; empty cells for responses that were not measured.
 
-    `trials` has the last trial of each run; a run without any has the status `rest`.
+    `trials` has the last trial of each run; a run without one has the status `rest`.
     """
     factors = list(dict.fromkeys(name for row in plan.rows for name in row.factors()))
     responses = _measured(plan, trials)
@@ -42,12 +42,11 @@ def table_csv(plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest
 def table_rows(
     plan: DesignPlan, bill: Bill, trials: Mapping[int, Trial], *, rest: str = PENDING
 ) -> list[dict[str, object]]:
-    """The rows of design.csv; None where something is not known."""
+    """The rows of design.csv, with None for unknown values."""
     responses = _measured(plan, trials)
     rows: list[dict[str, object]] = []
-    for at, row in enumerate(plan.rows):
+    for row, cost in zip(plan.rows, bill.rows, strict=True):
         trial = trials.get(row.run)
-        cost = bill.rows[at]
         rows.append(
             {
                 "run": row.run,
@@ -70,60 +69,61 @@ def table_rows(
 
 
 def _measured(plan: DesignPlan, trials: Mapping[int, Trial]) -> list[str]:
-    """Responses that any row has, the user's own ones last."""
-    every = dict.fromkeys([*OBJECTIVES, *plan.file.own_responses])
-    return [name for name in every if any(name in trial.values for trial in trials.values())]
+    """Responses that any row has; those of the user's own training come last."""
+    names = dict.fromkeys([*OBJECTIVES, *plan.file.own_responses])
+    return [name for name in names if any(name in trial.values for trial in trials.values())]
 
 
 def write_plan(run: Run, plan: DesignPlan, bill: Bill) -> None:
-    """Keep the table and its correlations in a run, and what the design is."""
+    """Record the design and its correlations in a run."""
     run.set_tags({schema.KIND: "design", schema.STUDY: plan.file.name})
     run.log_params(plan.file.as_text())
     figures = {"design_runs": float(len(plan.rows)), "design_d_efficiency": plan.d_efficiency}
-    known = {"design_estimated_usd": bill.usd, "design_worst_usd": bill.worst_usd}
-    figures |= {name: usd for name, usd in known.items() if usd is not None}
+    dollars = {"design_estimated_usd": bill.usd, "design_worst_usd": bill.worst_usd}
+    figures |= {name: usd for name, usd in dollars.items() if usd is not None}
     run.log_metrics(figures)
-    names, found = plan.correlations
-    lines = (
-        {"": name, **dict(zip(names, map(_two, row), strict=True))} for name, row in zip(names, found, strict=True)
-    )
+    names, correlations = plan.correlations
+    lines = [
+        {"": name, **dict(zip(names, map(_two_decimals, row), strict=True))}
+        for name, row in zip(names, correlations, strict=True)
+    ]
     run.log_text(csv_text(["", *names], lines), CORRELATION_FILE)
-    run.log_figure(correlation_picture(names, found).figure(), CORRELATION_PICTURE)
+    run.log_figure(correlation_picture(names, correlations).figure(), CORRELATION_PICTURE)
 
 
-def _two(r: float) -> str:
+def _two_decimals(r: float) -> str:
     return f"{r + 0.0:.2f}"  # no minus zero
 
 
-def correlation_picture(names: Sequence[str], found: Any) -> Picture:
-    """The correlations of all columns of the main effects, as colour and number."""
+def correlation_picture(names: Sequence[str], correlations: Any) -> Picture:
+    """The correlations of all columns of the main effects, as colours and numbers."""
     title = "Correlation of the main effects (sum contrasts)"
 
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        image = axes.imshow(found, cmap="RdBu_r", vmin=-1, vmax=1)
+        image = axes.imshow(correlations, cmap="RdBu_r", vmin=-1, vmax=1)
         figure.colorbar(image, ax=axes, label="correlation r", shrink=0.8)
         axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
         axes.set_yticks(range(len(names)), names)
         axes.set_title(title)
         if len(names) <= _MOST_NUMBERS:
-            for row, values in enumerate(found):
+            for row, values in enumerate(correlations):
                 for column, r in enumerate(values):
                     colour = "white" if abs(r) > 0.6 else "black"
-                    axes.text(column, row, _two(r), ha="center", va="center", color=colour)
+                    axes.text(column, row, _two_decimals(r), ha="center", va="center", color=colour)
 
     side = min(16.0, 4.0 + 0.5 * len(names))
     return Picture(name="correlation", title=title, caption="", draw=draw, size=(side + 1.2, side))
 
 
 def described(plan: DesignPlan) -> str:
-    """What makes two files one design: its rows, not its budget, how many jobs run at a time, nor who pays for them."""
+    """Identity of a design: its job and rows, but not its budget, its parallelism, or who pays for it."""
     rows = {f"run {row.run}": {**row.factors(), "seed": row.spec.seed} for row in plan.rows}
     return json.dumps({"job": json.dumps(without_payer(plan.file.job)), "design": json.dumps(rows)})
 
 
 class DesignRunWriter:
-    """Writes the MLflow run of one design, the one that the ledger knows if it was begun before."""
+    """Writes the MLflow run of one design; a design that continues keeps its run."""
 
     def __init__(
         self, plan: DesignPlan, bill: Bill, ledger: StudyLedger, tracking: Tracking, say: Callable[[str], None]
@@ -137,19 +137,19 @@ class DesignRunWriter:
         self._driver: Driver  # `watch` comes before everything else
 
     def watch(self, driver: Driver) -> None:
-        """Whose trials these are."""
+        """Set the driver whose trials are recorded, and write the first table."""
         self._driver = driver
         self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
         self._write()
 
     def trial_ended(self, trial: Trial) -> None:
-        """Print that a row has ended, and write the table anew."""
+        """Report that a row has ended, and rewrite the table."""
         balance = self._ledger.balance()
-        told = {*_SAID, *self._plan.file.own_responses}
-        values = ", ".join(f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in told)
-        said = values or trial.reason[:120]
+        reported = {*_REPORTED, *self._plan.file.own_responses}
+        values = [f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in reported]
+        result = ", ".join(values) or trial.reason[:120]
         self._say(
-            f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {said}; "
+            f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {result}; "
             f"USD spent {dollars(balance.spent_usd)}, committed {dollars(balance.committed_usd)}"
         )
         self._write()
@@ -159,13 +159,13 @@ class DesignRunWriter:
         return {int(trial.point[ROW]): trial for trial in self._driver.trials.values()}
 
     def finish(self, *, is_last: bool) -> None:
-        """Write the final table and the bill; the run is ended unless other drivers are still at work."""
+        """Write the final table and the bill; end the run unless other drivers are still at work."""
         self._write(NOT_RUN if is_last else PENDING)
         self._close(RunStatus.FINISHED if is_last else None)
 
     def interrupted(self, error: BaseException) -> None:
-        """Write what there is, and how to go on."""
-        with suppress(ParetuneError):  # what ended the design may be the storage itself
+        """Write the table so far, and say how to continue."""
+        with suppress(ParetuneError):  # the storage itself may have failed
             self._write()
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
@@ -173,14 +173,14 @@ class DesignRunWriter:
 
     @property
     def open_command(self) -> str:
-        """What to type or open to look at it."""
+        """The command or address that shows the design."""
         return self._tracking.open_command(self.run_id, ui_view.ALL_RUNS)
 
     def _write(self, rest: str = PENDING) -> None:
         self._run.log_text(table_csv(self._plan, self._bill, self.trials(), rest=rest), TABLE_FILE)
 
     def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; None leaves it open, for other drivers."""
+        """Write the bill and end the run; None leaves it open for other drivers."""
         balance = self._ledger.balance()
         self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._plan.file.as_yaml(), "design.yaml")

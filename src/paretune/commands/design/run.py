@@ -26,11 +26,11 @@ from paretune.tracking import RunStatus
 
 
 def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_stderr) -> DesignResult:
-    """The design when all its rows have ended; it is begun, or gone on with. With `dry_run` only its plan.
+    """Run or continue a design until all its rows have ended; with `dry_run`, only plan it.
 
     Raises:
         BadInput: a row cannot run, or its model cannot be estimated; nothing was launched.
-        BudgetRefused: what its rows can cost at worst exceeds the budget; the plan is kept in its run.
+        BudgetRefused: the worst case of its rows exceeds the budget; the plan is recorded in its run.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     plan = _charged(DesignPlan.of(file), workplaces.environment)
@@ -39,11 +39,11 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
     with workplaces.interruption.listening():
         specs = [row.spec for row in plan.rows]
         if file.dry_run:
-            workplace = _place_of_plan(specs[0], workplaces)
+            workplace = _planning_workplace(specs[0], workplaces)
             _check(specs, workplace.launcher.check_offline)
             return _keep_plan(plan, bill_of(specs, workplace, budget_usd=file.budget_usd), workplace)
         workplace = workplaces.of(specs[0])
-        workplace.budget_ledger(specs[0].budget)  # what is wrong with their file is told before anything is prepared
+        workplace.budget_ledger(specs[0].budget)  # reports faults of that file before anything is prepared
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
@@ -59,14 +59,14 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
 
 
 def _charged(plan: DesignPlan, environment: Mapping[str, str]) -> DesignPlan:
-    """The plan with what of the profile says whose its jobs are."""
+    """The plan with the profile's owner and budget of its jobs."""
     specs = [JobSpec.from_text(charged(row.spec.changed(), environment)) for row in plan.rows]
     rows = [replace(row, job=replace(row.job, spec=spec)) for row, spec in zip(plan.rows, specs, strict=True)]
     return replace(plan, rows=rows)
 
 
-def _place_of_plan(spec: JobSpec, workplaces: Workplaces) -> Workplace:
-    """Where rows are priced that are not run: without an AWS account at the prices of the region that is usual."""
+def _planning_workplace(spec: JobSpec, workplaces: Workplaces) -> Workplace:
+    """The workplace that prices rows without running them; without an AWS account, in the usual region."""
     try:
         return workplaces.of(spec)
     except LaunchRefused:  # no region is set
@@ -85,24 +85,24 @@ def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
 
 
 def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResult:
-    """The plan, kept in a run; BudgetRefused where the budget does not allow it."""
+    """Record the plan in a run. BudgetRefused if the budget does not allow it."""
     tracking = workplace.tracking.for_estimates()
     run = tracking.begin(f"design {plan.file.name}")
     write_plan(run, plan, bill)
     run.log_text(table_csv(plan, bill, {}), TABLE_FILE)
     refusal = bill.refusal(plan.file.budget_usd)
     run.end(RunStatus.FAILED if refusal else RunStatus.FINISHED)
-    where = tracking.open_command(run.run_id)
+    open_command = tracking.open_command(run.run_id)
     if refusal:
-        raise BudgetRefused(f"{refusal}\n\n{plan_text(plan, bill)}\n\n  {where}")
+        raise BudgetRefused(f"{refusal}\n\n{plan_text(plan, bill)}\n\n  {open_command}")
     ending = "planned; nothing was launched (dry_run)"
-    return DesignResult(plan=plan, bill=bill, run_id=run.run_id, open_command=where, ending=ending, is_dry=True)
+    return DesignResult(plan=plan, bill=bill, run_id=run.run_id, open_command=open_command, ending=ending, is_dry=True)
 
 
 def _run(
     plan: DesignPlan, bill: Bill, ledger: StudyLedger, storage: str, workplace: Workplace, say: Callable[[str], None]
 ) -> DesignResult:
-    """Run the rows through the ledger of a study, one parent run for all."""
+    """Run the rows as trials of a study, under one parent run."""
     study_file = TableStudy.of(plan.file, [row.spec for row in plan.rows])
     study = OptunaStudy(study_file, storage)
     record = DesignRunWriter(plan, bill, ledger, workplace.tracking, say)
@@ -138,11 +138,7 @@ def _run(
         bill=bill,
         run_id=record.run_id,
         open_command=record.open_command,
-        ending=f"{_ended(reason)}{still}",
+        ending=f"{'every row was run' if reason == 'every point was tried' else reason}{still}",
         spent_usd=ledger.balance().spent_usd,
         trials=record.trials(),
     )
-
-
-def _ended(reason: str) -> str:
-    return "every row was run" if reason == "every point was tried" else reason

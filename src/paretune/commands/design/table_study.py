@@ -1,4 +1,4 @@
-"""The table of a design as a study: its points are the rows, tried in their order, none of them twice."""
+"""The table of a design as a study: its points are the rows, each tried once, in their order."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.space import Choices
 
 ROW = "run"
-"""The one parameter of the points."""
+"""The only parameter of the points: the number of the row."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TableStudy(StudyFile):
-    """A study of the rows of a design; `jobs` are theirs. A grid, so that no sampler and no stopping rule has a say."""
+    """A study of the rows of a design with their `jobs`. It is a grid: no sampler and no stopping rule applies."""
 
     jobs: Sequence[JobSpec]
 
@@ -24,17 +24,16 @@ class TableStudy(StudyFile):
     def of(cls, file: DesignFile, jobs: Sequence[JobSpec]) -> "TableStudy":
         """The study that runs these jobs.
 
-        Its objectives are all that its task measures, and the file's own responses: they are what is kept of a row.
-        None of its jobs is stopped early, for that is done where F1 and what follows from the cluster are the only
-        objectives.
+        Its objectives are all metrics of its task and the file's own responses, so that all are recorded. No job is
+        stopped early: that needs a study with F1 and metrics of the cluster as its only objectives.
         """
         task = jobs[0].task
         measured = {name: item.direction for name, item in OBJECTIVES.items() if item.task in (None, task)}
-        own = {name: "maximize" for name in file.own_responses if name not in OBJECTIVES}
+        responses = {name: "maximize" for name in file.own_responses if name not in OBJECTIVES}
         return cls(
             name=file.name,
             search={ROW: Choices(values=tuple(range(1, len(jobs) + 1)))},
-            objectives=measured | own,
+            objectives=measured | responses,
             sampler="grid",
             budget_usd=file.budget_usd,
             n_parallel=file.n_parallel,
@@ -44,7 +43,7 @@ class TableStudy(StudyFile):
         )
 
     def __post_init__(self) -> None:
-        """Nothing: the design was checked."""
+        """Check nothing: the design was checked."""
 
     @property
     def trials_per_job(self) -> int:
@@ -53,7 +52,7 @@ class TableStudy(StudyFile):
 
     @property
     def budget(self) -> str | None:
-        """That of its rows, which all have the same."""
+        """The shared budget file of its rows, which all have the same one."""
         return self.jobs[0].budget
 
     @property

@@ -235,8 +235,8 @@ class _NightRun:
             retraining = "more than its own max_cost_usd" if reserve_usd is None else usd(reserve_usd)
             raise BudgetRefused(
                 f"a night may cost {usd(limit_usd)} (max_cost_usd), {usd(spent_usd)} of it is spent, and training "
-                f"again after a miss (retrains={self._file.retrains}) can cost {retraining} at worst: no try fits beside "
-                "it; raise max_cost_usd, or lower retrains or max_runtime_minutes"
+                f"again after a miss (retrains={self._file.retrains}) can cost {retraining} at worst: no try fits "
+                "beside it; raise max_cost_usd, or lower retrains or max_runtime_minutes"
             )
         return points
 
