@@ -1,16 +1,20 @@
-"""How long, how much, does it fit: physics, and what earlier jobs have shown.
+"""Predicted seconds, dollars and memory of jobs, from physics and from earlier jobs.
 
-estimates        Estimate, Estimator     what a job is predicted to take, and from what
-forecast         Forecast                estimates of a process's jobs, and the batch that earlier jobs leave them
-evidence         Evidence, collect       what earlier runs have shown; job_of: the job of a run
-timing           TimeModel               seconds
-memory           MemoryModel             GiB of a device
-traced/                                  what a step of the model's own code holds in memory
-memory_limits    MemoryLimits, Footprint which batches fit, from those that did and did not
-posterior        Posterior, fit          unknown constants with priors, and the one fit of them
-noise            SECONDS_NOISE, F1_NOISE how much two equal runs differ
-workload         Workload                rows, tokens, steps, arithmetic of a training
-timing_features  JobFeatures, DeviceShare    a job in the numbers that the models need
-architecture     Architecture            what a model consists of
-hardware         Accelerator             data sheets of accelerators and processors
+estimator        Estimator, Estimate: the prediction for a job and its basis
+time_estimate    TimeEstimate: predicted seconds and dollars
+forecast         Forecast: estimates of a process's jobs, and the batch to start with
+evidence         Evidence: measurements from earlier runs
+timing           TimeModel: seconds
+memory           MemoryModel: peak memory of a device
+memory_limits    MemoryLimits: which batches fit, from jobs that did and did not
+traced_step      TracedStep: memory from one traced step of the model's own code
+own_training     OwnTrainingTimes: seconds of trainings of the user's own
+posterior        unknown constants with priors, and the fit of them
+noise            how much two equal runs differ
+workload         rows, tokens, steps and arithmetic of a training
+timing_features  a job as the numbers that the models need
+exchange         bytes that devices exchange
+architecture     the architecture of a model
+hardware         data sheets of accelerators and processors
+recorded         tables of recorded runs, for simulated jobs
 """

@@ -1,6 +1,6 @@
-"""What a model consists of, in the few numbers that time and memory depend on; read from its config.json.
+"""The architecture of a model in the few numbers that time and memory depend on, read from its config.json.
 
-Of a model on the Hugging Face hub that file is fetched alone: some kilobytes instead of its weights.
+For a model on the Hugging Face hub only that file is fetched: some kilobytes instead of its weights.
 """
 
 import csv
@@ -39,19 +39,19 @@ _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falc
 
 
 LARGEST_NUMBER = 10**9
-"""Of a config.json; the largest that a model has is its vocabulary, below 10^7. Larger ones would not fit floats."""
+"""Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7."""
 
 
 class _OutOfRange(Exception):
-    """A configuration has a number that no model has."""
+    """A configuration has a number above LARGEST_NUMBER."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """What a model consists of.
+    """Sizes of a model.
 
-    `matrices` are the weights that multiply every token; embedding tables are looked up, not multiplied. `vocabulary`
-    are the tokens that have an embedding. `config` is the content of config.json; None where it is not known.
+    `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
+    `vocabulary` is the number of tokens with an embedding. `config` is the content of config.json, or None if unknown.
     """
 
     parameters: int
@@ -63,15 +63,14 @@ class Architecture:
 
 
 def well_known(model: str) -> Architecture | None:
-    """The architecture of a well-known model, by its hub id with or without the organisation; None for others."""
-    known = _known()
-    return known.get(model.removeprefix(BUNDLED)) or known.get(model.rpartition("/")[2])
+    """Return the architecture of a well-known model, by its hub id with or without the organisation, or None."""
+    return _architectures().get(model.removeprefix(BUNDLED)) or _architectures().get(model.rpartition("/")[2])
 
 
 def of_config(config: Mapping[str, Any], task: str = "classification") -> Architecture | None:
-    """The architecture that a config.json describes, to a few per cent; None where it is of an unknown kind.
+    """Return the architecture that a config.json describes, to a few per cent, or None if it is of an unknown kind.
 
-    Also None where one of its numbers is larger than LARGEST_NUMBER.
+    Also None if one of its numbers is larger than LARGEST_NUMBER.
 
     Counted: four attention projections, two or three matrices of the feed-forward block, embedding tables, the head; of
     a decoder beside an encoder also its attention to that; of a mixture of experts the chosen ones as matrices, all as
@@ -84,7 +83,7 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 
 def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
-    """As `of_config`; _OutOfRange where a number is too large."""
+    """Do the work of `of_config`; raises _OutOfRange if a number is too large."""
     whole = config
     if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
         config = {**config, **config["text_config"]}
@@ -95,7 +94,7 @@ def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
     kind = str(config.get("model_type", ""))
     inner = _first(config, _INNER) or 4 * hidden
     grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
-    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # as Falcon-7B and StarCoder say it
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
         grouped = 1
     head_size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
     queries = head_size * (heads or 1)
@@ -128,9 +127,9 @@ def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
 
 
 def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, int]:
-    """Widths of a mixture of experts, summed over layers: what a token passes beyond `inner`, and what it does not.
+    """Return widths of a mixture of experts, summed over layers: those a token passes beyond `inner`, and the others.
 
-    Where no other width is given, an expert is `inner` wide.
+    Without another width in the configuration, an expert is `inner` wide.
     """
     experts, chosen = _first(config, _EXPERTS) or 1, _first(config, _CHOSEN_EXPERTS) or 1
     if experts == 1:
@@ -145,7 +144,7 @@ def _experts(config: Mapping[str, Any], layers: int, inner: int) -> tuple[int, i
 
 
 def config_in(model: str | Path) -> Mapping[str, Any] | None:
-    """The configuration of a model that is a folder; None of others, and where it cannot be read."""
+    """Return the configuration in a model's folder, or None if there is none or it cannot be read."""
     try:
         return read_config(model)
     except BadInput:
@@ -153,7 +152,7 @@ def config_in(model: str | Path) -> Mapping[str, Any] | None:
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
-    """The configuration of a model that is a folder.
+    """Return the configuration in a model's folder.
 
     Raises:
         BadInput: there is no config.json in it, or it cannot be read.
@@ -161,16 +160,16 @@ def read_config(model: str | Path) -> Mapping[str, Any]:
     must = f"model {model} must hold a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:
-        found = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"))
+        config = parse_json(read_text(path, LARGEST_CONFIG, must=must, hint="name a model's folder"))
     except ValueError as error:
         raise BadInput([f"{must}{path} is no JSON ({error})"]) from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise BadInput([f"{must}{path} holds no JSON object: it begins with {{"])
-    return found
+    return config
 
 
 def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """The configuration of a hub model; HF_ENDPOINT and HF_TOKEN are read as by every Hugging Face tool.
+    """Fetch the configuration of a hub model; HF_ENDPOINT and HF_TOKEN work as in every Hugging Face tool.
 
     Raises:
         BadInput: there is no such model, it may not be read, or the hub does not answer.
@@ -185,38 +184,38 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
     if environment.get("HF_TOKEN"):
         request.add_unredirected_header("Authorization", f"Bearer {environment['HF_TOKEN']}")
     try:
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310  # checked above
-            found = parse_json(answer.read(LARGEST_CONFIG))
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as response:  # noqa: S310  # checked above
+            config = parse_json(response.read(LARGEST_CONFIG))
     except urllib.error.HTTPError as error:
         error.close()
-        why = {
-            401: "is not there, or needs a token that may read it (HF_TOKEN)",  # the hub does not tell which
+        reason = {
+            401: "is not there, or needs a token that may read it (HF_TOKEN)",  # the hub does not distinguish the two
             403: "needs a token that may read it (HF_TOKEN)",
         }.get(error.code, f"is not there ({error.code})")
-        raise BadInput([f"model {model}: its config.json {why} on {endpoint}; else {remedy}"]) from error
+        raise BadInput([f"model {model}: its config.json {reason} on {endpoint}; else {remedy}"]) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
         fault = f"model {model} is not well known and {endpoint} does not answer ({error}): {remedy}"
         raise BadInput([fault]) from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise BadInput([f"model {model}: what {endpoint} sends is no configuration; {remedy}"])
-    return found
+    return config
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """The first of these numbers that is there, up to LARGEST_NUMBER; _OutOfRange where it is larger."""
-    found = next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
-    if found is not None and abs(found) > LARGEST_NUMBER:
+    """Return the first of these numbers in the configuration; raises _OutOfRange above LARGEST_NUMBER."""
+    number = next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
+    if number is not None and abs(number) > LARGEST_NUMBER:
         raise _OutOfRange
-    return found
+    return number
 
 
 @cache
-def _known() -> Mapping[str, Architecture]:
-    """From architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
+def _architectures() -> Mapping[str, Architecture]:
+    """Read architectures.csv: published configurations, built with transformers 5.23 without weights, and counted.
 
-    `matrices` are all weights but looked-up tables and, of a mixture of experts, those that a token does not pass.
-    gpt3-175b is the largest shape of Brown et al. (arXiv 2005.14165, table 2.1). What of their config.json decides
-    shapes is in configurations.json, as far as it is not the default of the family.
+    `matrices` are all weights except looked-up tables and the experts that a token does not pass. gpt3-175b is the
+    largest shape of Brown et al. (arXiv 2005.14165, table 2.1). The entries of their config.json that decide shapes and
+    differ from the default of the family are in configurations.json.
     """
     folder = files("paretune.estimating")
     lines = folder.joinpath("architectures.csv").read_text(encoding="utf-8").splitlines()

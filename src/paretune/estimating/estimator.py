@@ -1,4 +1,4 @@
-"""How long, how much, does it fit: a prediction for a job before it is paid for, with where it comes from."""
+"""Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,13 +29,13 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(TimeEstimate):
-    """What one job of paretune's own training is predicted to take.
+    """Predicted time, dollars and memory of one job with paretune's own training.
 
     Attributes:
-        usable_gib: memory that one device has for it.
-        is_traced: whether the memory is that of the model's own code, not of a formula.
-        did_not_fit: an earlier job that shows that this one has too little memory.
-        tokens: that the whole training takes; None where nobody counts them, but for causal-lm.
+        usable_gib: memory of one device that the job may use.
+        is_traced: whether the memory was traced in the model's own code, not computed by a formula.
+        did_not_fit: an earlier job that ran out of memory although it needed no more than this one.
+        tokens: of the whole training of a causal language model; None for other tasks.
     """
 
     plan: BatchPlan
@@ -48,23 +48,23 @@ class Estimate(TimeEstimate):
 
     @property
     def usd_per_billion_tokens(self) -> float | None:
-        """Predicted dollars of the whole job for each billion of its tokens; None without a price or tokens."""
+        """Predicted dollars of the whole job per billion tokens, or None without a price or tokens."""
         return None if self.cost_usd is None or not self.tokens else self.cost_usd / self.tokens * 1e9
 
     @property
     def fits(self) -> str:
-        """`yes`, `no`, or `unsure` where the memory's interval holds what the device has."""
+        """`yes`, `no`, or `unsure` if the memory of the device is inside the predicted interval."""
         if self.did_not_fit is not None or self.memory.gib_low > self.usable_gib:
             return "no"
         return "yes" if self.memory.gib_high <= self.usable_gib else "unsure"
 
     def as_metrics(self) -> dict[str, float]:
-        """The same, with the memory."""
+        """Return what a job's run records of its estimate, memory included."""
         return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}
 
 
 class Estimator:
-    """Predicts jobs from what earlier ones have shown, and memory from the steps that were traced."""
+    """Predicts jobs from the evidence of earlier jobs, and memory from traced steps, too."""
 
     def __init__(self, evidence: Evidence, steps: TracedSteps | None = None) -> None:
         self.evidence = evidence
@@ -82,9 +82,9 @@ class Estimator:
         plan: BatchPlan | None = None,
         facts: Mapping[str, float] | None = None,
     ) -> Estimate | None:
-        """The estimate of one job; None when its arguments do not say how many rows it trains on.
+        """Return the estimate of one job, or None if the number of its training rows is unknown.
 
-        `plan` where it is not that of the specification; `facts` are what is known of its prepared data.
+        `plan` is given if it differs from that of the specification; `facts` are known facts of its prepared data.
         """
         plan = plan or spec.plan()
         described = describe(spec, plan, built, facts, self._steps)
@@ -102,12 +102,12 @@ class Estimator:
             price=price,
             basis=self._basis(described),
             is_traced=described.memory.peak is not None,
-            did_not_fit=self.that_did_not_fit(spec, plan, described),
+            did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )
 
-    def that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
-        """An earlier job that ran out of memory although it needed no more and had no less."""
+    def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
+        """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""
         return self._memory_limits.why_full(Footprint.of(spec, plan, described.memory))
 
     def _basis(self, described: JobFeatures) -> str:
@@ -116,8 +116,8 @@ class Estimator:
         if here:
             return f"{_count(here)} of this model on this cluster"
         if of_model and of_chip:
-            where = f"on other clusters, {len(of_chip)} on this {device}"
-            return f"{_count(of_model)} of this model {where}: not measured here"
+            clusters = f"on other clusters, {len(of_chip)} on this {device}"
+            return f"{_count(of_model)} of this model {clusters}: not measured here"
         if of_model:
             return f"{_count(of_model)} of this model on other accelerators; this {device} by its data sheet"
         if of_chip:
@@ -127,35 +127,35 @@ class Estimator:
 
 
 def _count(runs: Sequence[Measurement]) -> str:
-    """How many runs, and how many of them are other teams' or nobody's."""
+    """Return the number of runs in words, and how many of them are published or simulated."""
     plural = "s" if len(runs) > 1 else ""
     foreign = {origin: sum(run.origin == origin for run in runs) for origin in ("published", "simulated")}
     for origin, count in foreign.items():
         if count == len(runs):
             return f"{count} {origin} run{plural}"
-    said = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
-    return f"{len(runs)} run{plural}{f' ({said})' if said else ''}"
+    words = ", ".join(f"{count} {origin}" for origin, count in foreign.items() if count)
+    return f"{len(runs)} run{plural}{f' ({words})' if words else ''}"
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """The architecture of a well-known model, of a folder with a config.json, or of a model on the hub.
+    """Return the architecture of a well-known model, of a folder with a config.json, or of a model on the hub.
 
     Raises:
-        BadInput: nothing tells it.
+        BadInput: it cannot be found.
     """
-    known = well_known(model)
-    if known is not None:
-        return known
+    architecture = well_known(model)
+    if architecture is not None:
+        return architecture
     config = read_config(model) if is_folder(model) else hub_config(model, environment)
-    built = of_config(config, task)
-    if built is None:
-        what = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
-        raise BadInput([f"model {model}: {what}"])
-    return built
+    architecture = of_config(config, task)
+    if architecture is None:
+        rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
+        raise BadInput([f"model {model}: {rule}"])
+    return architecture
 
 
 def on_front(estimates: Sequence[Estimate]) -> list[bool]:
-    """Which estimates no other one beats in seconds and dollars; those that do not fit, or have no price, never."""
+    """Return which estimates are on the front of seconds and dollars; none that does not fit or lacks a price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)

@@ -1,4 +1,4 @@
-"""What devices send each other in a training step: bytes over the links of an instance and over the network.
+"""Bytes that devices exchange in a training step, over the links of an instance and over the network.
 
 An all-gather or a reduce-scatter of B bytes over a ring of n devices sends (n - 1) / n x B through every link, an
 all-reduce twice that (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69, 2009). With P weights, T of them trained,
@@ -44,7 +44,7 @@ class Volume:
 class Exchange:
     """Volumes of one optimiser step: of each of its micro-batches, and once at its end.
 
-    `blocking` is in every micro-batch too, and the arithmetic waits for it; the others go on beside it.
+    `blocking` is in every micro-batch, too. Arithmetic waits for it and overlaps with the others.
     """
 
     micro_batch: Volume = Volume()
@@ -63,10 +63,10 @@ def exchange_of(
     sharers: int,
     gathers: int = 2,
 ) -> Exchange:
-    """The exchange of a cluster of `instances` with `devices` each; `sharers` of all these devices share the weights.
+    """Return the exchange of `instances` with `devices` each, of which `sharers` share the weights.
 
-    `half`: whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights; `gathers`
-    says how often shards are gathered in a micro-batch.
+    `half` is whether weights are multiplied in bf16 or fp16; `trained` and `parameters` are numbers of weights;
+    `gathers` is how often shards are gathered in a micro-batch.
     """
     short = 2.0 if half else 4.0
     everywhere = _ring(instances * devices, devices)
@@ -83,7 +83,7 @@ def exchange_of(
 
 
 def gathers_of(degrees: ParallelDegrees) -> int:
-    """How often sharded weights are gathered in a micro-batch: a pipeline keeps those of its forward pass."""
+    """Return how often sharded weights are gathered in a micro-batch: once in a pipeline, which keeps them."""
     return 1 if degrees.pipeline > 1 else 2
 
 
@@ -98,10 +98,10 @@ def divided_exchange(
     activations: float,
     recomputes: bool,
 ) -> Exchange:
-    """The exchange of devices that are divided so; `activations` are the numbers that one layer passes to the next.
+    """Return the exchange of devices with these parallel degrees.
 
-    Of a micro-batch, that is, rows x tokens x hidden size. What devices that share a sequence or experts send is not
-    counted.
+    `activations` is the count of numbers that one layer passes to the next in a micro-batch: rows x tokens x hidden
+    size. The exchange of devices that share a sequence or experts is not counted.
     """
     tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
     of_stage = degrees.devices // stages
@@ -126,18 +126,18 @@ def divided_exchange(
 
 
 def _rings(volume: Volume, count: int) -> Volume:
-    """So many rings at the same time, each over links of its own, all over one network connection."""
+    """Return the volume of `count` rings at a time, each over its own links, all over one network connection."""
     return Volume(link=volume.link, network=count * volume.network)
 
 
 def _ring(members: int, devices: int) -> Volume:
-    """Shares of a byte in an all-gather over so many devices, on as few instances as hold them."""
+    """Return the shares of a byte in an all-gather over `members` devices, on as few instances as hold them."""
     within, across = min(members, devices), math.ceil(members / devices)
     return Volume(link=(within - 1) / within, network=(across - 1) / across)
 
 
 def _between_copies(copies: int, instances: int, devices: int, sharers: int) -> Volume:
-    """Shares of a byte of all gradients in an all-gather between copies: each device has its shard of them only."""
+    """Return the shares of a byte of all gradients in an all-gather between copies, which have a shard per device."""
     if sharers >= devices:
         return Volume(network=(copies - 1) / copies * devices / sharers)
     here = devices // sharers

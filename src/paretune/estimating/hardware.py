@@ -1,6 +1,6 @@
-"""What accelerators, processors and links can do at best, in round figures of their data sheets.
+"""Peak figures of accelerators, processors and links, rounded from their data sheets.
 
-The time model starts from these and learns from measurements what share of them a training really gets.
+The time model starts from these and learns from measurements what share of them a training gets.
 """
 
 import contextlib
@@ -16,20 +16,20 @@ from pathlib import Path
 from paretune.specification.catalog import Instance
 
 FASTEST_PCIE = 100e9
-"""Bytes/s: what is faster is no PCIe."""
+"""Bytes/s; a faster link is not PCIe."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """Best case of one accelerator.
+    """Peak figures of one accelerator.
 
     Attributes:
         fp32_flops: FLOP/s in fp32, without TF32.
         half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
         link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
         usable_gib: memory that CUDA reports; less than the nominal figure.
-        sustained: share of `half_flops` that its power limit lets it keep up, relative to other accelerators.
-        compute_capability: of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run on it; None for others.
+        sustained: share of `half_flops` that its power limit allows, relative to other accelerators.
+        compute_capability: of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others.
     """
 
     fp32_flops: float
@@ -89,15 +89,15 @@ _ACCELERATORS = {
 
 
 def accelerator_of(instance: Instance) -> Accelerator | None:
-    """The GPU of an instance type, with that type's memory; None for a processor or a chip that is not listed here."""
-    found = _ACCELERATORS.get(instance.accelerator)
-    if found is None or found.usable_gib >= 0.75 * instance.accelerator_memory_gib:
-        return found
-    return replace(found, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
+    """Return the GPU of an instance type, with that type's memory, or None for a processor or an unlisted chip."""
+    accelerator = _ACCELERATORS.get(instance.accelerator)
+    if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
+        return accelerator
+    return replace(accelerator, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
 
 
 def unlisted_gpu(instance: Instance) -> Accelerator | None:
-    """The GPU of an instance type that is not listed here: its memory, and nothing (NaN) of its speed; else None."""
+    """Return an unlisted GPU of an instance type, with its memory and NaN for its speed; None if it is listed."""
     if not instance.has_gpu or instance.accelerator in _ACCELERATORS:
         return None
     return Accelerator(
@@ -110,20 +110,20 @@ def unlisted_gpu(instance: Instance) -> Accelerator | None:
 
 
 def speed_remarks(instance: Instance) -> list[str]:
-    """That a job on this type has no estimate, where its GPU is not listed here; empty where it is."""
+    """Return a remark that a job on this type has no estimate if its GPU is not listed here."""
     if unlisted_gpu(instance) is None:
         return []
-    what = f"{instance.accelerator} ({instance.instance_type})"
-    return [f"how fast {what} is, is not known: no estimate of seconds, cost and memory"]
+    gpu = f"{instance.accelerator} ({instance.instance_type})"
+    return [f"how fast {gpu} is, is not known: no estimate of seconds, cost and memory"]
 
 
 def local_gpu(folder: Path = _DRIVER, hidden: str | None = None) -> Accelerator | None:
-    """The first GPU of this machine; None where there is none, it is hidden, or it is not listed here."""
+    """Return the first GPU of this machine, or None if there is none, it is hidden, or it is not listed here."""
     return next(map(named, gpu_models(folder, hidden)), None)
 
 
 def gpu_models(folder: Path = _DRIVER, hidden: str | None = None) -> list[str]:
-    """What the driver calls the first GPU of this machine; empty where there is none, or it is hidden.
+    """Return the driver's name of the first GPU of this machine; empty if there is none, or it is hidden.
 
     Args:
         folder: where NVIDIA's driver describes its GPUs, one folder each.
@@ -137,17 +137,17 @@ def gpu_models(folder: Path = _DRIVER, hidden: str | None = None) -> list[str]:
 
 
 def named(model: str) -> Accelerator | None:
-    """The accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None for one not listed here."""
+    """Return the accelerator that a driver calls, say, "NVIDIA A100-SXM4-80GB" or "Tesla T4"; None if unlisted."""
     words = model.replace("-", " ").split()
-    for name, found in _ACCELERATORS.items():
+    for name, accelerator in _ACCELERATORS.items():
         if set(name.removeprefix("NVIDIA ").split()) <= set(words):
             sizes = [int(word.removesuffix("GB")) for word in words if re.fullmatch(r"\d+GB", word)]
-            return replace(found, usable_gib=float(max(sizes))) if sizes else found
+            return replace(accelerator, usable_gib=float(max(sizes))) if sizes else accelerator
     return None
 
 
 def processor(cores: int, memory_gib: float) -> Accelerator:
-    """All the virtual processors of one machine, taken as one device.
+    """Return all virtual processors of one machine as one device.
 
     Per virtual processor: 3 GHz x 32 FLOP a cycle (AVX-512, one of two hyper-threads) = 96e9 in fp32, twice that in
     bf16 where it is multiplied natively; 6e9 bytes/s of memory bandwidth (two hyper-threads of an AMD EPYC reach 12e9).
@@ -163,30 +163,30 @@ def processor(cores: int, memory_gib: float) -> Accelerator:
 
 @cache
 def this_processor() -> Accelerator:
-    """The processors and the memory of this machine that this process may use."""
+    """Return the processors and the memory of this machine that this process may use."""
     return processor(usable_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30)
 
 
 def usable_cores() -> int:
-    """Number of logical processor cores that this process may use: its affinity, and its container's limit."""
+    """Return the number of logical cores that this process may use by its affinity and its container's limit."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     limit = _limit_of_container(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     return cores if limit is None else max(1, min(cores, math.ceil(limit)))
 
 
-def _limit_of_container(own: Path, root: Path) -> float | None:
-    """Processor cores that the control groups of this process allow it together; None without a limit.
+def _limit_of_container(groups_file: Path, root: Path) -> float | None:
+    """Return the number of cores that the control groups of this process allow, or None without a limit.
 
-    Of version 2 cpu.max, of version 1 cpu.cfs_quota_us over cpu.cfs_period_us. `own` is /proc/self/cgroup, `root` where
-    the groups are. Source: Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
+    Version 2 has cpu.max, version 1 cpu.cfs_quota_us / cpu.cfs_period_us. `groups_file` is /proc/self/cgroup, `root`
+    the folder of the groups. Source: Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
     """
     limits = []
-    for line in own.read_text().splitlines() if own.is_file() else ():
-        _, controllers, place = line.split(":", 2)
+    for line in groups_file.read_text().splitlines() if groups_file.is_file() else ():
+        _, controllers, group_path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
         top = root / "cpu" if controllers else root
-        group = top / place.strip("/")
+        group = top / group_path.strip("/")
         for folder in [group, *group.parents]:
             limits += _quota(folder)
             if folder == top:
@@ -195,7 +195,7 @@ def _limit_of_container(own: Path, root: Path) -> float | None:
 
 
 def _quota(group: Path) -> list[float]:
-    """Processor cores that a control group may use; empty without a limit."""
+    """Return the cores that a control group may use; empty without a limit."""
     with contextlib.suppress(OSError, ValueError):
         if (file := group / "cpu.max").is_file():
             words = file.read_text().split()
@@ -206,25 +206,25 @@ def _quota(group: Path) -> list[float]:
 
 
 def machine_name() -> str:
-    """Name of this machine and its processors: what was measured on another one says nothing about it."""
+    """Return the name of this machine and its processors; measurements on other machines do not apply to it."""
     return f"{platform.node()} {platform.machine()} {os.cpu_count()}"
 
 
 @cache
 def processor_flags() -> set[str]:
-    """What this machine's processor says it can do, in Linux's words; empty where it does not say."""
+    """Return the feature flags of this machine's processor as Linux lists them; empty on other systems."""
     return {flag for value in processor_facts("flags", "features") for flag in value.split()}
 
 
 def processor_facts(*names: str) -> list[str]:
-    """What Linux says of each processor core under names that begin so, in lower case; empty on other systems."""
+    """Return the values that /proc/cpuinfo has under names with these beginnings; empty on other systems."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     return [line.partition(":")[2].strip() for line in lines if line.lower().startswith(names)]
 
 
 def processor_name() -> str:
-    """What the processor of this machine is called."""
+    """Return the name of this machine's processor."""
     return next(iter(processor_facts("model name")), platform.processor() or platform.machine())
 
 
@@ -234,7 +234,7 @@ def multiplies_bf16(flags: set[str]) -> bool:
 
 
 def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | None) -> str:
-    """The number format that `auto` becomes: bf16 where the device has it, else fp16 on tensor cores, else fp32.
+    """Return the number format for `auto`: bf16 if the device has it, else fp16 on tensor cores, else fp32.
 
     fp16 needs loss scaling, which bf16 does not. `compute_capability` is that of a GPU; None for a processor.
     """
@@ -243,27 +243,27 @@ def usual_precision(*, has_bf16: bool, compute_capability: tuple[int, int] | Non
     return "fp16" if compute_capability is not None and compute_capability >= _TENSOR_CORES else "fp32"
 
 
-def resolved_precision(asked: str, accelerator: Accelerator | None) -> str:
-    """The number format that a job on this accelerator uses; on a processor, None, `auto` stays open."""
-    if asked != "auto" or accelerator is None:
-        return asked
+def resolved_precision(precision: str, accelerator: Accelerator | None) -> str:
+    """Return the number format of a job on this accelerator; `auto` stays for a processor (None)."""
+    if precision != "auto" or accelerator is None:
+        return precision
     return usual_precision(has_bf16=accelerator.has_bf16, compute_capability=accelerator.compute_capability)
 
 
 def precision_faults(precision: str, instance: Instance) -> list[str]:
-    """Why an instance type cannot compute in this format; bf16 on a CPU type is not checked: no list has it."""
+    """Return why an instance type cannot compute in this format. bf16 on a CPU type is not checked: no list has it."""
     faults = []
     chip = accelerator_of(instance)
     if precision == "bf16" and chip is not None and not chip.has_bf16:
-        given = f"{instance.instance_type} has {instance.accelerator}"
-        faults.append(f"precision bf16 needs a GPU that has it; {given}: use auto, fp16 or fp32")
+        gpu = f"{instance.instance_type} has {instance.accelerator}"
+        faults.append(f"precision bf16 needs a GPU that has it; {gpu}: use auto, fp16 or fp32")
     if precision == "fp16" and not instance.has_gpu:
         faults.append(f"precision fp16 needs a GPU, {instance.instance_type} has none: use auto or fp32")
     return faults
 
 
 def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, device: str) -> list[str]:
-    """Why this machine, whose device is called so, cannot compute in this format."""
+    """Return why this machine cannot compute in this format; `device` is the name of its device."""
     if precision == "bf16" and not has_bf16:
         return [f"precision bf16 needs a device that has it; {device} does not: use auto or fp32"]
     if precision == "fp16" and not has_gpu:
@@ -272,14 +272,14 @@ def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, devi
 
 
 def precision_faults_of_this_machine(precision: str, environment: Mapping[str, str]) -> list[str]:
-    """The same by what kernel and driver say, without PyTorch; empty for a GPU that is not listed here."""
+    """Return the same from kernel and driver alone, without PyTorch; empty for a GPU that is not listed here."""
     models = gpu_models(hidden=environment.get("CUDA_VISIBLE_DEVICES"))
-    found = named(models[0]) if models else None
-    if models and found is None:
+    accelerator = named(models[0]) if models else None
+    if models and accelerator is None:
         return []
     return precision_faults_here(
         precision,
-        has_bf16=multiplies_bf16(processor_flags()) if found is None else found.has_bf16,
-        has_gpu=found is not None,
+        has_bf16=multiplies_bf16(processor_flags()) if accelerator is None else accelerator.has_bf16,
+        has_gpu=accelerator is not None,
         device=models[0] if models else processor_name(),
     )

@@ -1,13 +1,13 @@
-"""How much memory a device needs: what the model's own code holds, or arithmetic, with constants learnt from peaks.
+"""Peak memory of a device: from a traced step of the model's code, or by a formula; constants are learnt from peaks.
 
-Where a step of the model was traced (traced_step.py), its bytes are taken. Else:
+If a step of the model was traced (traced_step.py), its bytes are used. Otherwise:
 
     bytes       = framework + weights + training state + activations
-    weights     = 4 T / w,  2 T / w more where fp32 weights are multiplied in half precision,  and f F / w
+    weights     = 4 T / w,  2 T / w more if fp32 weights are multiplied in half precision,  and f F / w
     state       = 12 T / g            gradient and two moments of AdamW, of T trained weights
     activations = a x rows x tokens x layers x hidden size  +  12 x rows x tokens x vocabulary (causal-lm only)
 
-F weights are frozen: f = 4 bytes; 2 beside adapters where the device multiplies in half precision; half a byte and
+F weights are frozen: f = 4 bytes; 2 beside adapters if the device multiplies in half precision; half a byte and
 constants with qlora. Autocast keeps no copy of frozen ones (torch 2.13: measured, 0 of 2 bytes). w and g are the
 devices that share the weights, and gradients with moments: n for fsdp, 1 and n for deepspeed (ZeRO 2), else 1. About 34
 bytes a token, layer and unit of width in half precision, without the attention matrix, which modern kernels do not keep
@@ -24,11 +24,11 @@ from paretune.estimating.traced_step import Peak
 
 GIB = 2**30
 CUDA_CONTEXT_GIB = 0.9
-"""Of a device's memory, what CUDA, NCCL and fragmentation keep from PyTorch; by experience, not measured here."""
+"""Memory of a device that CUDA, NCCL and fragmentation take from PyTorch; by experience, not measured here."""
 
 _PRIORS = {
-    "activations": (45.0, 0.3),  # bytes; what is freed late and copied counts beside the 34
-    "traced": (1.0, 0.1),  # of what is held for a part of a step: what the allocator rounds up and cannot use again
+    "activations": (45.0, 0.3),  # bytes; beside the 34, copies and what is freed late
+    "traced": (1.0, 0.1),  # factor on what is held for a part of a step: rounding and fragmentation of the allocator
     # On a processor, from the peaks of ten jobs of two models (benchmarks/estimate_memory.py, CHOSEN_ON): the same,
     # and the process with its libraries.
     "resident": (1.25, 0.12),
@@ -41,18 +41,18 @@ _NOISE = Noise(value=0.06, weight=4.0)
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySetting:
-    """What the memory of one device depends on.
+    """The numbers that the memory of one device depends on.
 
     Attributes:
-        model: model and kind of fine-tuning; a constant is learnt for each.
+        model: model and kind of fine-tuning; each has a constant of its own.
         on_processor: whether the peak is the resident memory of a process.
         parameters: weights; the optimiser changes `trained_parameters` of them.
-        frozen_bytes: of a weight that is not trained.
+        frozen_bytes: bytes of a weight that is not trained.
         half: whether fp32 weights are multiplied in bf16 or fp16.
         weight_sharers: devices that share the weights; `state_sharers` share gradients and moments.
         units: rows of a micro-batch x tokens x layers that keep activations x hidden size.
         logits: rows x tokens x vocabulary; 0 for classification.
-        peak: what its traced step holds, in place of all arithmetic; None where none was traced.
+        peak: bytes of its traced step, which replaces the formula; None if none was traced.
     """
 
     model: str
@@ -78,7 +78,7 @@ class MemoryPrediction:
 
 
 class MemoryModel:
-    """The constants as measured peaks have them: settings and their highest memory of one device, GiB."""
+    """Predicts peaks with constants fitted to measured peaks: settings with the peak memory of one device, GiB."""
 
     def __init__(self, peaks: Sequence[tuple[MemorySetting, float]] = ()) -> None:
         settings = [setting for setting, _ in peaks]
@@ -94,17 +94,17 @@ class MemoryModel:
         )
 
     def predict(self, settings: Sequence[MemorySetting]) -> list[MemoryPrediction]:
-        """Predictions, one per setting."""
+        """Return one prediction per setting."""
         if not settings:
             return []
-        wanted = [name for setting in settings for name in _constants(setting)]
-        indices, mean, covariance = self._posterior.with_names(wanted)
+        names = [name for setting in settings for name in _constants(setting)]
+        indices, mean, covariance = self._posterior.with_names(names)
         columns = _Columns(settings, indices)
         gib = np.exp(columns.log_gib(mean))
         widths = np.exp(interval(columns.log_gib, mean, covariance, self._posterior.noise))
         return [
-            MemoryPrediction(gib=float(one), gib_low=float(one / width), gib_high=float(one * width))
-            for one, width in zip(gib, widths, strict=True)
+            MemoryPrediction(gib=float(middle), gib_low=float(middle / width), gib_high=float(middle * width))
+            for middle, width in zip(gib, widths, strict=True)
         ]
 
 
@@ -117,7 +117,7 @@ def _constants(setting: MemorySetting) -> list[str]:
 
 
 class _Columns:
-    """N settings as arrays, and the indices of their constants."""
+    """N settings as arrays, with the indices of their constants."""
 
     def __init__(self, settings: Sequence[MemorySetting], indices: Mapping[str, int]) -> None:
         def column(name: str) -> np.ndarray:
@@ -134,6 +134,6 @@ class _Columns:
                 self._fixed[index], self._units[index] = peak.held, peak.passing
 
     def log_gib(self, theta: np.ndarray) -> np.ndarray:
-        """Logarithms of GiB, given the logarithms of the constants."""
+        """Return the logarithms of GiB for these logarithms of the constants."""
         activations, framework = np.exp(theta[self._indices]).T
         return np.asarray(np.log((framework + self._fixed + activations * self._units) / GIB))

@@ -1,8 +1,9 @@
-"""Which batches fit into memory, concluded from jobs that did and jobs that did not: the one rule for it.
+"""Which batches fit into memory, concluded from jobs that fitted and jobs that did not.
 
-Jobs are compared that are alike in every parameter that affects memory, so one with other `training_arguments` (say
-gradient_checkpointing) shows nothing. Of what remains, more is harder: rows, longer rows, fp32 instead of bf16. So is
-less memory, by what CUDA reports of a device (hardware.py) and not by its data sheet: two types with "24 GB" differ.
+Only jobs with equal values of every parameter that affects memory are compared; one with other `training_arguments`
+(such as gradient_checkpointing) shows nothing. Otherwise more rows, longer rows and fp32 instead of bf16 need more, and
+less memory is harder. Memory is what CUDA reports of a device (hardware.py), not its data sheet: two types with "24 GB"
+differ.
 """
 
 import math
@@ -14,25 +15,25 @@ from paretune.estimating.timing_features import share_of
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
-_DOUBLED = 0.75  # chance that a batch fits which is twice as large as the largest that did
-_SURE_BATCH = 8.0  # which nearly always fits
-_TOLERANCE = 1.001  # of sizes that went through different sums
+_DOUBLED = 0.75  # probability that twice the largest batch that fitted fits, too
+_SURE_BATCH = 8.0  # rows that nearly always fit
+_TOLERANCE = 1.001  # for sizes that were summed in different orders
 
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """What one device holds in a job, and how much room it has.
+    """Memory that one device needs in a job, and memory that it has.
 
     Attributes:
-        alike: all else that decides, to be equal.
+        alike: all further settings that must be equal.
         rows: per-device batch.
-        units_per_row: what the activations of a row grow with; NaN, which compares with nothing, where it is not known.
+        units_per_row: size that the activations of a row are proportional to; NaN, which equals nothing, if unknown.
         half: whether the device multiplies in bf16 or fp16.
-        sharers: devices that share the weights, and that share gradients and moments; 1 where each holds all of them.
+        sharers: devices that share the weights, and that share gradients and moments; 1 if each holds all.
         usable_gib: memory that a training may take of the device; evenly shared by the processes of a machine without
             accelerators.
-        machine_gib: of that whole machine; `usable_gib` where there are accelerators.
-        run_id: the run that has shown it; empty where it is only asked about.
+        machine_gib: of that whole machine; equal to `usable_gib` with accelerators.
+        run_id: the run that has measured it; empty for a question.
     """
 
     alike: tuple[object, ...]
@@ -48,7 +49,7 @@ class Footprint:
 
     @classmethod
     def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":
-        """Of one job; `memory` where its model and its data are known."""
+        """Return the footprint of one job; `memory` is given if its model and its data are known."""
         share = share_of(spec)
         return cls(
             alike=(share.on_processor, *spec.key_of("memory", but="max_seq_length")),
@@ -63,15 +64,15 @@ class Footprint:
         )
 
     def unshared(self) -> "Footprint":
-        """The same, as if each process had the machine to itself.
+        """Return the footprint as if each process had the machine to itself.
 
-        Processes take of a machine what they need, so a batch that fits in one is expected to fit in two until it does
-        not.
+        Processes of a machine share its memory unevenly, so a batch that fits in one is expected to fit in two until it
+        has failed.
         """
         return replace(self, usable_gib=self.machine_gib)
 
     def is_no_easier(self, other: "Footprint") -> bool:
-        """Whether it fits only if the other one does: it needs as much or more, and has no more."""
+        """Whether this one fits only if the other does: it needs as much or more, and has no more."""
         return (
             self.alike == other.alike
             and self.rows >= other.rows
@@ -85,7 +86,7 @@ class Footprint:
 
 
 class MemoryLimits:
-    """What is known of batches; `full` are jobs that ran out of memory."""
+    """Jobs that fitted and jobs that did not; `full` are those that ran out of memory."""
 
     def __init__(self, full: Iterable[Footprint] = ()) -> None:
         self._fitted: set[Footprint] = set()
@@ -93,15 +94,15 @@ class MemoryLimits:
         self._pending: set[Footprint] = set()
 
     def fitted(self, job: Footprint) -> None:
-        """A job has run."""
+        """Note that a job has run."""
         self._fitted.add(job.unshared())
 
     def ran_out(self, job: Footprint) -> None:
-        """A job ran out of memory."""
+        """Note that a job ran out of memory."""
         self._full[job] = None
 
     def set_pending(self, jobs: Iterable[Footprint]) -> None:
-        """These jobs are under way, and no others."""
+        """Set the jobs that run now."""
         self._pending = {job.unshared() for job in jobs}
 
     @property
@@ -110,21 +111,21 @@ class MemoryLimits:
         return bool(self._full)
 
     def why_full(self, job: Footprint) -> Footprint | None:
-        """A job that ran out of memory although it was no harder; None where nothing shows that this one does."""
+        """Return a job that ran out of memory although it was no harder, or None."""
         return next((full for full in self._full if job.is_no_easier(full)), None)
 
     def chance(self, job: Footprint) -> float:
-        """That the job fits: 0 and 1 where it is known."""
+        """Return the probability that the job fits: 0 or 1 if it is known."""
         if self.why_full(job) is not None:
             return 0.0
         job = job.unshared()
         if any(fitted.is_no_easier(job) for fitted in self._fitted):
             return 1.0
-        fewer = (one.rows for one in self._fitted if one.is_no_easier(replace(job, rows=one.rows)))
+        fewer = (fitted.rows for fitted in self._fitted if fitted.is_no_easier(replace(job, rows=fitted.rows)))
         largest = max(fewer, default=0)
         return float(_DOUBLED ** max(0.0, math.log2(job.rows / max(largest, _SURE_BATCH))))
 
     def is_pending(self, job: Footprint) -> bool:
-        """Whether a job under way will show whether this one fits."""
+        """Whether a running job will show if this one fits."""
         waits = any(job.unshared().is_no_easier(other) for other in self._pending)
         return waits and self.chance(job) not in (0.0, 1.0)

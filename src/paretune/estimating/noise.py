@@ -1,4 +1,4 @@
-"""How much two equal runs differ: what is assumed of seconds and F1 where no repeats have shown it.
+"""How much two equal runs differ: assumptions for seconds and F1 until repeats have been measured.
 
 Measured on the runs of aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv,
 2021): eight pairs of SageMaker jobs that differ in nothing. Their seconds differ by 1.4 % (median; 6.2 % at most),
@@ -31,48 +31,48 @@ TELLING_ERRORS = 2.0
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter:
-    """What repeats have shown: the sum of squares around the mean of each group, and its degrees of freedom."""
+    """Scatter of repeats: the sum of squares around the mean of each group, and its degrees of freedom."""
 
     squares: float = 0.0
     degrees: int = 0
 
     @classmethod
     def of(cls, groups: Sequence[Sequence[float]], *, is_relative: bool = False) -> "Scatter":
-        """Of groups of values that differ only in their seed, as shares of their mean where `is_relative`."""
-        found = cls()
+        """Return the scatter in groups of values that differ only in seed; as shares of the mean if `is_relative`."""
+        scatter = cls()
         for group in groups:
             if len(group) > 1 and (scale := abs(statistics.fmean(group)) if is_relative else 1.0):
                 squares = statistics.variance(group) / scale**2 * (len(group) - 1)
-                found += cls(squares=squares, degrees=len(group) - 1)
-        return found
+                scatter += cls(squares=squares, degrees=len(group) - 1)
+        return scatter
 
     def __add__(self, other: "Scatter") -> "Scatter":
-        """Both together."""
+        """Return the scatter of both."""
         return Scatter(squares=self.squares + other.squares, degrees=self.degrees + other.degrees)
 
 
-def posterior_deviation(prior: float, degrees: float, found: Scatter) -> float:
-    """Standard deviation of one run: an assumed one, known with so many degrees of freedom, and what repeats show.
+def posterior_deviation(prior: float, degrees: float, scatter: Scatter) -> float:
+    """Return the standard deviation of one run from an assumed one, with its degrees of freedom, and repeats.
 
     Source: Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2, scaled inverse chi-square prior.
     """
-    return math.sqrt((degrees * prior**2 + found.squares) / (degrees + found.degrees))
+    return math.sqrt((degrees * prior**2 + scatter.squares) / (degrees + scatter.degrees))
 
 
 def binomial_error(f1: float, rows: int) -> float:
-    """Binomial standard error of an F1 measured on so many rows, one row at least."""
+    """Return the binomial standard error of an F1 measured on this many rows, at least that of one row."""
     share = min(max(f1, 0.0), 1.0)
     # At 0 and 1 the formula gives 0; one row more or less is the least that can happen.
     return max(math.sqrt(share * (1 - share) / rows), 1 / rows)
 
 
 def widened(error: float, degrees: float) -> float:
-    """A standard error so much larger that 2 of it hold 95 %, although its deviation has few degrees of freedom."""
-    from scipy.special import stdtrit  # a sixth of a second, which a command that only reads a file need not wait
+    """Return a standard error widened so that 2 of it hold 95 % despite the few degrees of freedom of its deviation."""
+    from scipy.special import stdtrit  # takes a sixth of a second, which most commands do not need
 
     return error * float(stdtrit(degrees, 0.975)) / 1.96
 
 
-def are_alike(one: float, other: float, error: float, other_error: float) -> bool:
-    """Whether two means cannot be told apart: they differ by less than 2 standard errors of their difference."""
-    return abs(one - other) <= TELLING_ERRORS * math.hypot(error, other_error)
+def are_alike(first: float, second: float, first_error: float, second_error: float) -> bool:
+    """Whether two means differ by at most 2 standard errors of their difference."""
+    return abs(first - second) <= TELLING_ERRORS * math.hypot(first_error, second_error)

@@ -1,4 +1,4 @@
-"""Unknown positive constants with priors, moved by what was measured: a maximum of the posterior and its curvature.
+"""Unknown positive constants with priors, fitted to measurements: the maximum of the posterior and its curvature.
 
 Constants live in logarithms. A prior is a median and the standard deviation of the logarithm; a measurement is a
 residual in its own standard deviations. The maximum is found by least squares; the inverse of its curvature is the
@@ -25,10 +25,10 @@ class Noise:
     value: float
     weight: float
 
-    def given(self, misfits: Array, fitted: float = 0.0) -> float:
-        """The value after `misfits`, logarithms of predicted over measured, of which so many constants were fitted.
+    def updated(self, misfits: Array, fitted: float = 0.0) -> float:
+        """Return the value after `misfits`: logarithms of predicted over measured, with this many `fitted` constants.
 
-        A constant that one measurement has fixed takes that measurement's deviation with it (MacKay, Neural Computation
+        A constant that is fixed by one measurement absorbs that measurement's deviation (MacKay, Neural Computation
         4, 1992: the effective number of parameters).
         """
         free = max(0.0, len(misfits) - fitted)
@@ -39,11 +39,12 @@ class Posterior:
     """K constants, in logarithms.
 
     Args:
-        priors: name of a constant up to a colon, to median and deviation; what follows the colon tells kin apart.
+        priors: name of a constant up to a colon, to median and deviation; the part after the colon distinguishes
+            constants that share a prior.
         names: the constants, each once.
         noise: the noise before any measurement.
-        residuals: from K logarithms and the noise to residuals; unused where there are no `names`.
-        misfits: from K logarithms to what the noise is estimated from.
+        residuals: from K logarithms and the noise to residuals; unused without `names`.
+        misfits: from K logarithms to the errors that the noise is estimated from.
     """
 
     def __init__(
@@ -71,17 +72,17 @@ class Posterior:
             self.mean = fit(all_residuals, self.mean, deviations)
             self._covariance = covariance_of(gradient(all_residuals, self.mean))
             fitted = len(names) - float(np.sum(np.diag(self._covariance) / deviations**2))
-            self.noise = noise.given(misfits(self.mean), fitted)
+            self.noise = noise.updated(misfits(self.mean), fitted)
 
     def with_names(self, names: Sequence[str]) -> tuple[dict[str, int], Array, Array]:
-        """Places, logarithms and covariance of the constants, those of `names` included that nothing has touched."""
+        """Return indices, logarithms and covariance of the constants, with those of `names` that have only a prior."""
         fresh = [name for name in dict.fromkeys(names) if name not in self.indices]
         indices = self.indices | {name: len(self.indices) + index for index, name in enumerate(fresh)}
         medians, deviations = self._prior(fresh)
-        known = len(self.indices)
+        fitted_count = len(self.indices)
         covariance = np.zeros((len(indices), len(indices)))
-        covariance[:known, :known] = self._covariance
-        covariance[known:, known:] = np.diag(deviations**2)
+        covariance[:fitted_count, :fitted_count] = self._covariance
+        covariance[fitted_count:, fitted_count:] = np.diag(deviations**2)
         return indices, np.concatenate([self.mean, medians]), covariance
 
     def _prior(self, names: Sequence[str]) -> tuple[Array, Array]:
@@ -93,34 +94,34 @@ class Posterior:
 def fit(
     residuals: Callable[[Array], Array], start: Array, scale: Array, slopes: Callable[[Array], Array] | None = None
 ) -> Array:
-    """The K logarithms with the least sum of squared residuals: the maximum of the posterior, priors being residuals.
+    """Return the K logarithms with the least sum of squared residuals: the maximum of the posterior.
 
     Args:
         residuals: from K logarithms to M residuals in standard deviations, those of the priors among them.
         start: K logarithms to begin with.
         scale: K usual changes of them.
-        slopes: from K logarithms to the M by K derivatives of the residuals; found by differences where it is left out.
+        slopes: from K logarithms to the M by K derivatives of the residuals; by differences if left out.
     """
-    from scipy.optimize import least_squares  # a third of a second, which a launch without evidence need not wait
+    from scipy.optimize import least_squares  # takes a third of a second, which a launch without evidence does not need
 
     return np.asarray(least_squares(residuals, start, jac=slopes or "2-point", x_scale=scale).x)
 
 
 def covariance_of(slopes: Array) -> Array:
-    """K by K covariance at a maximum, from the M by K derivatives of the residuals there."""
+    """Return the K by K covariance at a maximum, from the M by K derivatives of the residuals there."""
     return np.asarray(np.linalg.inv(slopes.T @ slopes))
 
 
 def gradient(function: Callable[[Array], Array], at: Array) -> Array:
-    """M values of `function` by K logarithms, by central differences."""
+    """Return the derivatives of M values of `function` by K logarithms, by central differences."""
     steps = np.eye(len(at)) * _STEP
     return np.stack([(function(at + step) - function(at - step)) / (2 * _STEP) for step in steps], axis=1)
 
 
 def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float | Array) -> Array:
-    """N half widths of 80 % intervals of the logarithms that `function` gives, a new measurement's noise included.
+    """Return N half widths of 80 % intervals of the logarithms that `function` returns, with a new measurement's noise.
 
-    `noise`: of all, or of each of the N.
+    `noise` is that of all N, or of each.
     """
     slopes = gradient(function, mean)
     return np.asarray(Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2))

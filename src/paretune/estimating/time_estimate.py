@@ -11,12 +11,12 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """How long one job is predicted to take, and what that costs.
+    """Predicted seconds and dollars of one job.
 
     Attributes:
-        measured_here: number of such jobs that have run on this cluster.
-        price: of one instance; None when it is not known, then so are the dollars.
-        basis: where the prediction comes from, in words.
+        measured_here: number of similar jobs that have run on this cluster.
+        price: of one instance; None if unknown, then the dollars are None, too.
+        basis: evidence for the prediction, in words.
     """
 
     spec: JobSpec
@@ -26,25 +26,25 @@ class TimeEstimate:
     basis: str
 
     def usd(self, seconds: float) -> float | None:
-        """Dollars of so many billable seconds."""
+        """Return the dollars of this many billable seconds."""
         return cost_usd(self.price, self.spec, seconds)
 
     @property
     def cost_usd(self) -> float | None:
-        """Predicted dollars."""
+        """Predicted dollars, or None without a price."""
         return self.usd(self.time.seconds)
 
     def sentence(self) -> str:
-        """The estimate as one line for a person who has just launched the job."""
+        """Return the estimate in one line, for the launch of the job."""
         low, high = self.time.seconds_low, self.time.seconds_high
         dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
         return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
 
     def as_metrics(self) -> dict[str, float]:
-        """What a job's run records of its own estimate."""
-        found = {
+        """Return the metrics of the estimate that a job's run records."""
+        values = {
             metrics.ESTIMATED_SECONDS: self.time.seconds,
             f"{metrics.ESTIMATED_SECONDS}_low": self.time.seconds_low,
             f"{metrics.ESTIMATED_SECONDS}_high": self.time.seconds_high,
         }
-        return found if self.cost_usd is None else found | {metrics.ESTIMATED_COST_USD: self.cost_usd}
+        return values if self.cost_usd is None else values | {metrics.ESTIMATED_COST_USD: self.cost_usd}

@@ -77,11 +77,11 @@ class TimingFeatures:
     """One training on one cluster, in the numbers that its time depends on.
 
     Attributes:
-        chip: accelerator and precision; a constant is learnt for each.
+        chip: accelerator and precision; each has a constant of its own.
         model: model, sequence length, kind of fine-tuning and compiler; likewise.
         cluster: instance type, count and strategy; likewise.
-        is_local: its start-up is that of a process, not of an instance.
-        is_compiled: it compiles its model before the first step.
+        is_local: whether its start-up is that of a process, not of an instance.
+        is_compiled: whether it compiles its model before the first step.
         devices: devices of one instance that train.
         peak_flops: FLOP/s of one device; `memory_bytes_per_s` is of one device too.
         network_bytes_per_s: between instances; of one instance.
@@ -89,9 +89,9 @@ class TimingFeatures:
         rows: rows of one device and micro-batch.
         accumulation: micro-batches of one optimiser step.
         steps: optimiser steps.
-        flops_per_row: forward and backward; `attention_share` of it goes into attention matrices.
+        flops_per_row: forward and backward; `attention_share` of it is for attention matrices.
         moved_per_row: bytes of activations, forward and backward.
-        layers: layers whose kernels are launched one after the other; in a pipeline as often as it has micro-batches.
+        layers: layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches.
         bubble: of a pipeline, time in which a device waits for other stages over that in which it works.
         offloaded: bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at
             `host_bytes_per_s` at best.
@@ -132,9 +132,9 @@ class TimingFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What a job has shown: its whole billable seconds, or the seconds of a step and the rest apart; or all of it.
+    """Measured seconds of a job: all billable seconds, those of a step, or both.
 
-    With `step_seconds`, `seconds` teaches only what lies around the steps. `origin` is measured, published or
+    With `step_seconds`, `seconds` is used only for the time around the steps. `origin` is measured, published or
     simulated.
     """
 
@@ -155,7 +155,7 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """The same of paretune's own training; `startup_seconds` is what lies around the steps, evaluation included."""
+    """Seconds of paretune's own training; `startup_seconds` is the time around the steps, evaluation included."""
 
     startup_seconds: float
     step_seconds: float
@@ -163,12 +163,12 @@ class Prediction(Seconds):
 
 
 class TimeModel:
-    """The constants as `measurements` have them; their priors where there are none."""
+    """Predicts seconds with constants fitted to `measurements`; constants without a measurement have their prior."""
 
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
-        names = list(dict.fromkeys(name for found in constants for name in found if name))
+        names = list(dict.fromkeys(name for roles in constants for name in roles if name))
         target = _Target(used)
         indices = {name: index for index, name in enumerate(names)}
         columns = _Columns([item.setting for item in used], constants, indices)
@@ -181,11 +181,11 @@ class TimeModel:
         )
 
     def predict(self, settings: Sequence[TimingFeatures]) -> list[Prediction]:
-        """Predictions, one per setting."""
+        """Return one prediction per setting."""
         if not settings:
             return []
         constants = [_constants(setting) for setting in settings]
-        indices, mean, covariance = self.posterior.with_names([name for found in constants for name in found if name])
+        indices, mean, covariance = self.posterior.with_names([name for roles in constants for name in roles if name])
         columns = _Columns(settings, constants, indices)
         parts = columns.parts(mean)
         noise = np.hypot(self.posterior.noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
@@ -221,29 +221,29 @@ _ROLES = (
     ),
     *("attention", "evaluation", "startup", "growth", "compiling"),
 )
-"""What constants do in the time of a job; `_constants` names the constant for each."""
+"""Roles of constants in the time of a job; `_constants` names the constant for each."""
 
 
 def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[str]:
-    """The constant for each role; empty where the role is not played."""
-    where = "local" if setting.is_local else "network"
+    """Return the constant for each role, or an empty text if the job has none for it."""
+    location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
     fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
     return [
         "utilisation",
-        f"moved:{where}",
+        f"moved:{location}",
         f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         f"model:{setting.model}",
         "" if is_alone else "processes" if setting.is_local else "several",
         f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
         "published" if is_published else "",
-        f"latency:{where}",
+        f"latency:{location}",
         f"memory{' local' if setting.is_local else ''}:{setting.chip}",
         setting.link,
         "" if setting.instances == 1 else "efa" if fast else "tcp",
         "host" if setting.offloaded else "",
-        f"attention:{where}",
-        f"evaluation:{where}",
+        f"attention:{location}",
+        f"evaluation:{location}",
         "startup local" if setting.is_local else "startup",
         "" if setting.instances == 1 else "growth",
         "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
@@ -252,7 +252,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[s
 
 @dataclass(frozen=True)
 class _Parts:
-    """Seconds of N settings; `around` the steps there is `compiling`, too."""
+    """Seconds of N settings; `around` is the time around the steps and contains `compiling`."""
 
     step: np.ndarray
     around: np.ndarray
@@ -261,7 +261,7 @@ class _Parts:
 
 
 class _Columns:
-    """N settings as arrays, and the indices of their constants among K; a role without a constant counts as 1."""
+    """N settings as arrays, with the indices of their constants among K; a role without a constant has the factor 1."""
 
     def __init__(
         self, settings: Sequence[TimingFeatures], constants: Sequence[Sequence[str]], names: Mapping[str, int]
@@ -270,52 +270,54 @@ class _Columns:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
         places = {**names, "": len(names)}
-        self._indices = np.array([[places[name] for name in found] for found in constants], dtype=int).T
+        self._indices = np.array([[places[name] for name in roles] for roles in constants], dtype=int).T
         self._instances, devices = column("instances"), column("devices")
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
         self._layers, self._attention = column("layers"), column("attention_share")
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
         self._ideal_moved = column("moved_per_row") / column("memory_bytes_per_s")
         self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / (self._instances * devices)
-        own = [item.update_bytes_per_s or item.memory_bytes_per_s for item in settings]
-        self._ideal_update = _UPDATE_BYTES * column("updated") / np.array(own, dtype=float)
+        update_speeds = [item.update_bytes_per_s or item.memory_bytes_per_s for item in settings]
+        self._ideal_update = _UPDATE_BYTES * column("updated") / np.array(update_speeds, dtype=float)
         self._bubble, self._ideal_offload = column("bubble"), column("offloaded") / column("host_bytes_per_s")
         link, network = column("link_bytes_per_s"), column("network_bytes_per_s")
         sent = [(item.exchange.micro_batch, item.exchange.step, item.exchange.blocking) for item in settings]
-        # 3 x N: of a micro-batch, of a step, and of a micro-batch again, for which its arithmetic waits
-        self._ideal_link = np.array([[one.link for one in three] for three in sent]).reshape(-1, 3).T / link
-        self._ideal_network = np.array([[one.network for one in three] for three in sent]).reshape(-1, 3).T / network
+        # 3 x N: of a micro-batch, of a step, and of what the arithmetic of a micro-batch waits for
+        self._ideal_link = np.array([[volume.link for volume in three] for three in sent]).reshape(-1, 3).T / link
+        self._ideal_network = (
+            np.array([[volume.network for volume in three] for three in sent]).reshape(-1, 3).T / network
+        )
         self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
         self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
 
     def parts(self, theta: np.ndarray) -> _Parts:
-        """Seconds of each setting, given the logarithms of the K constants."""
-        found = dict(zip(_ROLES, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
-        speed = found["chip"] * found["model"] * found["several"] * found["cluster"] * found["published"]
-        dearer = 1 + (found["attention"] - 1) * self._attention
-        row = self._ideal_row * dearer / found["utilisation"] + self._ideal_moved * found["moved"]
+        """Return the seconds of each setting for these logarithms of the K constants."""
+        constant = dict(zip(_ROLES, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
+        speed = constant["chip"] * constant["model"] * constant["several"] * constant["cluster"] * constant["published"]
+        dearer = 1 + (constant["attention"] - 1) * self._attention
+        row = self._ideal_row * dearer / constant["utilisation"] + self._ideal_moved * constant["moved"]
         whole = self._rows * row / speed
-        exchange = np.maximum(self._ideal_link / found["link"], self._ideal_network / found["network"])
-        working = found["latency"] * self._layers + whole + exchange[2]
-        offload = _exposed(self._ideal_offload / found["host"], whole)
+        exchange = np.maximum(self._ideal_link / constant["link"], self._ideal_network / constant["network"])
+        working = constant["latency"] * self._layers + whole + exchange[2]
+        offload = _exposed(self._ideal_offload / constant["host"], whole)
         micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + offload
-        update = self._ideal_update / found["memory"]
+        update = self._ideal_update / constant["memory"]
         step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
-        evaluation = found["evaluation"] * self._ideal_evaluation * dearer / (found["utilisation"] * speed)
-        growth = np.where(self._instances > 1, found["growth"], 0.0)
-        compiling = np.where(self._compiled, found["compiling"], 0.0)
-        around = found["startup"] * (1 + growth * np.log(self._instances)) + compiling + evaluation + self._upload
+        evaluation = constant["evaluation"] * self._ideal_evaluation * dearer / (constant["utilisation"] * speed)
+        growth = np.where(self._instances > 1, constant["growth"], 0.0)
+        compiling = np.where(self._compiled, constant["compiling"], 0.0)
+        around = constant["startup"] * (1 + growth * np.log(self._instances)) + compiling + evaluation + self._upload
         return _Parts(step=step, around=around, compiling=compiling, total=around + self._steps * step)
 
 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:
-    """Seconds of an exchange that do not hide behind so many seconds of arithmetic."""
+    """Return the seconds of an exchange that do not hide behind this many seconds of arithmetic."""
     return np.asarray(exchange**2 / (exchange + hidden_by + 1e-12))
 
 
 class _Target:
-    """What was measured of N settings; NaN where it was not."""
+    """Measured seconds of N settings; NaN if they were not measured."""
 
     def __init__(self, measurements: Sequence[Measurement]) -> None:
         steps = np.array([item.setting.steps for item in measurements])
@@ -327,25 +329,25 @@ class _Target:
         self._noisier = _noisier([item.setting for item in measurements])
 
     def residuals(self, parts: _Parts, noise: float) -> np.ndarray:
-        """Of steps and totals, and of what lies around the steps, in standard deviations."""
-        known = ~np.isnan(self._around)
-        scatter = np.hypot(_OVERHEAD_NOISE, _COMPILING_NOISE * parts.compiling[known] / parts.around[known])
+        """Return the residuals of steps, totals and the time around the steps, in standard deviations."""
+        has_around = ~np.isnan(self._around)
+        scatter = np.hypot(_OVERHEAD_NOISE, _COMPILING_NOISE * parts.compiling[has_around] / parts.around[has_around])
         around = _log_ratio(parts.around, self._around)
         return np.concatenate([self.misfits(parts) / noise, around / scatter])
 
     def misfits(self, parts: _Parts) -> np.ndarray:
-        """Logarithms of predicted over measured, of steps and totals; of local ones as if their noise were AWS's."""
+        """Return logarithms of predicted over measured steps and totals; local ones are scaled to the noise of AWS."""
         steps = _log_ratio(parts.step, self._step) / self._noisier[~np.isnan(self._step)]
         totals = _log_ratio(parts.total, self._total) / self._noisier[~np.isnan(self._total)]
         return np.concatenate([steps, totals])
 
 
 def _noisier(settings: Sequence[TimingFeatures]) -> np.ndarray:
-    """Of each setting, how many times as large its noise is as that of a job on SageMaker."""
+    """Return the noise of each setting as a multiple of that of a job on SageMaker."""
     return np.array([_NOISE_OF_LOCAL if setting.is_local else 1.0 for setting in settings])
 
 
 def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """Logarithms of predicted over measured, where it was measured."""
-    known = ~np.isnan(measured)
-    return np.asarray(np.log(predicted[known]) - np.log(measured[known]))
+    """Return the logarithms of predicted over measured for measured values."""
+    has_value = ~np.isnan(measured)
+    return np.asarray(np.log(predicted[has_value]) - np.log(measured[has_value]))

@@ -1,4 +1,4 @@
-"""A job, its cluster and its data in the numbers that the time model and the memory model need."""
+"""A job, its cluster and its data as the numbers that the time model and the memory model need."""
 
 import math
 import os
@@ -45,12 +45,12 @@ _DIVISIONS = {
     for name, default in single_device_defaults().items()
     if name not in {"strategy", "activation_checkpointing"}
 }
-_OTHERS_SHARE = 0.85  # of a machine's memory, what a training may take
+_USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
 
 @dataclass(frozen=True, kw_only=True)
 class JobFeatures:
-    """One job as the models see it; `usable_gib` is the memory of one device, `tokens` all that it trains on."""
+    """Features of one job; `usable_gib` is the memory of one device, `tokens` the count of all training tokens."""
 
     time: TimingFeatures
     memory: MemorySetting
@@ -64,14 +64,14 @@ class DeviceShare:
 
     Attributes:
         device: of one process; the processes of a machine without accelerators share it evenly.
-        precision: its number format; that of `auto` is resolved where the device is an accelerator.
+        precision: its number format; `auto` is resolved if the device is an accelerator.
         half: whether it multiplies in bf16 or fp16.
         on_processor: whether it has no accelerator.
         instances: of the cluster; 1 locally, where they are processes of one machine.
         devices: of one instance.
         usable_gib: memory that a training may take.
-        weight_sharers: devices that share the weights, 1 where none do; `state_sharers` share gradients and moments.
-        degrees: how the devices are divided beside that.
+        weight_sharers: devices that share the weights, 1 if none do; `state_sharers` share gradients and moments.
+        degrees: further division of the devices.
     """
 
     device: Accelerator
@@ -87,23 +87,25 @@ class DeviceShare:
 
 
 def share_of(spec: JobSpec) -> DeviceShare:
-    """One device of the job's cluster, which is like all the others."""
+    """Return one device of the job's cluster; all are alike."""
     instance = spec.instance() if spec.has_instances else None
     instances, devices = (1, spec.instance_count) if instance is None else (spec.instance_count, spec.processes)
-    found = _this_gpu() if instance is None else hardware.accelerator_of(instance) or hardware.unlisted_gpu(instance)
-    precision = hardware.resolved_precision(spec.precision, found)
+    accelerator = (
+        _this_gpu() if instance is None else hardware.accelerator_of(instance) or hardware.unlisted_gpu(instance)
+    )
+    precision = hardware.resolved_precision(spec.precision, accelerator)
     is_open = precision == "auto" and instance is None
     half = precision in {"bf16", "fp16"} or (is_open and hardware.multiplies_bf16(hardware.processor_flags()))
-    device = found or _processor_share(instance, devices)
+    device = accelerator or _processor_share(instance, devices)
     degrees = spec.degrees
     return DeviceShare(
         device=device,
         precision=precision,
         half=half,
-        on_processor=found is None,
+        on_processor=accelerator is None,
         instances=instances,
         devices=devices,
-        usable_gib=device.usable_gib * _OTHERS_SHARE if found is None else device.usable_gib - CUDA_CONTEXT_GIB,
+        usable_gib=device.usable_gib * _USABLE_SHARE if accelerator is None else device.usable_gib - CUDA_CONTEXT_GIB,
         weight_sharers=degrees.sharers if spec.strategy in SHARDED else 1,
         state_sharers=degrees.sharers if spec.strategy in {*SHARDED, "deepspeed"} else 1,
         degrees=degrees,
@@ -117,9 +119,9 @@ def describe(
     facts: Mapping[str, float] | None = None,
     steps: TracedSteps | None = None,
 ) -> JobFeatures | None:
-    """The job in numbers; None when its arguments do not say how many rows it trains on, or its GPU is not listed.
+    """Return the features of a job, or None if the number of its training rows is unknown or its GPU is not listed.
 
-    `facts` are what is known of the prepared data, `steps` are those that were traced.
+    `facts` are known facts of the prepared data, `steps` are traced steps.
     """
     work = workload(spec, plan, built, facts)
     if work is None:
@@ -143,7 +145,7 @@ def describe(
 def step_setting(
     spec: JobSpec, built: Architecture, mean_tokens: float, facts: Mapping[str, float] | None = None
 ) -> StepSetting | None:
-    """What to trace of a job for its memory; None where its model's configuration is not known."""
+    """Return the step to trace for the memory of a job, or None if its model's configuration is unknown."""
     if built.config is None or "model_type" not in built.config:
         return None
     share = share_of(spec)
@@ -165,17 +167,17 @@ def step_setting(
 
 
 def _half_format(share: DeviceShare) -> str:
-    """`bf16` or `fp16` where the device multiplies in it, else empty."""
+    """Return `bf16` or `fp16` if the device multiplies in it, else an empty text."""
     return "" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
 
 
 def _used_tokens(spec: JobSpec, facts: Mapping[str, float]) -> int | None:
-    """Rows of the embedding table that are trained, where it is known and the others are left out."""
+    """Return the number of trained rows of the embedding table if it is known and the others are left out."""
     return int(facts[USED_TOKENS]) if trains_used_rows(spec) and USED_TOKENS in facts else None
 
 
 def _longest(spec: JobSpec, mean_tokens: float) -> float:
-    """Tokens of a row of the longest batches."""
+    """Return the tokens of a row in the longest batches."""
     return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
@@ -203,7 +205,7 @@ def _division(spec: JobSpec, plan: BatchPlan, work: Workload, share: DeviceShare
 
 
 def _network_gbps(instance: Instance) -> float:
-    """What lasts: minutes after the start, a small instance has used up what it may send faster."""
+    """Return the sustained bandwidth: a small instance uses up its burst within minutes."""
     return instance.network_gbps if instance.sustained_gbps is None else instance.sustained_gbps
 
 
@@ -214,7 +216,7 @@ def _link(share: DeviceShare) -> str:
 
 
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Bytes of activations of one device, scaled down where only a part of the forward and backward pass is made."""
+    """Return the bytes of activations of one device, scaled down if only a part of the two passes is made."""
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
     units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
@@ -226,7 +228,7 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
-    """What its memory depends on, by arithmetic; tensor groups and stages divide weights and layers."""
+    """Return the memory features; tensor groups and stages divide weights and layers."""
     tokens = _longest(spec, work.tokens) / share.degrees.context
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
@@ -252,7 +254,7 @@ def _model(spec: JobSpec) -> str:
 
 
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
-    """What one process has of the processors of an instance, or of this machine."""
+    """Return the share of one process in the processors of an instance, or of this machine."""
     whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
     shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
     return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
@@ -271,10 +273,10 @@ def _chip(spec: JobSpec) -> str:
 
 
 def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> TimingFeatures:
-    """What the seconds depend on; the devices of a tensor group, and the stages of a pipeline, share each row."""
+    """Return the time features; the devices of a tensor group, and the stages of a pipeline, share each row."""
     device = share.device
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
-    of_one = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    row_devices = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.micro_batches or degrees.pipeline
     return TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
@@ -293,7 +295,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         rows=rows,
         accumulation=plan.gradient_accumulation_steps,
         steps=work.steps,
-        flops_per_row=work.flops_per_row / of_one,
+        flops_per_row=work.flops_per_row / row_devices,
         attention_share=work.attention_share,
         moved_per_row=_moved_per_row(spec, built, work, share),
         layers=built.layers / degrees.pipeline * parts,
@@ -318,36 +320,36 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
 
 
 def _typed_division(spec: JobSpec) -> str:
-    """The parameters that divide devices, as they are typed; those of other divisions say little about this one."""
-    given = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
-    return "".join(f" {name}={spell(value)}" for name, value in given.items())
+    """Return the parameters that divide devices, as typed: a constant is shared within one division only."""
+    typed = {name: getattr(spec, name) for name, default in _DIVISIONS.items() if getattr(spec, name) != default}
+    return "".join(f" {name}={spell(value)}" for name, value in typed.items())
 
 
 def _owners(share: DeviceShare) -> int:
-    """Devices among which the weights are divided that each of them updates."""
+    """Return the number of devices among which the updated weights are divided."""
     return share.degrees.tensor * share.degrees.pipeline * share.state_sharers
 
 
 def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> float:
-    """Bytes of one device that go to the machine's memory, or come from it, in a micro-batch.
+    """Return the bytes that a device sends to the machine's memory, or gets from it, in a micro-batch.
 
-    0 where it is a processor, which computes there. Sharded weights come in fp32 whenever they are gathered, and
+    0 for a processor, which computes in that memory. Sharded weights come in fp32 whenever they are gathered, and
     their gradients go (FSDP, CPUOffloadPolicy of torch 2.13); of recomputed layers the inputs go and come.
     """
     if share.on_processor:
         return 0.0
-    found = 0.0
+    offloaded = 0.0
     if spec.cpu_offload:
         gathers = gathers_of(spec.degrees)
-        found += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(share)
+        offloaded += 4.0 * (gathers * built.parameters + work.trained_parameters) / _owners(share)
     if spec.activation_offloading:
         inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
-        found += 2 * (2.0 if share.half else 4.0) * inputs
-    return found
+        offloaded += 2 * (2.0 if share.half else 4.0) * inputs
+    return offloaded
 
 
 def _host_memory(spec: JobSpec, share: DeviceShare) -> float:
-    """Bytes/s of the machine's memory that are there for one device."""
+    """Return one device's share of the bandwidth of the machine's memory, bytes/s."""
     instance = spec.instance() if spec.has_instances else None
     whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
     return whole.memory_bytes_per_s / share.devices

@@ -1,7 +1,7 @@
-"""The peak of a device, from what one traced training step holds.
+"""The peak memory of a device, computed from one traced training step.
 
-The training wing traces a step of a model on one device (training/memory). What is held at a moment is linear in the
-rows of the batch, and how devices share it is arithmetic, so one trace serves all batches and clusters.
+The training wing traces a step of a model on one device (training/memory). The bytes held at a moment are linear in the
+rows of the batch, and the shares of devices are arithmetic, so one trace serves all batches and clusters.
 
     weights, state      divided by the devices that share them, by tensor degree and stages where they are in layers
     gathered (fsdp)     two layers and what is outside layers, in the format of their products (fully_shard, torch
@@ -28,19 +28,19 @@ import numpy as np
 from paretune.specification.container import write_json
 
 KINDS = ("gradients", "casts", "inputs", "layers", "other", "passing")
-"""What is held beside weights and state: gradients; weights cast for autocast; inputs of layers; what a forward pass
-keeps inside layers and outside; what only an operation of the backward pass needs."""
+"""Kinds of bytes beside weights and state: gradients; weights cast for autocast; inputs of layers; activations inside
+layers and outside; what only one operation of the backward pass needs."""
 NF4_BYTES = (4 + 8 / 64 + 32 / (64 * 256)) / 8
-"""Of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and one of 32 bits for
-256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
+"""Bytes of a weight in nf4 with double quantisation, 0.516: 4 bits, an 8-bit constant for 64 of them, and a 32-bit one
+for 256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 _KINDS = len(KINDS)
 _PACKAGES = ("torch", "transformers", "peft")
 _VERSION = 1
-"""Of what a trace means: one of another version is made again."""
+"""Version of the meaning of a trace; traces of other versions are made again."""
 
 Moments = tuple[tuple[float, ...], ...]
-"""M moments, each with the bytes of all kinds that do not depend on rows, then those of each row."""
+"""M moments, each with the fixed bytes of all kinds, then the bytes per row of all kinds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +49,10 @@ class StepSetting:
 
     Attributes:
         config: content of the model's config.json.
-        half: `bf16` or `fp16` where it multiplies in it, else empty.
-        frozen_in_half: whether the frozen weights beside adapters are kept in it.
+        half: `bf16` or `fp16` if it multiplies in it, else empty.
+        frozen_in_half: whether the frozen weights beside adapters have that format.
         recomputes: whether the backward pass makes the activations of a layer again.
-        used_tokens: rows of the embedding table that are trained, where others are left out.
+        used_tokens: rows of the embedding table that are trained if others are left out.
     """
 
     config: Mapping[str, Any]
@@ -69,22 +69,22 @@ class StepSetting:
     used_tokens: int | None = None
 
     def key(self, versions: Sequence[str] = ()) -> str:
-        """Equal for equal settings, and equal versions of the packages that trace them."""
+        """Return a key that is equal for equal settings and versions of the packages that trace them."""
         text = json.dumps([_VERSION, asdict(self), list(versions)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """How a job's devices divide its rows and its model, and what it keeps elsewhere.
+    """How a job's devices divide its rows and its model, and what they offload.
 
     Attributes:
         rows: of a micro-batch of one device; `evaluated_rows` of a batch of an evaluation, 0 without one.
-        accumulates: whether gradients are there from earlier micro-batches.
+        accumulates: whether gradients of earlier micro-batches are kept.
         gathers: whether shared weights are gathered a layer at a time.
         has_buckets: whether gradients are copied to be averaged.
         half: whether gathered weights are in half precision.
-        offloads_inputs, offloads_weights: whether they are kept in another memory than that of the device.
+        offloads_inputs, offloads_weights: whether they are kept in the memory of the machine.
         quantised: whether frozen matrices have 4 bits.
         collects: whether the first process collects all weights in its memory when the training ends.
     """
@@ -109,7 +109,7 @@ class Division:
 
 @dataclass(frozen=True, kw_only=True)
 class Peak:
-    """Bytes of one device where it holds most: `held` for the whole step, `passing` for a part of it."""
+    """Bytes of one device at its peak: `held` for the whole step, `passing` for a part of it."""
 
     held: float
     passing: float
@@ -117,12 +117,12 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedStep:
-    """What one device holds that trains the whole model alone, bytes.
+    """Bytes of one device that trains the whole model alone.
 
     Attributes:
-        layers: repeated layers; their weights and gradients are apart from all others.
+        layers: repeated layers; their weights and gradients are counted apart from all others.
         input_weights: of `other_weights`, those of the embedding table.
-        quantisable: frozen weights of linear layers, a number; `quantisable_bytes` as they were traced.
+        quantisable: number of frozen weights of linear layers; `quantisable_bytes` are their traced bytes.
         state: of the optimiser.
         train, evaluate: moments of a training step and of an evaluation.
     """
@@ -141,95 +141,99 @@ class TracedStep:
     evaluate: Moments
 
     @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> "TracedStep":
-        """From what `asdict` gives; TypeError where it is something else."""
-        moments = {name: tuple(tuple(map(float, row)) for row in found[name]) for name in ("train", "evaluate")}
-        return cls(**{**found, **moments})
+    def of_json(cls, record: Mapping[str, Any]) -> "TracedStep":
+        """Read the result of `asdict`; raises TypeError for anything else."""
+        moments = {name: tuple(tuple(map(float, row)) for row in record[name]) for name in ("train", "evaluate")}
+        return cls(**{**record, **moments})
 
     @property
     def gradients(self) -> float:
-        """Of all trained weights."""
+        """Bytes of all gradients."""
         return self.layer_gradients + self.other_gradients
 
-    def peak(self, by: Division) -> Peak:
-        """The peak of the device that holds most."""
-        weights, share = self._weights(by), self._trained_share(by)
-        state, gradients = self.state * share / by.state_sharers, self.gradients * share
-        kept = 0.0 if by.offloads_weights else weights / by.weight_sharers + state
-        kept += gradients if by.has_buckets else 0.0
-        gathered, one_gradient = self._gathered(by), 0.0
-        if by.gathers:
-            one_gradient = (1.5 if by.half else 2.0) * self.layer_gradients / max(1.0, self.layers) / by.tensor
+    def peak(self, division: Division) -> Peak:
+        """Return the peak of the device that holds most."""
+        weights, share = self._weights(division), self._trained_share(division)
+        state, gradients = self.state * share / division.state_sharers, self.gradients * share
+        constant = 0.0 if division.offloads_weights else weights / division.weight_sharers + state
+        constant += gradients if division.has_buckets else 0.0
+        gathered, one_gradient = self._gathered(division), 0.0
+        if division.gathers:
+            one_gradient = (
+                (1.5 if division.half else 2.0) * self.layer_gradients / max(1.0, self.layers) / division.tensor
+            )
         factor = np.ones(_KINDS)
-        factor[_GRADIENTS] = 0.0 if by.offloads_weights else share / by.state_sharers
-        factor[_CASTS] = 0.0 if by.gathers else self._layer_share(by)
-        in_stage = min(1.0, by.pipeline / by.micro_batches) / by.pipeline  # of all rows and layers, what is held
-        factor[_INPUTS] = in_stage * (min(1.0, 2 / max(1.0, self.layers)) if by.offloads_inputs else 1.0)
-        factor[_LAYERS] = in_stage * share_in_layers(by.tensor)
-        factor[[_OTHER, _PASSING]] = 1 / by.micro_batches
+        factor[_GRADIENTS] = 0.0 if division.offloads_weights else share / division.state_sharers
+        factor[_CASTS] = 0.0 if division.gathers else self._layer_share(division)
+        in_stage = (
+            min(1.0, division.pipeline / division.micro_batches) / division.pipeline
+        )  # of all rows and layers, what is held
+        factor[_INPUTS] = in_stage * (min(1.0, 2 / max(1.0, self.layers)) if division.offloads_inputs else 1.0)
+        factor[_LAYERS] = in_stage * share_in_layers(division.tensor)
+        factor[[_OTHER, _PASSING]] = 1 / division.micro_batches
         factor_of_evaluation = factor.copy()  # its batches go through the stages whole
-        factor_of_evaluation[_LAYERS] = share_in_layers(by.tensor) / by.pipeline
+        factor_of_evaluation[_LAYERS] = share_in_layers(division.tensor) / division.pipeline
         factor_of_evaluation[[_INPUTS, _OTHER, _PASSING]] = 1.0
-        found = [Peak(held=kept + 2 * weights, passing=0.0)] if by.collects else []
-        for moments, rows in ((self.train, by.rows), (self.evaluate, by.evaluated_rows)):
+        peaks = [Peak(held=constant + 2 * weights, passing=0.0)] if division.collects else []
+        for moments, rows in ((self.train, division.rows), (self.evaluate, division.evaluated_rows)):
             if not rows:
                 continue
             table = np.array(moments).reshape(-1, 2, _KINDS)
-            bytes_of = table[:, 0] + table[:, 1] * rows / by.context
-            if by.accumulates and moments is self.train:
-                bytes_of[:, _GRADIENTS] = self.gradients
-            bytes_of = bytes_of * (factor if moments is self.train else factor_of_evaluation)
-            of_gradient = np.where(bytes_of[:, _GRADIENTS] > 0, one_gradient, 0.0)
-            held = kept + bytes_of[:, _GRADIENTS] + gathered + of_gradient
-            passing = bytes_of[:, _CASTS:].sum(axis=1)
+            table_bytes = table[:, 0] + table[:, 1] * rows / division.context
+            if division.accumulates and moments is self.train:
+                table_bytes[:, _GRADIENTS] = self.gradients
+            table_bytes = table_bytes * (factor if moments is self.train else factor_of_evaluation)
+            of_gradient = np.where(table_bytes[:, _GRADIENTS] > 0, one_gradient, 0.0)
+            held = constant + table_bytes[:, _GRADIENTS] + gathered + of_gradient
+            passing = table_bytes[:, _CASTS:].sum(axis=1)
             most = int(np.argmax(held + passing))
-            found.append(Peak(held=float(held[most]), passing=float(passing[most])))
-        return max(found, key=lambda peak: peak.held + peak.passing)
+            peaks.append(Peak(held=float(held[most]), passing=float(passing[most])))
+        return max(peaks, key=lambda peak: peak.held + peak.passing)
 
-    def _layer_share(self, by: Division) -> float:
-        return 1 / (by.tensor * by.pipeline)
+    def _layer_share(self, division: Division) -> float:
+        return 1 / (division.tensor * division.pipeline)
 
-    def _trained_share(self, by: Division) -> float:
-        """Of all trained weights, those of one stage and one member of a tensor group."""
-        inside = self.layer_gradients * self._layer_share(by)
-        return (inside + self._ends(by, self.other_gradients)) / self.gradients if self.gradients else 0.0
+    def _trained_share(self, division: Division) -> float:
+        """Return the share of the trained weights in one stage and one member of a tensor group."""
+        inside = self.layer_gradients * self._layer_share(division)
+        return (inside + self._ends(division, self.other_gradients)) / self.gradients if self.gradients else 0.0
 
-    def _weights(self, by: Division) -> float:
-        quantised = self.quantisable * NF4_BYTES - self.quantisable_bytes if by.quantised else 0.0
-        return (self.layer_weights + quantised) * self._layer_share(by) + self._ends(by, self.other_weights)
+    def _weights(self, division: Division) -> float:
+        quantised = self.quantisable * NF4_BYTES - self.quantisable_bytes if division.quantised else 0.0
+        return (self.layer_weights + quantised) * self._layer_share(division) + self._ends(division, self.other_weights)
 
-    def _ends(self, by: Division, whole: float) -> float:
-        """Of what is outside layers, the larger part: the embedding table is in the first stage, the head in the last.
+    def _ends(self, division: Division, whole: float) -> float:
+        """Return the larger part of what is outside layers: embedding table (first stage) or head (last stage).
 
         A table that is also the head is in both.
         """
-        if by.pipeline == 1 or not self.other_weights:
+        if division.pipeline == 1 or not self.other_weights:
             return whole
         table = self.input_weights / self.other_weights
         return whole * max(table, 1 - table)
 
-    def _gathered(self, by: Division) -> float:
-        if not by.gathers:
+    def _gathered(self, division: Division) -> float:
+        if not division.gathers:
             return 0.0
-        width = 0.5 if by.half else 1.0  # against the four bytes that they are kept in
-        if by.pipeline > 1:
-            return width * self._weights(by)
-        return width * (2 * self.largest_layer / by.tensor + self._ends(by, self.other_weights))
+        width = 0.5 if division.half else 1.0  # against the four bytes that they are kept in
+        if division.pipeline > 1:
+            return width * self._weights(division)
+        return width * (2 * self.largest_layer / division.tensor + self._ends(division, self.other_weights))
 
 
 def share_in_layers(tensor: int) -> float:
-    """Of the activations inside layers, what one device of a tensor group keeps."""
+    """Return the share of the activations inside layers that one device of a tensor group keeps."""
     return (10 + 24 / tensor) / 34
 
 
 _GRID = tuple(
     itertools.product((1.0, 8.0, 64.0, 1e4), (0.0, 0.1, 1.0), (0.0, 1.0), (0.05, 1.0), (0.1, 0.5, 1.0), (0.1, 1.0))
 )
-"""Rows, and shares of gradients, casts, inputs, layers, and of the two others, for which moments are looked for."""
+"""Rows, and shares of gradients, casts, inputs, layers and the two others, for which the largest moment is searched."""
 
 
 def envelope(fewer: np.ndarray, more: np.ndarray, rows: tuple[int, int]) -> Moments:
-    """The moments at which a device may hold most, of all that were noted.
+    """Return the moments at which a device may hold most.
 
     Args:
         fewer: bytes (N operations, kinds) with `rows[0]` rows in the batch.
@@ -237,7 +241,7 @@ def envelope(fewer: np.ndarray, more: np.ndarray, rows: tuple[int, int]) -> Mome
         rows: two numbers of rows.
 
     Raises:
-        ValueError: with more rows the step has other operations.
+        ValueError: the steps have different operations.
     """
     if fewer.shape != more.shape:
         raise ValueError(f"a step of {rows[0]} rows has {len(fewer)} operations, one of {rows[1]} has {len(more)}")
@@ -251,28 +255,28 @@ def envelope(fewer: np.ndarray, more: np.ndarray, rows: tuple[int, int]) -> Mome
 
 
 class TracedSteps:
-    """The traced steps below a folder, `PARETUNE_HOME` of a process; none without one."""
+    """Traced steps stored below `PARETUNE_HOME`, so that each is traced once; there are none without a folder."""
 
     def __init__(self, home: Path | None) -> None:
         self._folder = None if home is None else home / "traced-steps"
         self._known: dict[str, TracedStep | None] = {}
 
     def find(self, setting: StepSetting) -> TracedStep | None:
-        """The step; None where it was not traced, or its model cannot be."""
+        """Return the step, or None if it was not traced, or its model cannot be traced."""
         key = setting.key(_versions())
         if key not in self._known:
-            found = self._read(key)
-            if found is None:
+            record = self._read(key)
+            if record is None:
                 return None
-            self._known[key] = _step(found)
+            self._known[key] = _step(record)
         return self._known[key]
 
-    def is_open(self, setting: StepSetting) -> bool:
-        """Whether nobody has tried to trace it."""
+    def is_untried(self, setting: StepSetting) -> bool:
+        """Whether tracing it has not been tried yet."""
         return self._folder is not None and self.find(setting) is None and self._read(setting.key(_versions())) is None
 
-    def keep(self, setting: StepSetting, answer: Mapping[str, Any]) -> None:
-        """Keep what the tracing process has answered: a step, or `error`, so that it is not tried again."""
+    def store(self, setting: StepSetting, answer: Mapping[str, Any]) -> None:
+        """Store the answer of the tracing process: a step, or `error`, so that it is not tried again."""
         if self._folder is not None:
             write_json(self._folder / f"{setting.key(_versions())}.json", {**answer, "setting": asdict(setting)})
 
@@ -280,14 +284,18 @@ class TracedSteps:
         if self._folder is None:
             return None
         try:
-            found = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
+            record = json.loads((self._folder / f"{key}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return record if isinstance(record, dict) else None
 
 
-def _step(found: dict[str, Any]) -> TracedStep | None:
-    return None if "error" in found else TracedStep.of_json({k: v for k, v in found.items() if k != "setting"})
+def _step(record: dict[str, Any]) -> TracedStep | None:
+    return (
+        None
+        if "error" in record
+        else TracedStep.of_json({name: value for name, value in record.items() if name != "setting"})
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""How much work a training is: rows, tokens, steps, arithmetic. Known before any weights or data are."""
+"""The work of a training: rows, tokens, steps, arithmetic. Known before any weights or data are there."""
 
 import math
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from paretune.specification.job import JobSpec
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
 _WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})
 EVALUATIONS = 4
-"""At least so many evaluations are spread over a training; with more epochs, one after each."""
+"""Least number of evaluations of a training, spread over it; with more epochs, one after each."""
 LEAST_EVALUATED_ROWS = 64
-"""Of a batch of an evaluation on one device; as many as of a training batch where that has more."""
+"""Rows of an evaluation batch on one device, or those of a training batch if these are more."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
-"""Training rows, validation rows and mean tokens of what comes with the packages."""
+"""Training rows, validation rows and mean tokens of the bundled data sets."""
 LORA_SHARE = 0.015
-"""Of all weights, those of adapters: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
+"""Share of adapters in all weights: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
 _RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
@@ -30,21 +30,21 @@ _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
 # Adapters' own small products and sums, against the passes without them. Hu et al. (arXiv 2106.09685, section 4.2)
 # train a quarter faster with them than without, where operations alone give a half; here they are no faster
 # (studies/README.md).
-_OF_ADAPTERS = 1.3
+_ADAPTER_FACTOR = 1.3
 PROBE_STEPS = 40
 """Steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """One training, without the cluster it runs on.
+    """The work of one training, independent of its cluster.
 
     Attributes:
         tokens: mean tokens of a row.
         evaluations: evaluations of a whole training, of `evaluated_rows` each.
         flops_per_row: floating-point operations forward and backward, attention included, and the forward pass again
-            where the backward pass recomputes it; with adapters as many as take as long.
-        attention_share: share of these operations that goes into attention matrices.
+            if the backward pass recomputes it; with adapters, as many as take equally long.
+        attention_share: share of these operations for attention matrices.
         trained_parameters: weights that the optimiser changes.
         steps: optimiser steps; the last one of an epoch may be smaller.
     """
@@ -62,35 +62,35 @@ class Workload:
 def workload(
     spec: JobSpec, plan: BatchPlan, built: Architecture, facts: Mapping[str, float] | None = None
 ) -> Workload | None:
-    """The work of a job; None when its arguments do not say how many rows it trains on.
+    """Return the work of a job, or None if the number of its training rows is unknown.
 
-    `facts` are what is known of the prepared data: train_rows, train_tokens, validation_rows.
+    `facts` are known facts of the prepared data: train_rows, train_tokens, validation_rows.
 
     Raises:
-        BadInput: training_arguments set max_steps, eval_steps or eval_strategy to what the Trainer does not take.
+        BadInput: max_steps, eval_steps or eval_strategy in training_arguments is not valid for the Trainer.
     """
-    known = facts or {}
+    facts = facts or {}
     rows, validation, tokens = BUNDLED_ROWS.get(spec.dataset, (None, None, None))
     if spec.max_train_samples is not None and (rows is None or spec.max_train_samples > rows):
-        validation, tokens = None, None  # other rows are meant than those of the package
+        validation, tokens = None, None  # not the rows of the package
     tokens = None if tokens is None else min(tokens, spec.max_seq_length)
-    found = training_rows(spec, known)
-    if not found:
+    train_rows = training_rows(spec, facts)
+    if not train_rows:
         return None
-    if "train_tokens" in known:
-        tokens = known["train_tokens"] / found
+    if "train_tokens" in facts:
+        tokens = facts["train_tokens"] / train_rows
     length = tokens if tokens is not None else float(spec.max_seq_length)
     share, trained = _trained(spec, built)
-    steps = spec.probe_steps or training_steps(spec, plan, found)
+    steps = spec.probe_steps or training_steps(spec, plan, train_rows)
     forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
     whole = forward if spec.fine_tuning == "head" else _flops(built, length, share)
-    whole *= _OF_ADAPTERS if spec.fine_tuning in ADAPTERS else 1.0
+    whole *= _ADAPTER_FACTOR if spec.fine_tuning in ADAPTERS else 1.0
     attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
     return Workload(
         tokens=length,
         steps=steps,
-        evaluated_rows=known.get("validation_rows", _evaluated(spec, found, validation)),
-        evaluations=_evaluations(spec, steps, math.ceil(found / plan.global_batch_size)),
+        evaluated_rows=facts.get("validation_rows", _evaluated(spec, train_rows, validation)),
+        evaluations=_evaluations(spec, steps, math.ceil(train_rows / plan.global_batch_size)),
         flops_per_row=whole + (forward if recomputes(spec) else 0.0),
         forward_flops_per_row=forward,
         attention_share=attention / (attention + 2 * built.matrices),
@@ -99,15 +99,17 @@ def workload(
 
 
 def training_rows(spec: JobSpec, facts: Mapping[str, float] | None = None) -> float | None:
-    """Rows that a job trains on in an epoch; None where neither its arguments nor `facts` of its data say so."""
-    asked = spec.max_train_samples
-    return (facts or {}).get("train_rows", BUNDLED_ROWS.get(spec.dataset, (None,))[0] if asked is None else asked)
+    """Return the training rows of an epoch, or None if neither the arguments nor `facts` of the data have them."""
+    row_limit = spec.max_train_samples
+    return (facts or {}).get(
+        "train_rows", BUNDLED_ROWS.get(spec.dataset, (None,))[0] if row_limit is None else row_limit
+    )
 
 
 def recomputes(spec: JobSpec) -> bool:
-    """Whether the backward pass makes activations again, layer by layer, in place of keeping them."""
-    asked = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
-    return asked and spec.fine_tuning != "head"
+    """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
+    is_requested = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
+    return is_requested and spec.fine_tuning != "head"
 
 
 def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
@@ -121,35 +123,35 @@ def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
 
 
 def trains_used_rows(spec: JobSpec) -> bool:
-    """Whether embedding rows of tokens that the data do not contain may be left out of the training."""
+    """Whether embedding rows of tokens that do not occur in the data may be left out of the training."""
     is_whole = spec.degrees.tensor * spec.degrees.pipeline == 1  # else a process may have a part of the table
     return spec.strategy in _WITH_OWN_TABLES and is_whole and optimizer_skips_zero_gradients(spec.training_arguments)
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
-    """Optimiser steps of a whole training on `rows` rows: max_steps whatever the epochs are, as the Trainer makes them.
+    """Return the optimiser steps of a whole training on `rows` rows; max_steps wins over epochs, as in the Trainer.
 
     Raises:
-        BadInput: training_arguments set max_steps to what the Trainer does not take.
+        BadInput: training_arguments set max_steps to a value that the Trainer does not take.
     """
     whole = math.ceil(math.ceil(rows / plan.global_batch_size) * spec.num_train_epochs)
     return _whole_argument(spec, "max_steps") or max(1, whole)
 
 
 def warmup_steps(steps: int) -> int:
-    """Of that many optimiser steps, those in which memory is allocated and kernels are chosen: a tenth, at most ten."""
+    """Return the number of warm-up steps, in which memory is allocated and kernels are chosen: a tenth, at most ten."""
     return min(10, max(1, steps // 10))
 
 
 def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
-    """That a job on `rows` training rows has too few steps for its profile; empty where its steps are not known."""
+    """Return a fault if a job on `rows` training rows has too few steps for its profile; empty if they are unknown."""
     if spec.profile_steps is None:
         return []
     try:
-        known = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
+        known_steps = training_steps(spec, spec.plan(), rows) if rows else _whole_argument(spec, "max_steps")
     except BadInput as error:
         return list(error.faults)
-    steps = spec.probe_steps or known
+    steps = spec.probe_steps or known_steps
     if steps is None or spec.profile_steps <= steps - warmup_steps(steps):
         return []
     warm = warmup_steps(steps)
@@ -163,14 +165,14 @@ def profile_faults(spec: JobSpec, rows: float | None) -> list[str]:
 
 
 def _evaluated(spec: JobSpec, rows: float, validation: float | None) -> float:
-    """Rows of one evaluation, where the data are not prepared yet: a ninth of the training rows, if not said else."""
+    """Return the rows of one evaluation if the data are not prepared yet: by default a ninth of the training rows."""
     if spec.max_eval_samples is not None:
         return min(spec.max_eval_samples, validation or spec.max_eval_samples)
     return rows / 9 if spec.max_train_samples is not None or validation is None else validation
 
 
 def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
-    """Evaluations of the whole training: at least the one of the model that is returned, none of a probe."""
+    """Return the number of evaluations: at least that of the returned model; 0 for a probe."""
     if spec.probe_steps:
         return 0
     is_short = spec.num_train_epochs < EVALUATIONS or _whole_argument(spec, "max_steps") is not None
@@ -188,7 +190,7 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:
-    """A count among the training arguments; None when it is absent or off.
+    """Return a count among the training arguments, or None if it is absent or off.
 
     Raises:
         BadInput: it is not a whole number.
@@ -211,21 +213,21 @@ def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
 
 
 def adapter_share(spec: JobSpec) -> float:
-    """Weights of adapters in weights of the whole model: a pair of matrices has as many as its rank is high."""
+    """Return the weights of adapters as a share of the whole model; they are proportional to the rank."""
     return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
 
 
 def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
     """Whether the weights beside adapters that are neither trained nor quantised are loaded in bf16.
 
-    Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: fp16 has too small a range
-    for weights, and smp and deepspeed keep weights of one format.
+    Norms, adapters and trained heads stay fp32. `precision` is the one the job computes in: the range of fp16 is too
+    small for weights, and smp and deepspeed keep weights of one format.
     """
     return spec.fine_tuning in ADAPTERS and precision == "bf16" and spec.strategy in _HALF_BASES
 
 
 def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
-    """Mean bytes of a weight of the model that is not trained; `precision` is fp32, bf16 or fp16."""
+    """Return the mean bytes of a frozen weight; `precision` is fp32, bf16 or fp16."""
     each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
     output = built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0  # is not quantised
     packed = (built.matrices - output) / built.parameters if spec.fine_tuning == "qlora" else 0.0
@@ -233,10 +235,9 @@ def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> f
 
 
 def _trained(spec: JobSpec, built: Architecture) -> tuple[float, float]:
-    """Share of the matrices that get gradients, and the weights that the optimiser changes.
+    """Return the share of the matrices that get gradients, and the number of weights that the optimiser changes.
 
-    With `head` nothing goes back through the encoder, which is frozen: the forward pass is all that counts. What it
-    takes to turn 4-bit weights into numbers is not counted.
+    With `head` the encoder is frozen and has no backward pass. Dequantising 4-bit weights is not counted.
     """
     if spec.fine_tuning in ADAPTERS:
         return adapter_share(spec), adapter_share(spec) * built.matrices

@@ -153,10 +153,10 @@ def test_a_well_known_model_is_found_with_and_without_its_organisation() -> None
 
 
 def test_every_well_known_model_makes_sense() -> None:
-    from paretune.estimating.architecture import _known
+    from paretune.estimating.architecture import _architectures
 
-    assert len(_known()) >= 25
-    for name, built in _known().items():
+    assert len(_architectures()) >= 25
+    for name, built in _architectures().items():
         assert 0 < built.matrices <= built.parameters, name
         idle = 32 * 6 * 3 * 4096 * 14_336 if name.startswith("Mixtral") else 0  # 6 of 8 experts of each layer
         tables = (built.vocabulary + 2048) * max(built.hidden_size, 1024)
@@ -198,9 +198,9 @@ def test_all_experts_are_weights_and_the_chosen_ones_are_multiplied(name: str) -
 
 
 def test_every_well_known_model_has_the_configuration_that_its_weights_were_counted_with() -> None:
-    from paretune.estimating.architecture import _known
+    from paretune.estimating.architecture import _architectures
 
-    for name, built in _known().items():
+    for name, built in _architectures().items():
         if built.config is None:
             continue
         read = transformers.AutoConfig.for_model(**built.config).to_dict()

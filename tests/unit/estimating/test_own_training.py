@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.estimating.own_training import LearntTimes
+from paretune.estimating.own_training import OwnTrainingTimes
 from paretune.pricing.prices import local_price
 from paretune.specification.job import JobSpec
 
@@ -20,7 +20,7 @@ def truth(rows: float) -> float:
     return 4 + rows / 100
 
 
-def width(times: LearntTimes, spec: JobSpec) -> float:
+def width(times: OwnTrainingTimes, spec: JobSpec) -> float:
     found = times.predict(spec, PRICE)
     assert found is not None
     assert found.time.seconds_low < found.time.seconds < found.time.seconds_high
@@ -31,14 +31,14 @@ def test_nothing_is_known_before_one_has_run_there() -> None:
     elsewhere = job(instance_type="ml.m5.large")
     others = [job(entry_point="other.py"), elsewhere, JobSpec(project="another", project_parameters={"rows": 1000})]
 
-    assert LearntTimes().predict(job(), PRICE) is None
-    assert LearntTimes(runs=[(spec, 10.0) for spec in others]).predict(job(), PRICE) is None
+    assert OwnTrainingTimes().predict(job(), PRICE) is None
+    assert OwnTrainingTimes(runs=[(spec, 10.0) for spec in others]).predict(job(), PRICE) is None
 
 
 def test_a_run_tells_its_own_seconds_within_a_wide_interval_and_more_runs_make_it_narrower() -> None:
-    one = LearntTimes(runs=[(job(), truth(1000))])
+    one = OwnTrainingTimes(runs=[(job(), truth(1000))])
     found = one.predict(job(), PRICE)
-    several = LearntTimes(runs=[(job(rows), truth(rows)) for rows in (500, 1000, 2000, 4000, 1000, 2000)])
+    several = OwnTrainingTimes(runs=[(job(rows), truth(rows)) for rows in (500, 1000, 2000, 4000, 1000, 2000)])
 
     assert found is not None
     assert found.time.seconds == pytest.approx(14)
@@ -52,7 +52,7 @@ def test_a_run_tells_its_own_seconds_within_a_wide_interval_and_more_runs_make_i
 @pytest.mark.parametrize("rows", [500, 1500, 8000])
 def test_other_sizes_lie_on_a_start_up_and_a_line(rows: int) -> None:
     runs = [(job(size), truth(size)) for size in (500, 1000, 2000, 4000, 8000, 4000)]
-    found = LearntTimes(runs=runs).predict(job(rows), PRICE)
+    found = OwnTrainingTimes(runs=runs).predict(job(rows), PRICE)
 
     assert found is not None
     assert found.time.seconds == pytest.approx(truth(rows), rel=0.1)
@@ -62,7 +62,7 @@ def test_other_sizes_lie_on_a_start_up_and_a_line(rows: int) -> None:
 
 def test_without_a_size_only_equal_jobs_count_whatever_their_seed() -> None:
     runs = [(job(1000, size=None, seed=7), 14.0), (job(4000, size=None), 44.0)]
-    found = LearntTimes(runs=runs).predict(job(size=None), PRICE)
+    found = OwnTrainingTimes(runs=runs).predict(job(size=None), PRICE)
 
     assert found is not None
     assert found.measured_here == 1
@@ -73,7 +73,7 @@ def test_a_script_learns_from_its_training_arguments() -> None:
     def script(steps: int) -> JobSpec:
         return JobSpec(entry_script="train.py", training_arguments={"max_steps": steps}, size="max_steps")
 
-    found = LearntTimes(runs=[(script(100), 20.0), (script(400), 50.0)]).predict(script(200), PRICE)
+    found = OwnTrainingTimes(runs=[(script(100), 20.0), (script(400), 50.0)]).predict(script(200), PRICE)
 
     assert found is not None
     assert 20 < found.time.seconds < 50

@@ -65,9 +65,9 @@ def test_a_measurement_and_the_prior_are_weighed_by_their_precisions() -> None:
 def test_noise_is_estimated_from_the_measurements_that_are_left_when_constants_are_fitted() -> None:
     noise = Noise(value=0.1, weight=2.0)
 
-    assert noise.given(np.array([0.3, -0.3])) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 4))
-    assert noise.given(np.array([0.3, -0.3]), fitted=1.5) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 2.5))
-    assert noise.given(np.zeros(3), fitted=3.0) == pytest.approx(0.1)  # each of three has fixed a constant
+    assert noise.updated(np.array([0.3, -0.3])) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 4))
+    assert noise.updated(np.array([0.3, -0.3]), fitted=1.5) == pytest.approx(math.sqrt((2 * 0.01 + 0.18) / 2.5))
+    assert noise.updated(np.zeros(3), fitted=3.0) == pytest.approx(0.1)  # each of three has fixed a constant
 
 
 def test_a_constant_that_nothing_has_touched_keeps_its_prior_beside_measured_ones() -> None:
@@ -81,8 +81,8 @@ def test_a_constant_that_nothing_has_touched_keeps_its_prior_beside_measured_one
 
 def test_noise_is_an_average_of_its_first_value_and_the_misfits() -> None:
     # (6 x 0.03^2 + 0.1^2 + 0.2^2) / 8
-    assert Noise(value=0.03, weight=6.0).given(np.array([0.1, -0.2])) == pytest.approx(math.sqrt(0.0554 / 8))
-    assert Noise(value=0.03, weight=6.0).given(np.array([])) == pytest.approx(0.03)
+    assert Noise(value=0.03, weight=6.0).updated(np.array([0.1, -0.2])) == pytest.approx(math.sqrt(0.0554 / 8))
+    assert Noise(value=0.03, weight=6.0).updated(np.array([])) == pytest.approx(0.03)
 
 
 def test_misfits_that_no_constant_explains_raise_the_noise() -> None:

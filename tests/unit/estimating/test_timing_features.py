@@ -298,7 +298,7 @@ def traced_peak(tmp_path: Path, **changes: Any) -> float:
     built, steps = replace(BUILT, config=CONFIG), TracedSteps(tmp_path)
     wanted = step_setting(spec, built, float(spec.max_seq_length))
     assert wanted is not None
-    steps.keep(wanted, asdict(STEP))
+    steps.store(wanted, asdict(STEP))
     found = describe(spec, spec.plan(), built, None, steps)
     assert found is not None
     assert found.memory.peak is not None

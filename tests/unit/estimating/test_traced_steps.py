@@ -8,44 +8,44 @@ from tests.unit.estimating.test_traced_step import GPU, STEP
 
 
 def test_what_was_traced_is_found_by_another_process(tmp_path: Path) -> None:
-    TracedSteps(tmp_path).keep(GPU, asdict(STEP))
+    TracedSteps(tmp_path).store(GPU, asdict(STEP))
     found = TracedSteps(tmp_path)
 
     assert found.find(GPU) == STEP
-    assert not found.is_open(GPU)
+    assert not found.is_untried(GPU)
     assert found.find(replace(GPU, tokens=64)) is None
-    assert found.is_open(replace(GPU, tokens=64))
+    assert found.is_untried(replace(GPU, tokens=64))
 
 
 def test_what_cannot_be_traced_is_not_tried_again(tmp_path: Path) -> None:
-    TracedSteps(tmp_path).keep(GPU, {"error": "KeyError: 'phi9'"})
+    TracedSteps(tmp_path).store(GPU, {"error": "KeyError: 'phi9'"})
     found = TracedSteps(tmp_path)
 
     assert found.find(GPU) is None
-    assert not found.is_open(GPU)
+    assert not found.is_untried(GPU)
 
 
 def test_half_a_file_is_no_step(tmp_path: Path) -> None:
-    TracedSteps(tmp_path).keep(GPU, asdict(STEP))
+    TracedSteps(tmp_path).store(GPU, asdict(STEP))
     (path,) = (tmp_path / "traced-steps").iterdir()
     path.write_text(path.read_text()[:100])
 
     assert TracedSteps(tmp_path).find(GPU) is None
-    assert TracedSteps(tmp_path).is_open(GPU)
+    assert TracedSteps(tmp_path).is_untried(GPU)
 
 
 def test_a_step_that_is_traced_meanwhile_is_found(tmp_path: Path) -> None:
     found = TracedSteps(tmp_path)
     assert found.find(GPU) is None
 
-    TracedSteps(tmp_path).keep(GPU, asdict(STEP))
+    TracedSteps(tmp_path).store(GPU, asdict(STEP))
 
     assert found.find(GPU) == STEP
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
     nowhere = TracedSteps(None)
-    nowhere.keep(GPU, asdict(STEP))
+    nowhere.store(GPU, asdict(STEP))
 
     assert nowhere.find(GPU) is None
-    assert not nowhere.is_open(GPU)
+    assert not nowhere.is_untried(GPU)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.text_table import text_table
-from paretune.estimating.own_training import LearntTimes
+from paretune.estimating.own_training import OwnTrainingTimes
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
@@ -79,7 +79,7 @@ def estimate_own(
     specs: Sequence[JobSpec], prices: Sequence[Price | None], tracking: Tracking, machine: str
 ) -> OwnEstimates:
     """The estimates of these jobs from what the store holds, recorded as a run."""
-    learnt = LearntTimes.collect(tracking, machine)
+    learnt = OwnTrainingTimes.collect(tracking, machine)
     jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
     run = tracking.begin("estimate")
     run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})

@@ -36,7 +36,9 @@ def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapp
     What is not reached, or cannot be traced, is left to formulas; everything, where PyTorch is not installed.
     """
     seconds = limit_s(environment)
-    asked = [setting for setting in {setting.key(): setting for setting in settings}.values() if steps.is_open(setting)]
+    asked = [
+        setting for setting in {setting.key(): setting for setting in settings}.values() if steps.is_untried(setting)
+    ]
     if not asked or not seconds or training_is_missing():
         return
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
@@ -54,4 +56,4 @@ def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapp
         answers.seek(0)
         for setting, line in zip(asked, answers, strict=False):
             if line.endswith("\n"):  # the last one may have been cut off
-                steps.keep(setting, json.loads(line))
+                steps.store(setting, json.loads(line))

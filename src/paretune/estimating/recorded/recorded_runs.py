@@ -1,8 +1,8 @@
-"""Replay: what a job would have taken and reached, read off a table of runs that were really made.
+"""Replay: seconds and F1 of a job, looked up in a table of recorded runs.
 
 Rows of the same instance type and the same further hyperparameters answer a job. Between them, in the logarithms of
 learning rate, per-device batch size and instance count, seconds are interpolated in their logarithm and F1 as it is;
-outside them is an error. What ran out of memory runs out of memory with every larger batch too.
+outside them is an error. A batch that ran out of memory does so with every larger size, too.
 """
 
 import math
@@ -15,7 +15,7 @@ from paretune.estimating.recorded.run_lookup import (
     CLUSTER_AXES,
     QUALITY_AXES,
     Choose,
-    Found,
+    MatchingRows,
     logarithms,
     point_of_job,
     point_of_row,
@@ -30,23 +30,23 @@ from paretune.specification.parameters import affecting, spell
 from paretune.specification.simulation import share_of
 
 STARTUP_SECONDS = 120.0
-"""Billed seconds of a job before its first step, unless the simulation says otherwise."""
+"""Billed seconds of a job before its first step, unless the simulation has another value."""
 _SHOWN = 8  # values listed in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedJob:
-    """What the table says of one job.
+    """The result of one job, according to the table.
 
     Attributes:
         billable_seconds: seconds billed per instance, start-up included.
         f1: None for a probe and for a job that does not complete.
         status: Completed, OutOfMemory or Failed.
-        curve: F1 after each epoch; empty where it is not known.
-        basis: which rows the figures come from, in words.
+        curve: F1 after each epoch; may be empty.
+        basis: the rows of the figures, in words.
         startup_seconds: of `billable_seconds`, those before the first step.
-        steps: optimiser steps in all; None where the number of rows is not known.
-        measured: further metrics of the row, where one row answers the whole job.
+        steps: optimiser steps in all; None if the number of rows is unknown.
+        measured: further metrics of the row, if a single row holds the whole job.
     """
 
     billable_seconds: float
@@ -60,7 +60,7 @@ class ReplayedJob:
 
 
 class RecordedRuns:
-    """Answers jobs from a table."""
+    """Replays jobs from a table."""
 
     def __init__(self, table: RunTable) -> None:
         self.table = table
@@ -80,16 +80,16 @@ class RecordedRuns:
     def answer(
         self, spec: JobSpec, plan: BatchPlan, *, draw: int = 0, startup_seconds: float = STARTUP_SECONDS
     ) -> ReplayedJob:
-        """What the job takes and reaches.
+        """Return the result of the job.
 
         Args:
             spec: the job; it may be a probe.
             plan: its batch, which a retry may have changed.
-            draw: chooses, with the job itself, among repeats of a run.
-            startup_seconds: what of a row's seconds lies before its first step; half of them where it has fewer.
+            draw: selects, with the job itself, one of several repeats of a run.
+            startup_seconds: seconds of a row before its first step; half of its seconds if it has fewer.
 
         Raises:
-            BadInput: the table does not hold it, with what it does hold.
+            BadInput: the table does not hold it; the message lists what it holds.
         """
         rows, at = self._rows_like(spec), point_of_job(spec, plan)
         choose = _choice(spec, plan, draw)
@@ -103,11 +103,11 @@ class RecordedRuns:
                 basis=f"the recorded run in line {nearest.line} and its neighbours ran out of memory",
             )
         held = [row for row in rows if row.gradient_accumulation_steps == plan.gradient_accumulation_steps]
-        found = rows_at(held, CLUSTER_AXES, at, choose) if held else None
-        if found is None and plan.gradient_accumulation_steps == 1:
+        matches = rows_at(held, CLUSTER_AXES, at, choose) if held else None
+        if matches is None and plan.gradient_accumulation_steps == 1:
             raise BadInput(self._missing(held or rows, spec, plan))
-        timed = found or self._time(rows, spec, plan, choose)
-        row, is_one_row = timed.parts[0][0], found is not None and len(timed.parts) == 1
+        timed = matches or self._time(rows, spec, plan, choose)
+        row, is_one_row = timed.parts[0][0], matches is not None and len(timed.parts) == 1
         if row.status == FAILED:
             seconds = row.billable_seconds or startup_seconds
             return ReplayedJob(billable_seconds=seconds, f1=None, status=FAILED, basis=timed.words())
@@ -122,14 +122,14 @@ class RecordedRuns:
             steps=_steps(spec, plan, timed),
             measured=row.measured if is_one_row else {},
         )
-        return whole if found is not None else self._with_quality(whole, spec, plan, choose)
+        return whole if matches is not None else self._with_quality(whole, spec, plan, choose)
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
-        """Rows of the same instance type and further hyperparameters."""
+        """Return the rows of the same instance type and further hyperparameters."""
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
-        found = self._groups.get((spec.instance_type, *others.values()))
-        if found:
-            return found
+        rows_like = self._groups.get((spec.instance_type, *others.values()))
+        if rows_like:
+            return rows_like
         types = sorted({row.instance_type for row in self.table.rows})
         if spec.instance_type not in types:
             raise BadInput([self._not_held("instance_type", spec.instance_type, types)])
@@ -149,14 +149,14 @@ class RecordedRuns:
             ]
         raise BadInput(faults)
 
-    def _not_held(self, what: str, text: str, values: Sequence[str]) -> str:
+    def _not_held(self, name: str, text: str, values: Sequence[str]) -> str:
         listed = ", ".join(_plain(value) or "(default)" for value in values[:_SHOWN])
         more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
         held = f"must be one that recorded_runs {self.table.name} holds ({listed}{more})"
-        return f"{what} {held}, got {_plain(text) or 'the default'}"
+        return f"{name} {held}, got {_plain(text) or 'the default'}"
 
     def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
-        """Why no rows answer: outside of the table, or in a hole of it."""
+        """Return why no rows match: the job is outside of the table, or in a hole of it."""
         at, faults = point_of_job(spec, plan), []
         for name, value, *values in zip(CLUSTER_AXES, at, *map(point_of_row, rows), strict=True):
             low, high = min(values), max(values)
@@ -171,36 +171,36 @@ class RecordedRuns:
         lacking = f"recorded_runs {self.table.name} holds no completed runs on all sides of"
         return [f"{lacking} {_setting(spec, plan)}; nearest are {held}"]
 
-    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> Found:
-        """Seconds of a job with accumulation: those of its cluster and per-device batch, for the work is the same."""
-        wanted, at = plan.gradient_accumulation_steps, point_of_job(spec, plan)
+    def _time(self, rows: list[RecordedRow], spec: JobSpec, plan: BatchPlan, choose: Choose) -> MatchingRows:
+        """Return rows with the seconds of a job with accumulation: those of its cluster and per-device batch."""
+        accumulation, at = plan.gradient_accumulation_steps, point_of_job(spec, plan)
         steps = {row.gradient_accumulation_steps for row in rows}
-        for held in sorted(steps, key=lambda number: (abs(math.log(number / wanted)), number)):
+        for held in sorted(steps, key=lambda number: (abs(math.log(number / accumulation)), number)):
             alike = [row for row in rows if row.gradient_accumulation_steps == held and row.status == COMPLETED]
-            found = rows_at(alike, CLUSTER_AXES, at, choose) or rows_at(alike, CLUSTER_AXES[1:], at[1:], choose)
-            if found is not None:
-                return found
+            matches = rows_at(alike, CLUSTER_AXES, at, choose) or rows_at(alike, CLUSTER_AXES[1:], at[1:], choose)
+            if matches is not None:
+                return matches
         raise BadInput(self._missing(rows, spec, plan))
 
     def _with_quality(self, timed: ReplayedJob, spec: JobSpec, plan: BatchPlan, choose: Choose) -> ReplayedJob:
-        """The answer with F1 of the same global batch size and learning rate, from whichever instance type has it."""
+        """Add the F1 of the same global batch size and learning rate, from any instance type that has it."""
         at = logarithms((plan.learning_rate, plan.global_batch_size))
-        for rows in self._teachers(spec):
-            found = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
-            if found is not None:
-                where = "" if rows[0].instance_type == spec.instance_type else f" on {rows[0].instance_type}"
+        for rows in self._quality_groups(spec):
+            matches = rows_at([row for row in rows if row.status == COMPLETED], QUALITY_AXES, at, choose)
+            if matches is not None:
+                on_type = "" if rows[0].instance_type == spec.instance_type else f" on {rows[0].instance_type}"
                 seconds = f"{timed.basis} (same cluster and per-device batch, other accumulation)"
-                f1 = f"{found.words()}{where} (same global batch size {plan.global_batch_size} and learning rate)"
+                f1 = f"{matches.words()}{on_type} (same global batch size {plan.global_batch_size} and learning rate)"
                 basis = f"seconds from {seconds}, F1 from {f1}"
-                return replace(timed, f1=found.f1(), curve=found.curve(), basis=basis, measured={})
+                return replace(timed, f1=matches.f1(), curve=matches.curve(), basis=basis, measured={})
         sizes = [row.global_batch_size for row in self.table.rows if row.status == COMPLETED]
-        what = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
+        point = f"F1 for global batch size {plan.global_batch_size} at learning rate {plan.learning_rate:g}"
         held = f" (nor around it): its completed runs have global batch sizes {min(sizes, default=0)} to "
-        why = f"{what}{held}{max(sizes)}" if sizes else "completed run"
-        raise BadInput([f"recorded_runs {self.table.name} holds no {why}"])
+        reason = f"{point}{held}{max(sizes)}" if sizes else "completed run"
+        raise BadInput([f"recorded_runs {self.table.name} holds no {reason}"])
 
-    def _teachers(self, spec: JobSpec) -> list[list[RecordedRow]]:
-        """Rows that may tell F1, a group per instance type: first those that agree in everything, own type first."""
+    def _quality_groups(self, spec: JobSpec) -> list[list[RecordedRow]]:
+        """Return rows that may have the F1, a group per instance type: the same type and settings first."""
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
         deciding = {name: text for name, text in others.items() if name in affecting(JobSpec, "quality")}
 
@@ -211,11 +211,11 @@ class RecordedRuns:
         return [rows for rows in groups if all(rows[0].others[name] == text for name, text in deciding.items())]
 
 
-def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float) -> ReplayedJob:
-    """The beginning of the job that the rows tell of.
+def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup_seconds: float) -> ReplayedJob:
+    """Return the result of the first steps of the job in the rows.
 
     Raises:
-        BadInput: the number of training rows is not known, so that of the steps is not.
+        BadInput: the number of training rows, and so that of the steps, is unknown.
     """
     total = _steps(spec, plan, timed)
     if total is None:
@@ -233,32 +233,34 @@ def _probe(spec: JobSpec, plan: BatchPlan, timed: Found, startup_seconds: float)
     )
 
 
-def _steps(spec: JobSpec, plan: BatchPlan, timed: Found) -> int | None:
-    """Optimiser steps of the whole job; None when the number of training rows is not known."""
-    told = timed.parts[0][0].measured.get("train_rows")
-    known = [told] if told is not None else [spec.max_train_samples, BUNDLED_ROWS.get(spec.dataset, (None,))[0]]
-    rows = min((count for count in known if count is not None), default=None)
+def _steps(spec: JobSpec, plan: BatchPlan, timed: MatchingRows) -> int | None:
+    """Return the optimiser steps of the whole job, or None if the number of training rows is unknown."""
+    recorded = timed.parts[0][0].measured.get("train_rows")
+    counts = (
+        [recorded] if recorded is not None else [spec.max_train_samples, BUNDLED_ROWS.get(spec.dataset, (None,))[0]]
+    )
+    rows = min((count for count in counts if count is not None), default=None)
     return None if rows is None else training_steps(spec, plan, rows)
 
 
 def _choice(spec: JobSpec, plan: BatchPlan, draw: int) -> Choose:
-    """The repeat with the job's own seed; else any of them, but always the same for the same job and draw."""
+    """Choose the repeat with the job's seed, else any, but always the same for the same job and draw."""
     share = share_of(f"{draw} {spec.seed} {spec.instance_type} {spec.instance_count} {plan}")
 
     def choose(repeats: Sequence[RecordedRow]) -> RecordedRow:
-        own = [row for row in repeats if row.seed == spec.seed] or repeats
-        return own[int(share * len(own))]
+        candidates = [row for row in repeats if row.seed == spec.seed] or repeats
+        return candidates[int(share * len(candidates))]
 
     return choose
 
 
 def _startup(seconds: float, startup_seconds: float) -> float:
-    """What of a run's seconds lies before its first step; half of them where it was shorter than that."""
+    """Return the seconds of a run before its first step; half of its seconds if it was shorter."""
     return startup_seconds if seconds > startup_seconds else seconds / 2
 
 
 def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> str:
-    """Where a job or a row lies, in words."""
+    """Return the settings of a job or a row, in words."""
     sizes = f"per-device batch {batch.per_device_train_batch_size}, learning rate {batch.learning_rate:g}"
     instances = f"{cluster.instance_count} x {cluster.instance_type}"
     return f"{instances}, {sizes}, accumulation {batch.gradient_accumulation_steps}"

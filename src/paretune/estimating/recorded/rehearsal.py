@@ -1,4 +1,4 @@
-"""What simulated jobs take their figures from without a table: seconds from the estimate, F1 from recorded runs."""
+"""Figures of simulated jobs without a table: seconds from the estimate, F1 from recorded runs."""
 
 import contextlib
 import statistics
@@ -15,11 +15,11 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema
 
 MOST_RECALLED = 1000
-"""Completed runs that are looked at for an F1, the newest: more would cost every simulated job more than a second."""
+"""Completed runs that are searched for an F1, newest first: more would cost every simulated job over a second."""
 
 
 class Rehearsal:
-    """Answers for jobs from what MLflow holds of measured and published ones; `tracking` is opened when needed."""
+    """Predicts jobs from the measured and published runs in MLflow; `tracking` is opened when it is needed."""
 
     def __init__(self, tracking: Callable[[], Tracking], environment: Mapping[str, str]) -> None:
         self._open = tracking
@@ -35,16 +35,16 @@ class Rehearsal:
         return Estimator(collect(self._tracking, machine=machine_name()))
 
     def predict(self, document: JobDocument) -> Estimate | None:
-        """The estimate of a job; None when its arguments do not say how many rows it trains on.
+        """Return the estimate of a job, or None if the number of its training rows is unknown.
 
         Raises:
-            BadInput: nothing tells what its model consists of.
+            BadInput: the architecture of its model cannot be found.
         """
         built = architecture_of(document.spec.model, document.spec.task, self._environment)
         return self._estimator.estimate(document.spec, built, None, plan=document.plan)
 
     def recall_f1(self, document: JobDocument) -> tuple[float, str] | None:
-        """Mean F1 of the runs with this global batch size and learning rate, or between those around it; and which."""
+        """Return the mean F1 of runs with this batch size and learning rate, or around it, and their count in words."""
         points = self._runs_like(document.spec)
         at = logarithms((document.plan.learning_rate, document.plan.global_batch_size))
         corners = enclosing(points, at)
@@ -55,7 +55,7 @@ class Rehearsal:
         return f1, f"{runs} recorded run{'s' if runs > 1 else ''}{' around it' if len(corners) > 1 else ''}"
 
     def _runs_like(self, spec: JobSpec) -> dict[Point, list[float]]:
-        """F1 by learning rate and global batch size, in logarithms; MLflow itself looks for the length of rows."""
+        """Return F1 by learning rate and global batch size, in logarithms; MLflow filters by the length of rows."""
         alike = spec.key_of("quality")
         if alike in self._recalled:
             return self._recalled[alike]

@@ -1,6 +1,6 @@
-"""Finding rows of a table of runs: the one at a point, those around it, those that did not fit into memory.
+"""Rows of a table of runs: the one at a point, those around it, those that did not fit into memory.
 
-Between the points of a grid, which may have holes, is interpolated in the logarithms of its axes.
+Between the points of a grid, which may have holes, values are interpolated in the logarithms of its axes.
 """
 
 import itertools
@@ -17,34 +17,34 @@ Corner = tuple[Point, float]
 """A point of the grid and its weight; the weights of a cell's corners sum to 1."""
 
 _REACH = 4
-"""How many values of an axis are tried to either side, where nearer ones have no run."""
+"""Number of values of an axis that are tried on either side if nearer ones have no run."""
 
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
 Choose = Callable[[Sequence[RecordedRow]], RecordedRow]
-"""Which of the repeats of a run counts."""
+"""Selects one of the repeats of a run."""
 _SHARDED = {"fsdp", "smp", "deepspeed"}  # what one device holds depends on how many there are
 
 
 @dataclass(frozen=True)
-class Found:
-    """Rows that answer a question, each with its weight; of a point with repeats, one of them."""
+class MatchingRows:
+    """Rows that match a point, each with its weight; one of the repeats if there are several."""
 
     parts: tuple[tuple[RecordedRow, float], ...]
     repeats: int = 1
 
     def seconds(self) -> float:
-        """Billable seconds, interpolated in their logarithm."""
+        """Return billable seconds, interpolated in their logarithm."""
         if len(self.parts) == 1:
             return self.parts[0][0].billable_seconds or math.nan
         return math.exp(sum(weight * math.log(row.billable_seconds or 1.0) for row, weight in self.parts))
 
     def f1(self) -> float:
-        """F1, interpolated as it is."""
+        """Return F1, interpolated linearly."""
         return sum(weight * row.f1 for row, weight in self.parts if row.f1 is not None)
 
     def curve(self) -> tuple[float, ...]:
-        """F1 after each epoch; empty unless all rows have as many."""
+        """Return F1 after each epoch; empty unless all rows have the same number of epochs."""
         if len({len(row.curve) for row, _ in self.parts}) > 1:
             return ()
         return tuple(
@@ -52,7 +52,7 @@ class Found:
         )
 
     def words(self) -> str:
-        """Which lines these are."""
+        """Return the lines of the rows, in words."""
         lines = sorted(row.line for row, _ in self.parts)
         if len(lines) == 1:
             chosen = f", one of {self.repeats} repeats" if self.repeats > 1 else ""
@@ -60,20 +60,20 @@ class Found:
         return f"interpolated between the recorded runs in lines {', '.join(map(str, lines))}"
 
 
-def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> Found | None:
-    """The row at a point, or those around it; None where there are none. Only an exact row may be a failed one."""
+def rows_at(rows: Iterable[RecordedRow], axes: Sequence[str], at: Point, choose: Choose) -> MatchingRows | None:
+    """Return the row at a point, or those around it, or None. Only an exact row may be a failed one."""
     by_point: dict[Point, list[RecordedRow]] = {}
     for row in rows:
         if row.status != OUT_OF_MEMORY:
             by_point.setdefault(point_of_row(row, axes), []).append(row)
     if at in by_point:
         repeats = by_point[at]
-        return Found(((choose(repeats), 1.0),), len(repeats))
-    completed = {point: [row for row in found if row.status == COMPLETED] for point, found in by_point.items()}
-    corners = enclosing({point for point, found in completed.items() if found}, at)
+        return MatchingRows(((choose(repeats), 1.0),), len(repeats))
+    completed = {point: [row for row in group if row.status == COMPLETED] for point, group in by_point.items()}
+    corners = enclosing({point for point, group in completed.items() if group}, at)
     if corners is None:
         return None
-    return Found(tuple((choose(completed[point]), weight) for point, weight in corners if weight))
+    return MatchingRows(tuple((choose(completed[point]), weight) for point, weight in corners if weight))
 
 
 def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> bool:
@@ -100,24 +100,24 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
 
 
 def point_of_job(spec: JobSpec, plan: BatchPlan) -> Point:
-    """Where a job is on CLUSTER_AXES."""
+    """Return the point of a job on CLUSTER_AXES."""
     return logarithms((plan.learning_rate, plan.per_device_train_batch_size, spec.instance_count))
 
 
 def point_of_row(row: RecordedRow, axes: Sequence[str] = CLUSTER_AXES) -> Point:
-    """Where a row is on some axes."""
+    """Return the point of a row on some axes."""
     return logarithms([getattr(row, axis) for axis in axes])
 
 
 def logarithms(values: Sequence[float]) -> Point:
-    """Natural logarithms, rounded so that equal settings written differently (5e-5, 0.00005) are one point."""
+    """Return natural logarithms, rounded so that equal settings written differently (5e-5, 0.00005) are one point."""
     return tuple(round(math.log(value), 9) for value in values)
 
 
 def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
-    """The corners of the smallest cell around `at` that are all in `points`, with the weights of `at` between them.
+    """Return the corners of the smallest cell around `at` that are all in `points`, with their weights.
 
-    The point itself, with weight 1, where it is in `points`; None where no cell is whole. Extrapolates nowhere.
+    Returns the point itself with weight 1 if it is in `points`, and None if no cell is complete. Never extrapolates.
     """
     if at in points:
         return [(at, 1.0)]
@@ -131,7 +131,7 @@ def enclosing(points: Collection[Point], at: Point) -> list[Corner] | None:
 
 
 def _brackets(values: Sequence[float], at: float) -> list[tuple[float, float]]:
-    """Pairs of an axis' values around `at`; the value itself twice where the axis has it."""
+    """Return pairs of an axis' values around `at`; also the value itself twice if the axis has it."""
     below, above = [value for value in values if value < at], [value for value in values if value > at]
     pairs = list(itertools.product(below[-_REACH:], above[:_REACH]))
     return ([(at, at)] if at in values else []) + pairs

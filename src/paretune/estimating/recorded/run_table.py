@@ -1,16 +1,16 @@
 """Tables of recorded runs: CSV files with one finished training job a row, read strictly.
 
     instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1   needed
-    status                       Completed (where it is left out), OutOfMemory or Failed
+    status                       Completed (the default), OutOfMemory or Failed
     f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
-    num_steps                    optimiser steps; with num_train_epochs they tell train_rows where it is not given
+    num_steps                    optimiser steps; with num_train_epochs, train_rows follows from them
     dataset_size                 rows before validation rows were split off
     hourly_price_usd,price_as_of what an hour of one instance cost then, and the day, month or year of that price
-    cost_usd                     what the job cost; where it is left out, it follows from seconds and price
+    cost_usd                     cost of the job; if left out, it follows from seconds and price
     any parameter of a job       hyperparameters: a job is answered only from rows with the same value
 
-Where `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
+If `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
 """
 
 import csv
@@ -35,14 +35,14 @@ from paretune.specification.parameters import COMPUTES, affecting, annotations, 
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
 OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
-"""What is no parameter of a job and may be said of all rows at once, in place of a column."""
+"""Columns beside the parameters of a job that may be given once for all rows."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
 NEEDED = (*CLUSTER, "billable_seconds", "f1")
 _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
-"""Parameters of a job that are further hyperparameters, where a table has columns for them."""
+"""Parameters of a job that are further hyperparameters if a table has columns for them."""
 _MUST = "recorded_runs must be a readable CSV file, and "
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
@@ -55,14 +55,14 @@ class RecordedRow:
         line: its line in the file, from 1.
         learning_rate: the rate that was used, scaled to the global batch size.
         others: further hyperparameters of the table, as they would be typed.
-        billable_seconds: seconds billed per instance; None only where a run that did not complete does not tell.
+        billable_seconds: seconds billed per instance; None only for a run that did not complete.
         f1: None unless the status is Completed.
-        curve: F1 after each epoch; empty where it is not known.
-        measured: of MEASURED, what the row has.
+        curve: F1 after each epoch; may be empty.
+        measured: the metrics of MEASURED that the row has.
         dataset_size: rows before validation rows were split off.
-        hourly_price_usd: of one instance; `price_as_of` is the year, month or day of that price, empty if not told.
-        cost_usd: dollars of the job, as the table tells them.
-        texts: the row as it was read; empty cells left out.
+        hourly_price_usd: of one instance; `price_as_of` is the year, month or day of that price, may be empty.
+        cost_usd: dollars of the job, if the table has them.
+        texts: the cells of the row; empty ones left out.
     """
 
     line: int
@@ -86,7 +86,7 @@ class RecordedRow:
     texts: Mapping[str, str] = field(default_factory=dict)
 
     def digest(self) -> str:
-        """Sixteen hexadecimal digits, equal for rows that say the same; the order of columns does not matter."""
+        """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
         return hashlib.sha256(repr(sorted(self.texts.items())).encode()).hexdigest()[:16]
 
 
@@ -96,9 +96,9 @@ class RunTable:
 
     Attributes:
         name: the file's name, without its folder.
-        columns: what they are called here.
+        columns: their names here.
         others: the further hyperparameters it has columns for.
-        ignored: columns that mean nothing here.
+        ignored: columns without a meaning here.
     """
 
     name: str
@@ -109,12 +109,12 @@ class RunTable:
 
     @classmethod
     def read(
-        cls, path: Path, columns: Mapping[str, str] | None = None, said: Mapping[str, str] | None = None
+        cls, path: Path, columns: Mapping[str, str] | None = None, common_texts: Mapping[str, str] | None = None
     ) -> "RunTable":
-        """The table in a CSV file.
+        """Read the table in a CSV file.
 
-        `columns` maps what the file calls a column to what it is called here; `said` has a text for every row, of any
-        of OF_ALL_ROWS.
+        `columns` maps names of columns in the file to names here; `common_texts` has values of
+        OF_ALL_ROWS for every row.
 
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
@@ -130,40 +130,40 @@ class RunTable:
         faults = faults or _header_faults(header)
         if not faults and not lines:
             faults = ["it holds no run: below the header line, each line is one"]
-        readings = [] if faults else [_Reading(number, header, cells, said or {}) for number, cells in lines]
-        rows = [reading.row() for reading in readings]
-        faults += [fault for reading in readings for fault in reading.faults]
+        readers = [] if faults else [_LineReader(number, header, cells, common_texts or {}) for number, cells in lines]
+        rows = [reader_of_line.row() for reader_of_line in readers]
+        faults += [fault for reader_of_line in readers for fault in reader_of_line.faults]
         if faults:
-            shown = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
-            more = len(faults) - len(shown)
-            raise BadInput(shown + ([f"{path.name}: and {more} more"] if more else []))
-        known = {*_OWN, *_BATCH, *OTHERS}
+            listed_faults = [f"{path.name}: {fault}" for fault in faults[:_MOST_FAULTS]]
+            more = len(faults) - len(listed_faults)
+            raise BadInput(listed_faults + ([f"{path.name}: and {more} more"] if more else []))
+        names = {*_COLUMNS, *_BATCH, *OTHERS}
         return cls(
             name=path.name,
             rows=tuple(row for row in rows if row is not None),
             columns=tuple(header),
             others=tuple(name for name in header if name in OTHERS),
-            ignored=tuple(name for name in header if name not in known and not _EPOCH.fullmatch(name)),
+            ignored=tuple(name for name in header if name not in names and not _EPOCH.fullmatch(name)),
         )
 
 
 def _column_faults(header: list[str], columns: Mapping[str, str]) -> list[str]:
-    """What is wrong with the names that the columns of a file are given."""
+    """Return the faults of the names that the columns of a file are given."""
     faults = []
-    known = {*_OWN, *_FIELDS}
-    for theirs, ours in columns.items():
-        if theirs not in header:
-            hint = did_you_mean(theirs, header) or f"it has {', '.join(header)}"
-            faults.append(f"columns: there is no column {theirs}: {hint}")
-        if ours not in known and not _EPOCH.fullmatch(ours):
-            hint = did_you_mean(ours, known, or_longer=True) or "`paretune import --help` lists all names"
-            faults.append(f"columns: {ours} is no name of a column here: {hint}")
-    meant: dict[str, list[str]] = {}
-    for name in dict.fromkeys(header):
-        meant.setdefault(columns.get(name, name), []).append(name)
-    for ours, theirs_too in meant.items():
-        if len(theirs_too) > 1:
-            faults.append(f"columns: {ours} must be one column, got {' and '.join(theirs_too)}: leave one out")
+    names = {*_COLUMNS, *_FIELDS}
+    for file_name, name in columns.items():
+        if file_name not in header:
+            hint = did_you_mean(file_name, header) or f"it has {', '.join(header)}"
+            faults.append(f"columns: there is no column {file_name}: {hint}")
+        if name not in names and not _EPOCH.fullmatch(name):
+            hint = did_you_mean(name, names, or_longer=True) or "`paretune import --help` lists all names"
+            faults.append(f"columns: {name} is no name of a column here: {hint}")
+    columns_of: dict[str, list[str]] = {}
+    for column in dict.fromkeys(header):
+        columns_of.setdefault(columns.get(column, column), []).append(column)
+    for name, file_names in columns_of.items():
+        if len(file_names) > 1:
+            faults.append(f"columns: {name} must be one column, got {' and '.join(file_names)}: leave one out")
     return faults
 
 
@@ -177,21 +177,21 @@ def _header_faults(header: list[str]) -> list[str]:
     return faults
 
 
-class _Reading:
-    """One line on its way to a row; what is wrong with it is collected."""
+class _LineReader:
+    """Reads one line as a row and collects its faults."""
 
-    def __init__(self, line: int, header: list[str], cells: list[str], said: Mapping[str, str]) -> None:
+    def __init__(self, line: int, header: list[str], cells: list[str], common_texts: Mapping[str, str]) -> None:
         self.faults: list[str] = []
         self._line = line
         self._header = header
         if len(cells) != len(header):
             self._fault(f"has {len(cells)} cells, the header line {len(header)}")
-        # An empty cell says nothing.
+        # An empty cell has no value.
         self._own = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
-        self._texts = {**said, **self._own}
+        self._texts = {**common_texts, **self._own}
 
     def row(self) -> RecordedRow | None:
-        """The row; None when something is wrong with it."""
+        """Return the row, or None if it has faults."""
         status = self._texts.get("status", COMPLETED)
         if status not in STATUSES:
             self._fault(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
@@ -239,7 +239,7 @@ class _Reading:
         )
 
     def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
-        """Accumulation, global batch size and the learning rate that goes with it."""
+        """Return accumulation, global batch size and the learning rate scaled to it."""
         is_local = values["instance_type"] == "local"
         try:
             accelerators = 1 if is_local else catalog.instance(values["instance_type"]).accelerator_count
@@ -263,7 +263,7 @@ class _Reading:
         }
 
     def _parameter(self, name: str) -> Any:
-        """The value of a job's parameter; its default where the cell is empty."""
+        """Return the value of a job's parameter, or its default if the cell is empty."""
         item = _FIELDS[name]
         text = self._texts.get(name)
         if text is None:
@@ -313,6 +313,6 @@ class _Reading:
         self.faults.append(f"line {self._line}: {text}")
 
 
-_OWN = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
-"""Columns that have a meaning of their own here."""
+_COLUMNS = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
+"""Columns beside the parameters of a job."""
 _FIELDS = {item.name: item for item in fields(JobSpec)}

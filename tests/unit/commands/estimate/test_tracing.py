@@ -33,7 +33,7 @@ def test_what_can_be_traced_is_kept_and_the_rest_is_left_to_formulas(tmp_path: P
     assert found is not None
     assert found.layers == 2
     assert steps.find(own_code) is None
-    assert not steps.is_open(own_code)
+    assert not steps.is_untried(own_code)
 
 
 @pytest.mark.slow
@@ -42,4 +42,4 @@ def test_what_the_time_does_not_reach_is_still_open(tmp_path: Path) -> None:
 
     trace([GPU], steps, {**os.environ, LIMIT: "0.05"})
 
-    assert steps.is_open(GPU)
+    assert steps.is_untried(GPU)

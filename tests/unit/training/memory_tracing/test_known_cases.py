@@ -38,8 +38,8 @@ def estimated(folder: Path, config: PreTrainedConfig, **changes: Any) -> Estimat
     built, steps = architecture_of(spec.model, spec.task, {}), TracedSteps(folder / "home")
     setting = step_setting(spec, built, float(spec.max_seq_length))
     assert setting is not None
-    if steps.is_open(setting):
-        steps.keep(setting, asdict(trace(setting)))
+    if steps.is_untried(setting):
+        steps.store(setting, asdict(trace(setting)))
     found = Estimator(Evidence(), steps).estimate(spec, built, None)
     assert found is not None
     assert found.is_traced

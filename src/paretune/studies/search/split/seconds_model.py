@@ -116,7 +116,7 @@ class SecondsModel:
             misfits = [seconds_with(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
             fitted = sum(_effective(found, priors[kinds][1]) for kinds, found in slopes.items())
             usual = Noise(value=self._usual_noise, weight=_NOISE_WEIGHT)
-            self.noise = max(_NOISE, usual.given(np.concatenate(misfits), fitted))
+            self.noise = max(_NOISE, usual.updated(np.concatenate(misfits), fitted))
         return {
             kinds: (parts[kinds], _covariance(found, self.noise, priors[kinds][1])) for kinds, found in slopes.items()
         }
