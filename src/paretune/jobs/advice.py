@@ -26,6 +26,7 @@ from paretune.specification.container import JobInputs
 from paretune.specification.fine_tuning import default_learning_rate
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import single_device_defaults
+from paretune.specification.placement import Placement
 from paretune.specification.program import OWN_TRAINING
 from paretune.specification.regions import usual_region
 from paretune.tracking import Tracking, schema
@@ -239,7 +240,7 @@ def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
     )
 
 
-def _with_fewer_devices(spec: JobSpec) -> str:
+def _with_fewer_devices(spec: Placement) -> str:
     """What to type for a cluster of fewer devices."""
     if spec.instance_count > 1:
         return options(instance_count=1)

@@ -19,6 +19,7 @@ from paretune.models import FinishedJob, record_model
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.program import Program
 from paretune.tracking import Run, RunStatus, schema, ui_view
 from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
 
@@ -305,7 +306,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None) -> s
     return reason
 
 
-def script_remarks(spec: JobSpec, report: JobReport | None) -> list[str]:
+def script_remarks(spec: Program, report: JobReport | None) -> list[str]:
     """What a user's own script or project did not leave for the record, and how to make it leave it."""
     if report is None or (spec.project is None and (spec.entry_script is None or spec.runs_project)):
         return []

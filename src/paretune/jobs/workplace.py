@@ -21,7 +21,9 @@ from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.ledger.job_budgets import JobBudgets
+from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.storage.address import address_fault
 from paretune.tracking import Tracking
 
@@ -106,7 +108,7 @@ class Workplace:
             self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
         return self._budget_ledgers[budget]
 
-    def attribution(self, spec: JobSpec, study: str = "") -> Attribution:
+    def attribution(self, spec: AccountSettings, study: str = "") -> Attribution:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.user, spec.tags, self.environment, study)
 
@@ -204,7 +206,7 @@ class Workplaces:
             )
         return self._known[key]
 
-    def _clock(self, spec: JobSpec) -> Clock:
+    def _clock(self, spec: Placement) -> Clock:
         """The machine's clock, or the virtual one of the home folder; one object for all jobs that go by it."""
         for known in self._known.values():
             if isinstance(known.clock, VirtualClock) == spec.is_simulated:

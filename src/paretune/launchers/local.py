@@ -45,7 +45,7 @@ from paretune.specification.container import (
     write_json,
     write_json_once,
 )
-from paretune.specification.job import JobSpec
+from paretune.specification.limits import Limits
 
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
@@ -256,7 +256,7 @@ class LocalLauncher(Launcher):
         """Which machine this is."""
         return {"machine": machine_name()}
 
-    def price(self, spec: JobSpec) -> Price:
+    def price(self, spec: Limits) -> Price:
         """The notional price of a local instance."""
         return local_price(spec.local_price_usd_per_hour)
 

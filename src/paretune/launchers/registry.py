@@ -11,6 +11,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.launchers.base import Launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,7 @@ def open_launcher(spec: JobSpec, surroundings: Surroundings) -> Launcher:
     return _OPEN[_name(spec)](spec, surroundings)
 
 
-def open_clock(spec: JobSpec, home: Path) -> Clock:
+def open_clock(spec: Placement, home: Path) -> Clock:
     """The clock of a job's launcher: the machine's, or the virtual one of the home folder."""
     if not spec.is_simulated:
         return SystemClock()
@@ -43,7 +44,7 @@ def open_clock(spec: JobSpec, home: Path) -> Clock:
     return VirtualClock(clock_path(home))
 
 
-def _name(spec: JobSpec) -> str:
+def _name(spec: Placement) -> str:
     if spec.is_simulated:
         return "simulated"
     return "sagemaker" if spec.on_sagemaker else "local"

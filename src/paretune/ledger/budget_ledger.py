@@ -25,7 +25,7 @@ from paretune.ledger.ledger import Ledger
 from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
 from paretune.pricing.budget import Balance
 from paretune.specification import metrics
-from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.storage.address import redacted
 from paretune.storage.database import is_same_database, open_engine
 from paretune.tracking import Tracking, schema
@@ -63,7 +63,7 @@ class BudgetRequest:
 
     @classmethod
     def of(
-        cls, spec: JobSpec, attribution: Attribution, worst_usd: float | None, *, job: str, origin: str, now: float
+        cls, spec: Placement, attribution: Attribution, worst_usd: float | None, *, job: str, origin: str, now: float
     ) -> "BudgetRequest":
         """The request of a job; the attribution adds study, user and team to the job's own tags."""
         tags = attribution.of_budgets(spec.tags)

@@ -20,6 +20,7 @@ from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import spell, split_list
+from paretune.specification.program import Program
 
 _PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
 _NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
@@ -126,7 +127,7 @@ def _command(spec: JobSpec, home: Path, project: Project, root: Path) -> Command
         raise BadInput([f"project {spec.project}, entry_point {spec.entry_point}: {error.message}"]) from error
 
 
-def _refuse_unknown_entry_point(spec: JobSpec, declared: Collection[str], root: Path) -> None:
+def _refuse_unknown_entry_point(spec: Program, declared: Collection[str], root: Path) -> None:
     """Raise BadInput if the entry point is neither declared nor a script: MLflow takes any name that ends like one."""
     if spec.entry_point in declared or (root / spec.entry_point).is_file():
         return

@@ -25,8 +25,8 @@ from paretune.core.untrusted import at_home, exists, is_folder
 from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
-from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
-from paretune.specification.inputs import BUNDLED
+from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR, FineTuning
+from paretune.specification.inputs import BUNDLED, Data
 from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.rows import bundled, hub
@@ -187,7 +187,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     return model, sorted({name.rpartition(".")[0] for name in found["missing_keys"]})
 
 
-def _auto_class(spec: JobSpec) -> Any:
+def _auto_class(spec: Data) -> Any:
     if spec.task == "causal-lm":
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForSequenceClassification
@@ -264,7 +264,7 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     return adapted
 
 
-def _four_bits(spec: JobSpec, heads: Iterable[str]) -> dict[str, Any]:
+def _four_bits(spec: FineTuning, heads: Iterable[str]) -> dict[str, Any]:
     """Arguments of `from_pretrained` for weights in nf4 with double quantisation, computed with in the job's precision.
 
     Source: Dettmers et al., arXiv 2305.14314. The heads keep their weights: they are trained, or are tied to the

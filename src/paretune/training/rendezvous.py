@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import Hosts
-from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 
 MASTER_PORT = "7777"
 """Port of the torchrun driver of the SageMaker Python SDK 3.27; SM_MASTER_PORT, which it sets, replaces it."""
@@ -33,7 +33,7 @@ MEETING_TIMEOUT_S = 600
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
-def world_size(spec: JobSpec, hosts: Hosts | None) -> int:
+def world_size(spec: Placement, hosts: Hosts | None) -> int:
     """Number of training processes of the whole job; without hosts all of them are on this machine."""
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
@@ -43,7 +43,7 @@ def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[st
     return {name: hosts.network_interface for name in _INTERFACES if name not in environment}
 
 
-def torchrun_arguments(spec: JobSpec, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
+def torchrun_arguments(spec: Placement, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
     """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
 
     `root` is the job's folder; `grace_s` are the seconds that the processes have to end after SIGTERM.

@@ -9,6 +9,7 @@ from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.prices import COLUMNS
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.specification.regions import usual_region
 from paretune.studies.search.worst_case import WorstCase
 
@@ -83,7 +84,7 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
     return Bill(rows=rows, remarks=remarks, warnings=warnings_of(with_history(jobs, workplace.tracking)))
 
 
-def _type_of(spec: JobSpec) -> str:
+def _type_of(spec: Placement) -> str:
     return spec.instance_type
 
 

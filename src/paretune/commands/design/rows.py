@@ -8,6 +8,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, refuse
 from paretune.estimating.workload import BUNDLED_ROWS, training_steps
+from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, annotations, parameter
 from paretune.studies.definition.space import make_spec, parameters
@@ -100,7 +101,7 @@ def _contradictions(terms: RowTerms, job: Mapping[str, Value]) -> list[str]:
     return faults
 
 
-def _training_rows(spec: JobSpec) -> int | None:
+def _training_rows(spec: Data) -> int | None:
     """Rows that a job trains on, or None if they are not known before its data is read."""
     bundled = BUNDLED_ROWS[spec.dataset][0] if spec.dataset in BUNDLED_ROWS else None
     return min((rows for rows in (bundled, spec.max_train_samples) if rows is not None), default=None)

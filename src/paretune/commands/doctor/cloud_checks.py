@@ -14,6 +14,7 @@ from paretune.launchers.sagemaker.queue.checks import QUEUE, queue_findings
 from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.specification.regions import usual_region
 
 AWS, REGION, CREDENTIALS, PRICE = "aws", "region", "credentials", "price"
@@ -88,7 +89,7 @@ def _not_reached(first: str) -> Iterator[Finding]:
         yield not_checked(subject, f"needs {first} first")
 
 
-def _price_finding(spec: JobSpec, region: str, environment: Mapping[str, str], today: date) -> Finding:
+def _price_finding(spec: Placement, region: str, environment: Mapping[str, str], today: date) -> Finding:
     """Whether the price of the instance type is known; its age and other doubts are said."""
     price = PriceList.read(environment).price(spec.instance_type, region)
     remarks = price_remarks(price, spec.instance_type, region, today)

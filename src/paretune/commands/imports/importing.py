@@ -18,6 +18,7 @@ from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
@@ -76,7 +77,7 @@ def import_runs(
     return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced), lines_apart=tuple(apart))
 
 
-def _price(row: RecordedRow, spec: JobSpec, source: str) -> Price | None:
+def _price(row: RecordedRow, spec: Placement, source: str) -> Price | None:
     """The price that the table tells of the row; None where it tells none."""
     if row.hourly_price_usd is None:
         return None

@@ -8,6 +8,7 @@ from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 
 
 def job_note(
@@ -36,7 +37,7 @@ def job_note(
     return "\n\n".join([*filter(None, parts), f"Again: `{spec.command()}`"])
 
 
-def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str, origin: str, ran: JobSpec) -> str:
+def _what_ran(spec: JobSpec, found: Mapping[str, float], state: str, reason: str, origin: str, ran: Placement) -> str:
     plan = spec.plan()
     rows = found.get("train_rows")
     data = spec.dataset.removeprefix(BUNDLED) + (f" ({rows:,.0f} rows)" if rows is not None else "")

@@ -12,6 +12,7 @@ from paretune.jobs.notes.rates import is_far_too_high, is_full_rate, is_unscaled
 from paretune.specification import metrics
 from paretune.specification.container import JobReport
 from paretune.specification.fine_tuning import default_learning_rate
+from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 
 _NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE"}
@@ -98,7 +99,7 @@ def far_rate(spec: JobSpec) -> list[str]:
     ]
 
 
-def truncated_texts(spec: JobSpec, found: Mapping[str, float]) -> list[str]:
+def truncated_texts(spec: Data, found: Mapping[str, float]) -> list[str]:
     """That most texts are longer than what the model was shown of them."""
     share = found.get(metrics.TRUNCATED_SHARE)
     if share is None or share < _MOST_TRUNCATED:

@@ -6,13 +6,13 @@ from typing import Any
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
+from paretune.specification.account import AccountSettings
 from paretune.specification.parameters import split_list
-from paretune.specification.placement import Placement
 
 NETWORK = "network"
 
 
-def network_findings(cluster: Placement, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
+def network_findings(cluster: AccountSettings, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
     """What the subnets cannot reach: S3, and an index of packages where the image lacks some.
 
     A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,

@@ -35,7 +35,7 @@ from paretune.specification.container import (
 from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
-from paretune.specification.program import PROJECT
+from paretune.specification.program import PROJECT, Program
 
 _CODE = "/opt/ml/input/data/code"
 _LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
@@ -185,7 +185,7 @@ class Packager:
         return environment
 
 
-def script_faults(spec: JobSpec) -> list[str]:
+def script_faults(spec: Program) -> list[str]:
     """Why the folder of a user's own script cannot travel; empty if it can."""
     faults: list[str] = []
     if spec.entry_script is not None and not spec.runs_project:

@@ -22,6 +22,7 @@ from paretune.core.errors import LaunchRefused, refuse
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
+from paretune.specification.account import AccountSettings
 from paretune.specification.container import TRAINING_PLAN
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
@@ -218,7 +219,7 @@ def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
 
-def index_environment(cluster: Placement) -> dict[str, str]:
+def index_environment(cluster: AccountSettings) -> dict[str, str]:
     """Where pip looks for packages: pip's own variable, or that of the SDK's driver, which signs in to CodeArtifact."""
     if cluster.package_index is None:
         return {}

@@ -13,7 +13,6 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
 from paretune.pricing.prices import Price
 from paretune.pricing.training_plan import Reserved, TrainingPlan, day_of
-from paretune.specification.job import JobSpec
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 
@@ -32,7 +31,7 @@ class SageMakerTrainingPlans(TrainingPlans):
         self._on_demand_price = on_demand_price
         self._plans: dict[str, TrainingPlan] = {}
 
-    def share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+    def share_usd(self, spec: Placement, seconds: float) -> float | None:
         """The job's instance-seconds as a share of the plan's upfront fee."""
         if spec.training_plan in (None, SEARCHED_PLAN):
             return None
@@ -41,7 +40,7 @@ class SageMakerTrainingPlans(TrainingPlans):
         except AWS_ERRORS:
             return None
 
-    def remarks(self, spec: JobSpec) -> list[str]:
+    def remarks(self, spec: Placement) -> list[str]:
         """What AWS says of the plan, or of those that it offers for the cluster."""
         if spec.training_plan is None:
             return []

@@ -12,6 +12,7 @@ from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus, tightest
 from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
+from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.trial_history import TrialHistory
@@ -162,7 +163,7 @@ class Admission:
 
         return tightest_for
 
-    def _attribution(self, spec: JobSpec) -> Attribution:
+    def _attribution(self, spec: AccountSettings) -> Attribution:
         return Attribution.of(spec.user, spec.tags, self._workplace.environment, self._file.name)
 
     def _shared_name(self, trial: int) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from paretune.core.commands import options
+from paretune.specification.batch_size import Batch
+from paretune.specification.fine_tuning import FineTuning
 from paretune.specification.job import JobSpec
 from paretune.training.profiling.trace import CASTS, PRODUCTS, StepTime
 
@@ -173,10 +175,10 @@ def _larger_batch(job: Circumstances) -> dict[str, str]:
     return doubled | _no_global_batch(job.spec)
 
 
-def _no_global_batch(spec: JobSpec) -> dict[str, str]:
+def _no_global_batch(spec: Batch) -> dict[str, str]:
     """An empty global batch size where one is set, so that it follows from the others."""
     return {} if spec.global_batch_size is None else {"global_batch_size": ""}
 
 
-def _arguments(spec: JobSpec, **more: object) -> str:
+def _arguments(spec: FineTuning, **more: object) -> str:
     return json.dumps({**spec.training_arguments, **more})

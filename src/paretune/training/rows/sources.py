@@ -17,8 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
-from paretune.specification.inputs import BUNDLED, ROW_FILES
-from paretune.specification.job import JobSpec
+from paretune.specification.inputs import BUNDLED, ROW_FILES, Data
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
 from paretune.training.tasks.targets import (
@@ -40,7 +39,7 @@ _OPTIONS = {".csv": _CSV, ".tsv": _CSV | {"sep": "\t"}}
 _READERS = {suffix: (reader, _OPTIONS.get(suffix, {})) for suffix, reader in ROW_FILES.items()}
 
 
-def read_rows(spec: JobSpec) -> tuple[dict[str, Rows], tuple[str, ...]]:
+def read_rows(spec: Data) -> tuple[dict[str, Rows], tuple[str, ...]]:
     """Split (train, validation, and test if there is one) to rows, and the class names in the order of their ids.
 
     Without a validation split a tenth of the training rows, stratified and drawn with a fixed seed, becomes one. Then
@@ -84,7 +83,7 @@ def stream(path: Path, size: int) -> Iterator[dict[str, list[Any]]]:
         raise BadInput([_load_fault("data", str(path), error, is_local=True)]) from error
 
 
-def _read_tables(spec: JobSpec) -> dict[str, datasets.Dataset]:
+def _read_tables(spec: Data) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
     with collecting(faults):
@@ -109,7 +108,7 @@ def _read_bundled(name: str) -> dict[str, datasets.Dataset]:
     return {"train": datasets.Dataset.from_pandas(frame, preserve_index=False)}
 
 
-def _read_named(spec: JobSpec) -> dict[str, datasets.Dataset]:
+def _read_named(spec: Data) -> dict[str, datasets.Dataset]:
     path = at_home(spec.dataset)
     if path.suffix.lower() in _READERS or is_file(path):
         return {"train": _read_file(path, "dataset")}
@@ -174,7 +173,7 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     return hub.explain(parameter, name, error)
 
 
-def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> list[str]:
+def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[str]:
     faults = []
     for split, table in tables.items():
         labels = label_columns(spec, table.column_names)
@@ -206,7 +205,7 @@ def _column_faults(spec: JobSpec, tables: Mapping[str, datasets.Dataset]) -> lis
 
 
 def _pick(
-    spec: JobSpec, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
+    spec: Data, tables: Mapping[str, datasets.Dataset], ids: Mapping[str, np.ndarray]
 ) -> dict[str, tuple[str, np.ndarray]]:
     """Split to the split of the data set that its rows come from, and their numbers."""
     picked = {split: (split, np.arange(len(table))) for split, table in tables.items()}
@@ -234,7 +233,7 @@ def _split(size: int, ids: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(parts[0]), np.sort(parts[1])
 
 
-def _eval_limit(spec: JobSpec) -> int | None:
+def _eval_limit(spec: Data) -> int | None:
     if spec.max_eval_samples is not None:
         return spec.max_eval_samples
     if spec.max_train_samples is None:

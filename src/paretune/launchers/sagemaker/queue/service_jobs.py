@@ -17,7 +17,7 @@ from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE
-from paretune.specification.placement import Placement
+from paretune.specification.limits import Limits
 
 STOP_REASON = "stopped by paretune"
 """What AWS Batch is told on TerminateServiceJob, and tells whoever looks at the service job."""
@@ -201,7 +201,7 @@ class ServiceJobs:
                     job.description = {**job.description, **gone}
 
 
-def submission(cluster: Placement, training: Mapping[str, Any]) -> dict[str, Any]:
+def submission(cluster: Limits, training: Mapping[str, Any]) -> dict[str, Any]:
     """The SubmitServiceJob request of a CreateTrainingJob request.
 
     Its tags are those of the service job, which AWS Batch passes on. AWS Batch neither tries a failed job again nor

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from paretune.core.errors import BadInput
 from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
+from paretune.specification.inputs import Model
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.quality import LAST, Quality
@@ -109,7 +110,7 @@ def _names_before(driver: Driver, before_ms: int) -> dict[str, str]:
     return {run.run_id: run.tags.get(schema.STUDY) or f"run {run.run_id[:8]}" for run in found}
 
 
-def _runs_before(driver: Driver, spec: JobSpec, before_ms: int) -> list[RecordedRun]:
+def _runs_before(driver: Driver, spec: Model, before_ms: int) -> list[RecordedRun]:
     """Jobs with this model that had ended before this study was begun, and that another run began, the newest first."""
     tracking, origin = driver.workplace.tracking, driver.workplace.launcher.origin
     model = spell(spec.model)

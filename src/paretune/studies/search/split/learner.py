@@ -10,6 +10,7 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
 from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.f1_model import F1Model, Key
 from paretune.studies.search.driver import Driver
@@ -190,7 +191,7 @@ class Learner:
         """Rows of a job; of the user's own training, whose rows are unknown, the whole job counts as one."""
         return 1.0 if self.space.is_own else rows_of(spec, data_rows)
 
-    def _overhead_s(self, spec: JobSpec, overheads: Mapping[int, float]) -> float:
+    def _overhead_s(self, spec: Placement, overheads: Mapping[int, float]) -> float:
         """Billed seconds around a training: of the jobs with the nearest number of instances."""
         if self.space.is_own:
             return 0.0
