@@ -17,6 +17,8 @@ from paretune.core.commands import Spelling
 
 _REPEATED = ("env_manager", "experiment_name", "experiment_id", "version")
 """Options of `mlflow run` that a repeated command needs as well; the others belong to one run."""
+_FILE_PARAMETERS = ("study", "design", "file")
+"""Parameters of commands that name a study or example file, such as study=studies/smoke.yaml."""
 _SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 
@@ -80,24 +82,18 @@ def go_where_typed(words: list[str]) -> None:
     project, typed = Path.cwd(), _mlflow_folder()
     if typed is None or typed == project:
         return
-    from paretune.specification.inputs import INPUT_FILES
-
-    # Parameters that may be files of the project, such as study=studies/smoke.yaml.
-    paths = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "study", "design")
-
-    def project_path(text: str) -> str:
-        is_of_project = text and not os.path.exists(text) and os.path.exists(project / text)
-        return str(project / text) if is_of_project else text
+    from paretune.specification.inputs import PATHS
+    from paretune.storage.shipped import find_path
 
     os.chdir(typed)
     for index, word in enumerate(words):
         name, equals, text = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in paths:
+        if not word.startswith("--") or name not in (*PATHS, *_FILE_PARAMETERS):
             continue
         if equals:
-            words[index] = f"--{name}={project_path(text)}"
+            words[index] = f"--{name}={find_path(text, project)}"
         elif index + 1 < len(words):
-            words[index + 1] = project_path(words[index + 1])
+            words[index + 1] = find_path(words[index + 1], project)
 
 
 def _mlflow_folder() -> Path | None:

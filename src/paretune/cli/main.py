@@ -136,7 +136,11 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
         _parser(words[0], with_all=with_all).parse_args([*words[:1], "--help"])
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = command_named(_parser().parse_args(words[:1]).command)
+    from paretune.specification.inputs import PATHS  # which the command has imported
+    from paretune.storage.shipped import find_path
+
     texts, more = read_words(words[1:], command.all_switches())
+    texts = {name: find_path(text) if name in PATHS else text for name, text in texts.items()}
     return command.run(command.read(texts, [*faults, *more]))
 
 

@@ -20,6 +20,8 @@ BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
+PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "prices")
+"""Parameters of a job, and the key `prices` of a design, that may name files or folders."""
 IN_S3 = "s3://"
 """Prefix of a file or folder in S3; it is downloaded before the job is launched."""
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}

@@ -16,6 +16,7 @@ import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS, read_text
+from paretune.storage.shipped import shipped_names
 
 _LOADERS = (*([yaml.CSafeLoader] if yaml.__with_libyaml__ else []), yaml.SafeLoader)
 """libyaml, nine times as fast, if PyYAML was built with it, then PyYAML's own for files that libyaml refuses."""
@@ -90,8 +91,7 @@ def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[
     Raises:
         BadInput: the file does not exist, is of another kind, or is not one mapping in YAML.
     """
-    hint = "those that are shipped are in studies/" if kind.marks else f"write one with {kind.example}"
-    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=hint)
+    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=_hint(kind))
     if not text.strip():
         raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     faults: list[tuple[int, str]] = []
@@ -158,6 +158,14 @@ def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
             command = f"`{command_line(name, {parameter: path})}`"
             text = f"{path} has {' and '.join(marks)}, so it is a {other.word}, not a {kind.word}: {command}"
             raise BadInput([text])
+
+
+def _hint(kind: FileKind) -> str:
+    """What to name in place of a file that cannot be read."""
+    if not kind.marks:
+        return f"write one with {kind.example}"
+    names = shipped_names(kind.marks, without=RECUR.marks if kind is STUDY else ())
+    return f"name one of your own, or a shipped one: {', '.join(names)}"
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.parameters import Value, split_list
 from paretune.storage.yaml import DESIGN, FileKind, Node
-from paretune.studies.definition.file_model import FileReader, each
+from paretune.studies.definition.file_model import FileReader, beside, each
 from paretune.studies.definition.space import FaultPath
 
 
@@ -77,7 +77,7 @@ class DesignReader(FileReader):
         elif set(node.value) != {TABLE}:
             raise ValueError(f"design must be a word or {{{TABLE}: FILE.csv}}, got {', '.join(node.value)}")
         else:
-            path = self._text(("design", TABLE), node.value[TABLE])
+            path = beside(self._path, self._text(("design", TABLE), node.value[TABLE]))
             self._parts |= {"design": TABLE, "table": path}
             self._rows = self._read_table(path)
 

@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,12 +26,13 @@ from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
 from paretune.specification.command import Command, reader_of
+from paretune.specification.inputs import PATHS
 from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
 from paretune.storage.address import SERVERS_ONLY, container_faults, redacted
+from paretune.storage.shipped import find_file
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.definition.file_model import PATHS
 
 _JOB_VARIABLES = ("PARETUNE_ROLE", "PARETUNE_BUCKET", "MLFLOW_EXPERIMENT_NAME")
 """Environment variables that every round gets: they decide where jobs are found again."""
@@ -52,6 +54,7 @@ def run(request: ScheduleRequest) -> CommandOutput:
     Raises:
         BadInput: the study cannot be driven in rounds by this scheduler; with all faults at once.
     """
+    request = replace(request, study=find_file(request.study))
     environment = dict(os.environ)
     overrides = {} if request.storage is None else {"storage": request.storage}
     file = StudyFile.read(request.study, {**overrides, "once": "true"})

@@ -8,7 +8,6 @@ yet, so that one mistake is reported once. Every fault carries its line in the f
 
 import json
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
@@ -17,13 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import exists
 from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED
-from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.inputs import PATHS
 from paretune.specification.parameters import Value, annotations, parameter_hint, parse, range_faults, spell
 from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT
 from paretune.storage.address import address_fault
+from paretune.storage.shipped import find_file, find_path
 from paretune.storage.yaml import FileKind, Node, read_yaml
 from paretune.studies.definition.objectives import nearest
 from paretune.studies.definition.space import Fault, FaultPath, plain_kind
@@ -35,8 +34,6 @@ _Result = TypeVar("_Result")
 _Draft = TypeVar("_Draft")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget")
-"""Parameters of a job that may be files or folders."""
 TRAINING_KEYS = ("project", "entry_point", "entry_script", "size")
 """Parameters of a job that may stand beside `job`: the user's own training."""
 _ENTRY_PARAMETERS = "project_parameters"
@@ -119,7 +116,7 @@ class FileReader:
     parameter_types: ClassVar[Mapping[str, Any]]
 
     def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
-        self._path = path
+        self._path = find_file(path)
         self._typed = {name: text for name, text in overrides.items() if text.strip()}
         self._lines: dict[FaultPath, int] = {}
         self._faults: list[tuple[float, str]] = []  # with their lines
@@ -185,7 +182,8 @@ class FileReader:
         elif key in self.sections:
             self._read_section(key, node)
         elif key not in self._typed or key not in (*self.typed_terms, "name"):
-            self._set_term(key, self._text((key,), node))
+            text = self._text((key,), node)
+            self._set_term(key, beside(self._path, text) if key in PATHS else text)
 
     def _read_section(self, key: str, node: Node) -> None:
         if not isinstance(node.value, dict):
@@ -309,14 +307,12 @@ class FileReader:
 def beside(file: str, text: str) -> str:
     """The path that `text` in a study or design file means; `text` itself if nothing has that name.
 
-    A path counts from the current folder, then from the folder of the file, then from the project around it: the next
-    folder above with an MLproject.
+    A path counts from the current folder, then from the folder of the file, then from the project around it (the next
+    folder above with an MLproject), then from the files that come with paretune.
     """
-    if os.path.isabs(text) or exists(text):
-        return text
     folder = Path(file).resolve().parent
     project = next((above for above in (folder, *folder.parents) if (above / PROJECT).is_file()), folder)
-    return next((str(base / text) for base in (folder, project) if os.path.exists(base / text)), text)
+    return find_path(text, folder, project)
 
 
 def each(items: Iterable[_Item], read: Callable[[_Item], _Result]) -> list[_Result]:
