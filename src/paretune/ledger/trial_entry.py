@@ -61,7 +61,7 @@ class TrialEnd:
         alone: retryable, but not in a job that it shares with other trials.
         conclusive: it failed, and the same job would fail again: it is not run a second time.
         expected: metrics that a job stopped early would have reached at its end.
-        verdicts: sentences about its training; see jobs/notes/verdicts.
+        verdicts: sentences about its training; see jobs/verdicts.
         at: time of its end by the launcher's clock, seconds since the epoch; 0 in entries written before version 4.
         off_plan: its training plan was dropped: it would have run on demand, as the next job would.
         refused_beside: number of jobs of its driver that ran when the launcher refused to create it; else None.

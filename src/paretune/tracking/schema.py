@@ -48,7 +48,7 @@ REMARKS = "paretune.remarks"
 
 Until 2026-11-22 an F1 below its baseline stood here, too.
 """
-VERDICT = "paretune.verdict"  # what is to be said of the model, in words: see jobs/notes/verdicts; absent if nothing
+VERDICT = "paretune.verdict"  # what is to be said of the model, in words: see jobs/verdicts; absent if nothing
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
-from paretune.jobs.notes.verdicts import below_baseline
+from paretune.jobs.verdicts import below_baseline
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
 from paretune.specification import metrics

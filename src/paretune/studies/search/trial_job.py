@@ -8,10 +8,10 @@ from dataclasses import replace
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.ending import JobEnd
-from paretune.jobs.notes.verdicts import below_baseline
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob, first_job_name
+from paretune.jobs.verdicts import below_baseline
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState
 from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_job_name

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from paretune.jobs.notes.verdicts import below_baseline, verdicts
+from paretune.jobs.verdicts import below_baseline, verdicts
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 

@@ -1,6 +1,6 @@
 """The note that MLflow's UI shows on a job's run."""
 
-from paretune.jobs.notes.job_note import job_note
+from paretune.jobs.note import job_note
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 

@@ -1,0 +1,148 @@
+"""What to know about the model of a finished job, in sentences: what was observed, what it means, what mends it.
+
+The sentences are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A
+study prints those of the jobs that it recommends.
+"""
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+
+from paretune.core.commands import options
+from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobReport
+from paretune.specification.fine_tuning import ADAPTERS, default_learning_rate
+from paretune.specification.inputs import Data
+from paretune.specification.job import JobSpec
+
+_NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE"}
+_TRIVIAL_ANSWERS = {
+    metrics.CLASSIFICATION: "always answering the most frequent class",
+    metrics.MULTI_LABEL: "always answering the most frequent set of labels",
+    metrics.REGRESSION: "always answering the mean of the training rows",
+    metrics.CAUSAL_LM: "",
+}
+_TIMES_THE_EPOCHS = 3
+_MOST_TRUNCATED = 0.5
+"""Share of truncated texts from which on a sentence says so: more than half of the rows have lost their ends."""
+_FEWEST_POINTS = 4
+"""Points of a loss curve that show whether it has moved: two at its beginning and two at its end."""
+_LEAST_FALL = 0.02
+"""Share of the first loss by which it must have fallen to have moved; scatter between single steps is averaged out."""
+_ROUNDED_DOWN = 0.9
+"""Share of a scaled learning rate from which on a rate counts as scaled by hand and rounded."""
+_FAR_TOO_HIGH = 30.0
+"""Times the default learning rate: a rate above it is the first suspect if nothing was learnt. Not measured."""
+
+
+def verdicts(
+    spec: JobSpec, values: Mapping[str, float], report: JobReport | None = None, loss: Sequence[float] = ()
+) -> list[str]:
+    """The verdicts on a completed job; none for a script or a project, whose F1 is computed elsewhere.
+
+    `values` are metrics of the job and baselines of its data, `loss` is its training loss, by step.
+    """
+    if spec.runs_own_training:
+        return []
+    return [
+        *below_baseline(spec, values),
+        *_one_class_only(report),
+        *_far_too_high_rate(spec),
+        *_truncated_texts(spec, values),
+        *_unmoved_loss(spec, values, loss),
+    ]
+
+
+def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+    """A verdict if the model is no better than a constant answer, or worse than TF-IDF."""
+    task = metrics.TASKS[spec.task]
+    measured, tfidf = values.get(task.quality), values.get(task.baseline or "")
+    trivial = values.get(task.trivial or "")
+    if measured is None:
+        return []
+    form = ".5g" if spec.task == metrics.REGRESSION else ".4f"
+    sign = 1.0 if task.direction == "maximize" else -1.0
+    if trivial is not None and sign * measured <= sign * trivial:
+        comparison = f"no better than {trivial:{form}}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
+        meaning = "the model has learnt nothing"
+    elif tfidf is not None and sign * measured < sign * tfidf:
+        side = "below" if sign > 0 else "above"
+        model = "ridge" if spec.task == metrics.REGRESSION else "logistic"
+        comparison = f"{side} {tfidf:{form}}, which TF-IDF with {model} regression reaches on the same rows"
+        meaning = "the model has not learnt what single words tell"
+    else:
+        return []
+    remedies = []
+    if is_full_rate(spec) or _is_far_too_high(spec):
+        remedies.append(options(learning_rate=f"{default_learning_rate(spec.fine_tuning):g}"))
+    elif is_unscaled(spec, spec.plan()):
+        remedies.append(options(learning_rate_scaling="sqrt"))
+    if spec.fine_tuning == "head":
+        remedies.append(options(fine_tuning="full"))
+    remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
+    quality = _NAMES.get(task.quality, task.quality)
+    return [f"{quality} {measured:{form}} is {comparison}: {meaning}; {', '.join(remedies)}"]
+
+
+def _one_class_only(report: JobReport | None) -> list[str]:
+    if report is None or len(report.labels) < 2 or not any(map(any, report.confusion_matrix)):
+        return []
+    predicted = [
+        name for column, name in enumerate(report.labels) if any(row[column] for row in report.confusion_matrix)
+    ]
+    if len(predicted) > 1:
+        return []
+    rows = sum(map(sum, report.confusion_matrix))
+    return [f"all {rows:,} validation rows are answered {predicted[0]!r}: the model tells no classes apart"]
+
+
+def _far_too_high_rate(spec: JobSpec) -> list[str]:
+    if not _is_far_too_high(spec):
+        return []
+    rate, usual = spec.plan().learning_rate, default_learning_rate(spec.fine_tuning)
+    return [
+        f"learning rate {rate:g} is {rate / usual:,.0f} times the usual {usual:g} of fine_tuning={spec.fine_tuning}: "
+        f"such a rate destroys what the model knew; {options(learning_rate=f'{usual:g}')}"
+    ]
+
+
+def _truncated_texts(spec: Data, values: Mapping[str, float]) -> list[str]:
+    share = values.get(metrics.TRUNCATED_SHARE)
+    if share is None or share < _MOST_TRUNCATED:
+        return []
+    part = "all" if share == 1 else f"{share:.0%} of the"
+    return [
+        f"{part} training texts are longer than max_seq_length={spec.max_seq_length} tokens and were cut there; "
+        f"{options(max_seq_length=2 * spec.max_seq_length)}, if the model takes as many"
+    ]
+
+
+def _unmoved_loss(spec: JobSpec, values: Mapping[str, float], loss: Sequence[float]) -> list[str]:
+    """A verdict if the training loss did not fall, unless the model beats its baselines."""
+    task = metrics.TASKS[spec.task]
+    is_compared = task.quality in values and (task.baseline or "") in values
+    if len(loss) < _FEWEST_POINTS or (is_compared and not below_baseline(spec, values)):
+        return []
+    count = max(2, len(loss) // 4)
+    first, last = fmean(loss[:count]), fmean(loss[-count:])
+    if last <= (1 - _LEAST_FALL) * first:
+        return []
+    return [f"the training loss did not fall: {first:.4f} at the beginning, {last:.4f} at the end"]
+
+
+def _is_far_too_high(spec: JobSpec) -> bool:
+    return spec.plan().learning_rate > _FAR_TOO_HIGH * default_learning_rate(spec.fine_tuning)
+
+
+def is_unscaled(spec: JobSpec, plan: BatchPlan) -> bool:
+    """Whether a large batch is trained with the rate of a small one, and nobody has raised it by hand."""
+    size, reference = plan.global_batch_size, spec.reference_batch_size
+    usual = default_learning_rate(spec.fine_tuning) * (size / reference) ** 0.5
+    return spec.learning_rate_scaling == "none" and size > reference and plan.learning_rate < _ROUNDED_DOWN * usual
+
+
+def is_full_rate(spec: JobSpec) -> bool:
+    """Whether adapters are trained with a rate that is nearer to that of full fine-tuning than to their own."""
+    geometric_mean = (default_learning_rate("full") * default_learning_rate(spec.fine_tuning)) ** 0.5
+    is_own = spec.runs_own_training
+    return spec.fine_tuning in ADAPTERS and not is_own and spec.unscaled_learning_rate < geometric_mean
