@@ -1,13 +1,22 @@
-"""One job, from its specification to its recorded run, and found again.
+"""One job, from its specification to its recorded run, and adopted again.
 
-launch.launch              prepares, launches, watches and records one job
-workplace.Workplace(s)     launcher, store, clock and home folder that jobs share
-preparation.inputs_of      the prepared rows and the model that a job reads
-retrying_job.RetryingJob   a job over all its attempts: begin, poll, stop, abandon
-recording.JobRunWriter     writes the run of a job, of our training or of a project's command
-sync.Sync                  follows and collects jobs whose launcher has ended; closes runs whose job was never created
-doctor                     what is wrong with machine, account and server; one paid job against what is expected
-warm_pools.KeptPool        the instances kept after a recorded job, until they are booked
-estimates                  the command `estimate`
-importing.import_runs      a table of published runs as MLflow runs
+A billed second is followed through retrying_job (an attempt ended), bill (seconds become dollars) and ending (dollars
+become `cost_usd` in MLflow).
+
+command        the command `main`
+launch         prepares, launches, watches and records one job
+workplace      launcher, store, clock and home folder that the jobs of a command share
+preparation    the prepared rows and the model that a job reads
+advice         warnings about a job before it is paid for
+retrying_job   follows a job over all its attempts: begin, poll, stop, abandon; every job is followed by it
+record         the run of a job from its first tag until the job ends
+bill           seconds and dollars of a job, and of instances kept after it
+ending         the end of a job in MLflow, and how it ended
+verdicts       sentences about the model of a finished job
+note           the description of a run in MLflow's UI
+result         the result of a launch, or of a dry run
+progress       progress of jobs on standard error
+adoption       jobs of earlier commands: identical ones, and those in other accounts, regions and queues
+warm_pools     instances kept after recorded jobs, until their cost is booked
+sync           follows and collects jobs whose launcher has ended; sync_command is the command
 """

@@ -1,7 +1,7 @@
 """Warnings about a job before it is paid for: a function for each, with its reason and what mends it.
 
-No warning stops a job. `foreseen` gathers what is known about a job, `warnings_of` returns the warnings of one job or of
-many. Warnings about a finished job are in `verdicts`.
+No warning stops a job. `foreseen` gathers the facts about a job, `warnings_of` returns the warnings.
+Warnings about a finished job are in `verdicts`.
 """
 
 from collections.abc import Callable, Sequence
@@ -76,7 +76,7 @@ class ForeseenJob:
 def foreseen(
     spec: JobSpec, inputs: JobInputs, workplace: Workplace, *, plan: BatchPlan | None = None, with_store: bool = True
 ) -> ForeseenJob:
-    """What is known about a job, except `has_worked`; without the MLflow store, its estimate has no evidence."""
+    """The facts about a job, except `has_worked`; without the MLflow store, its estimate has no evidence."""
     launcher = workplace.launcher
     forecast = workplace.forecast if with_store else Forecast(None, steps=TracedSteps(workplace.home))
     price = launcher.price(spec)
@@ -216,7 +216,8 @@ def inefficient(job: ForeseenJob) -> str:
     reason = f", of which {start:.0f} s are start-up" if start > estimate.time.seconds / 2 else ""
     return (
         f"estimated efficiency {speed_up / job.devices:.0%} (below {LEAST_EFFICIENCY:.0%}): {job.devices} devices take "
-        f"{estimate.time.seconds:.0f} s{reason}, one would take {single.time.seconds:.0f} s; {_with_fewer_devices(spec)}"
+        f"{estimate.time.seconds:.0f} s{reason}, one would take {single.time.seconds:.0f} s; "
+        f"{_with_fewer_devices(spec)}"
     )
 
 
@@ -292,8 +293,8 @@ def small_disk(job: ForeseenJob) -> str:
         return ""
     if local_gib >= needed:
         return (
-            f"volume_gib {spec.volume_gib} changes nothing: {spec.instance_type} has disks of its own, {local_gib} GiB, and "
-            "gets no other volume; leave it out"
+            f"volume_gib {spec.volume_gib} changes nothing: {spec.instance_type} has disks of its own, {local_gib} "
+            "GiB, and gets no other volume; leave it out"
         )
     return (
         f"volume_gib {spec.volume_gib} is below {needed} GiB, which model, data and checkpoints may take with "

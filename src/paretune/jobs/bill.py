@@ -1,4 +1,4 @@
-"""What a job costs over all its attempts: the place where billed seconds become `cost_usd`."""
+"""The bill of a job over all its attempts: the place where billed seconds become `cost_usd`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

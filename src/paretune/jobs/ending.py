@@ -1,4 +1,4 @@
-"""What the end of a job becomes in MLflow: metrics, bill, remarks, verdicts, artifacts and the model."""
+"""The end of a job in MLflow: metrics, bill, remarks, verdicts, artifacts and the model."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -307,7 +307,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None) -> s
 
 
 def script_remarks(spec: Program, report: JobReport | None) -> list[str]:
-    """What a user's own script or project did not leave for the record, and how to make it leave it."""
+    """Sentences on results that a user's own script or project did not leave, and how to make it leave them."""
     if report is None or (spec.project is None and (spec.entry_script is None or spec.runs_project)):
         return []
     if spec.project is not None:

@@ -69,7 +69,7 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 
 
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
-    """As `launch`, with the specification as it is: a dry run where it says so, and nothing of the profile."""
+    """Launch the specification as it is, without the profile file; a dry run if it says so."""
     spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
@@ -82,8 +82,8 @@ def run_job(
 ) -> JobResult:
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher has started.
 
-    That is the job of this run, or an identical one that runs unwatched; `again` starts another beside the latter.
-    `study` is the name of what it is part of.
+    A job is adopted if it belongs to this run, or if it is identical and unwatched; `again` starts another beside the
+    latter. `study` is the name of the study, design or recurring training that the job is part of.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused: nothing was launched.
@@ -92,10 +92,10 @@ def run_job(
         LostContact: the job goes on, but AWS no longer tells how.
     """
     prepared = _checked_inputs(spec, workplace, study)
-    former = None if prepared is None or spec.again else unwatched_job(spec, prepared, workplace)
-    if former is not None:
-        close_watcher(workplace, former)
-        run, inputs = workplace.tracking.run(former.run_id), None
+    identical = None if prepared is None or spec.again else unwatched_job(spec, prepared, workplace)
+    if identical is not None:
+        close_watcher(workplace, identical)
+        run, inputs = workplace.tracking.run(identical.run_id), None
     else:
         run, inputs = None, prepared
     plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
@@ -135,9 +135,9 @@ def run_job(
 def _foresee(
     spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
 ) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
-    """The batch to begin with, the job's estimate, what to tell the user about both, and warnings.
+    """The batch to begin with, the job's estimate, messages about both, and warnings.
 
-    The batch is None for a job that was started before: its run says with which one.
+    The batch is None for a job that was started before, because its run names the batch.
     """
     if inputs is None:
         return None, None, [], []
@@ -166,11 +166,11 @@ def _foresee(
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInputs | None:
-    """The inputs of a job against which nothing stands; None when it was started before, and is only to be watched."""
+    """The inputs of a job that may be launched; None if it was started before and only needs to be watched."""
     tracking, launcher = workplace.tracking, workplace.launcher
     run_id = tracking.opened_run_id()
-    if run_id is not None and (place := elsewhere(tracking.run(run_id).tags(), launcher)):  # it stays as it is
-        raise LostContact(f"{job_name(run_id, 1)} cannot be followed from here: {place}")
+    if run_id is not None and (fault := elsewhere(tracking.run(run_id).tags(), launcher)):  # its run stays open
+        raise LostContact(f"{job_name(run_id, 1)} cannot be followed from here: {fault}")
     is_new = False
     try:
         if run_id is not None:
@@ -181,73 +181,71 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
             opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
         launcher.worst_case_usd(spec)
         if spec.budget is not None:
-            BudgetFile.read(spec.budget)  # what is wrong with it is told before anything is prepared
+            BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
         inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
         launcher.check_inputs(spec, inputs)
         if spec.budget is not None and (spec.again or unwatched_job(spec, inputs, workplace) is None):
             workplace.budgets(
                 spec, workplace.attribution(spec, study)
-            ).check()  # before a run is opened; else that job has its reservation
+            ).check()  # before a run is opened; a job to adopt has its reservation
         return inputs
     except ParetuneError as error:
-        if run_id is not None:  # `mlflow run` has opened it, and closes it, too, unless it has been killed
+        if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed
             run = tracking.run(run_id)
             state = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
-            closed = {schema.STATE: "", schema.WATCHED_BY: ""} if is_new else {}  # it is the run of no job
+            closed = {schema.STATE: "", schema.WATCHED_BY: ""} if is_new else {}  # there is no job
             run.set_tags({schema.FAILURE_REASON: str(error), **closed})
             run.end(RUN_STATUS[state])
         raise
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
-    """What is about to run, plainly: which model, how many rows, which batch and rate, on what."""
-    plan = spec.plan()
+    """A sentence on what is about to run: model, rows, batch, learning rate, cluster and limits."""
+    plan, name = spec.plan(), job_name(run_id, 1)
     if inputs is None:
         return (
-            f"job {job_name(run_id, 1)}: this command has started it before, and nobody watches it; watching it, so "
-            "that nothing is paid twice (again=true starts another)"
+            f"job {name}: this command has started it before, and nobody watches it; watching it, so that nothing is "
+            "paid twice (again=true starts another)"
         )
-    model = f"{spec.model}{' with random weights' if spec.init == 'random' else ''}"
-    if inputs.dataset is None:
-        what = f"your script {spec.entry_script}" if spec.entry_script else f"{model} on {spec.dataset}"
-    else:
-        facts = inputs.dataset.facts
-        rows = f"{facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f}"
-        what = f"{model} on {spec.dataset} ({rows})"
-    where = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
+    cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
-    kind = "simulated job" if spec.is_simulated else "job"
+    limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"
     if spec.project is not None:
-        given = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
-        what = f"entry point {spec.entry_point} of {spec.project}{f' with {given}' if given else ''}"
-        return f"job {job_name(run_id, 1)}{where}: {what}; ended after {spec.max_runtime_minutes:g} minutes{silence}"
+        parameters = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        with_parameters = f" with {parameters}" if parameters else ""
+        return f"job {name}{cluster}: entry point {spec.entry_point} of {spec.project}{with_parameters}; {limits}"
+    training = f"{spec.model}{' with random weights' if spec.init == 'random' else ''} on {spec.dataset}"
+    if inputs.dataset is not None:
+        facts = inputs.dataset.facts
+        training += f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"
+    elif spec.entry_script:
+        training = f"your script {spec.entry_script}"
     return (
-        f"{kind} {job_name(run_id, 1)}{where}: {what}; global batch size {plan.global_batch_size} = "
-        f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}, "
-        f"learning rate {plan.learning_rate:g}; ended after {spec.max_runtime_minutes:g} minutes{silence}"
+        f"{'simulated job' if spec.is_simulated else 'job'} {name}{cluster}: {training}; global batch size "
+        f"{plan.global_batch_size} = {plan.per_device_train_batch_size} x {plan.devices} x "
+        f"{plan.gradient_accumulation_steps}, learning rate {plan.learning_rate:g}; {limits}"
     )
 
 
 def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     launcher = workplace.launcher
     require_answer(tracking_uri())
-    worst = launcher.worst_case_usd(spec)
+    worst_usd = launcher.worst_case_usd(spec)
     attribution = workplace.attribution(spec)
-    standings = workplace.budgets(spec, attribution).check()
+    budgets = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
-    said = remarks(spec, workplace.environment)
-    shown = {
+    warnings = warnings_of([foreseen(spec, inputs, workplace, with_store=False)])
+    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
+    parts = {
         "specification": spec.as_text(),
-        "batch": None
-        if spec.project is not None
-        else asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "batch": batch if spec.project is None else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
-        "worst_case_usd": worst,
-        "budgets": [standing.sentence(launcher.worst_case_usd(spec)) for standing in standings] or None,
-        "warnings": [*said, *warnings_of([foreseen(spec, inputs, workplace, with_store=False)])] or None,
+        "worst_case_usd": worst_usd,
+        "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
+        "warnings": [*remarks(spec, workplace.environment), *warnings] or None,
     }
-    known = {name: value for name, value in shown.items() if value is not None}
-    return JobPreview(spec=replace(spec, dry_run=False), shown=known)
+    parts = {name: value for name, value in parts.items() if value is not None}
+    return JobPreview(spec=replace(spec, dry_run=False), document=parts)

@@ -23,7 +23,7 @@ def job_note(
     verdicts: Sequence[str] = (),
     ran: JobSpec | None = None,
 ) -> str:
-    """What ran, what came out, what to think of it, where the model is, and the command that repeats it.
+    """Markdown with the job, its results, verdicts, the place of its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `ran` the job on the instances that it got, if they may differ from those of `spec`.

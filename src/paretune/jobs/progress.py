@@ -1,4 +1,4 @@
-"""What a running job tells, shown on standard error: a bar in a terminal, lines in a log file or a notebook."""
+"""Progress of running jobs on standard error: a bar in a terminal, lines in a log file or a notebook."""
 
 import itertools
 import shutil
@@ -30,18 +30,18 @@ class ProgressPrinter:
         self._bar: Progress | None = None
 
     def __call__(self, events: list[Event]) -> None:
-        """Show what these events tell."""
+        """Show these events."""
         for event in events:
             if self._stream.isatty():
                 self._draw(event)
             evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
             if event.message or evaluation:
                 evaluation.pop("eval/epoch", None)
-                shown = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
-                self._line(event.message or f"step {event.step}: {', '.join(shown)}")
+                values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
+                self._line(event.message or f"step {event.step}: {', '.join(values)}")
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -67,51 +67,51 @@ class ProgressPrinter:
 
 
 class Work:
-    """Work that takes a while: a spinner in a terminal, in a log file a line at the beginning and each _QUIET_S."""
+    """Work that takes a while: a spinner in a terminal; in a log file a line at its beginning and every _QUIET_S."""
 
-    def __init__(self, what: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._what, self._stream, self._clock = printable(what), stream or sys.stderr, clock
+    def __init__(self, title: str, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._title, self._stream, self._clock = printable(title), stream or sys.stderr, clock
         self._bar: Progress | None = None
-        self._said_at = clock()
+        self._printed_at = clock()
 
     def __enter__(self) -> "Work":
         if self._stream.isatty():
             self._bar = _bar(self._stream)
-            self._bar.add_task(self._what, total=None)
+            self._bar.add_task(self._title, total=None)
             self._bar.start()
         else:
-            self._say("")
+            self._print("")
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
-    def goes_on(self, detail: str = "") -> None:
-        """Show how far it is, in words."""
+    def update(self, detail: str = "") -> None:
+        """Show how far the work is, in words."""
         detail = printable(detail)
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], description=f"{self._what}: {detail}" if detail else self._what)
-        elif self._clock() - self._said_at >= _QUIET_S:
-            self._say(detail or "goes on")
+            self._bar.update(self._bar.task_ids[0], description=f"{self._title}: {detail}" if detail else self._title)
+        elif self._clock() - self._printed_at >= _QUIET_S:
+            self._print(detail or "goes on")
 
-    def _say(self, detail: str) -> None:
-        self._said_at = self._clock()
-        print(f"{self._what}: {detail}" if detail else f"{self._what} ...", file=self._stream, flush=True)
+    def _print(self, detail: str) -> None:
+        self._printed_at = self._clock()
+        print(f"{self._title}: {detail}" if detail else f"{self._title} ...", file=self._stream, flush=True)
 
 
 def _bar(stream: TextIO, *columns: Any) -> Progress:
-    """A line that moves and is taken away at its end; what is printed meanwhile stands above it."""
+    """A moving line that is removed at the end; anything printed meanwhile appears above it."""
     console = Console(file=stream, force_terminal=True)
-    shown = (
+    all_columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         *columns,
         TimeElapsedColumn(),
     )
-    # Redrawn when there is news, but for spinners, which have none: those in a thread.
-    return Progress(*shown, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
+    # A bar is redrawn when there is news; a spinner, which has none, is redrawn in a thread.
+    return Progress(*all_columns, console=console, transient=True, auto_refresh=not columns, redirect_stdout=False)
 
 
 def say_on_stderr(text: str) -> None:
@@ -120,7 +120,7 @@ def say_on_stderr(text: str) -> None:
 
 
 def fitted(text: str, stream: TextIO) -> str:
-    """The text, `printable`, broken between words into lines as wide as the terminal; unbroken for any other stream."""
+    """The text without control characters, wrapped to the width of a terminal; not wrapped for any other stream."""
     text = printable(text)
     if not stream.isatty():
         return text
@@ -131,7 +131,7 @@ def fitted(text: str, stream: TextIO) -> str:
 
 @contextmanager
 def watched(interruption: Interruption, *, quiet: bool = False) -> Iterator[Callable[[list[Event]], None]]:
-    """What to call with the events of jobs that run in the block; SIGINT and SIGTERM stop them meanwhile."""
+    """A function that shows events of the jobs that run in the block; SIGINT and SIGTERM stop the jobs meanwhile."""
     progress = ProgressPrinter()
     with interruption.listening():
         try:

@@ -1,4 +1,4 @@
-"""What launching a job gives: what it measured, cost and where it is recorded; or, of a dry run, what would run."""
+"""The result of launching a job: its figures, its cost and where it is recorded; for a dry run, what would run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,15 @@ from paretune.specification.job import JobSpec
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-# Fields of a row that every job has, whatever was set; further parameters follow where they were.
-_ALWAYS = (
+# Columns that every job has; parameters that were set follow.
+_COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("global_batch_size", "learning_rate", "scaled_learning_rate"),
 )
 
 
 _MOST_SHOWN = 8
-"""Metrics of a training of the user's own in the table at the end."""
+"""Metrics of a user's own training in the printed table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,14 +31,14 @@ class JobResult(Result):
 
     Attributes:
         job_name: its name for the launcher, SageMaker's for a job there.
-        params: what its run records of that, as text.
-        metrics: name to value, named as in MLflow; what was not measured is absent.
-        price: of one instance; None where it is not known, then so are the dollars.
+        params: parameters of its run, as text.
+        metrics: name to value, named as in MLflow; a metric that was not measured is absent.
+        price: price of one instance; None if it is unknown, and then cost_usd is absent.
         model: where the files of the model are: a folder, or an S3 URI.
-        model_uri: address of the model in MLflow; empty where it has none.
-        has_gap: MLflow did not answer, so that the run lacks something; the job's own files are complete.
+        model_uri: address of the model in MLflow; empty if MLflow has none.
+        has_gap: MLflow did not answer, so the run is incomplete; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
-        remarks: what its record lacks and why, and a model that is worse than TF-IDF, in sentences.
+        remarks: sentences on what the record lacks and why, and on the model.
     """
 
     run_id: str
@@ -62,8 +62,8 @@ class JobResult(Result):
 
     def rows(self) -> list[Row]:
         """One row: ids, cluster, batch and rate, every parameter that was set, every metric."""
-        always = _ALWAYS if self.spec.project is None else (*_ALWAYS[:2], "entry_point")
-        names = dict.fromkeys([*always, *self.spec.changed()])
+        first = _COLUMNS if self.spec.project is None else (*_COLUMNS[:2], "entry_point")
+        names = dict.fromkeys([*first, *self.spec.changed()])
         params = {name: value_of(self.params.get(name, "")) for name in names}
         return [{"run_id": self.run_id, "job_name": self.job_name, "origin": self.origin, **params, **self.metrics}]
 
@@ -85,7 +85,7 @@ class JobResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """Where to look, what the record lacks, and a model that is worse than TF-IDF."""
+        """Where to look, what the record lacks, and verdicts on the model."""
         gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
         return [*filter(None, [self.open_command]), *gap, *self.remarks]
 
@@ -104,7 +104,7 @@ class JobResult(Result):
         return pandas.DataFrame(rows, columns=["", "value"])
 
     def _quantities(self) -> dict[str, str]:
-        """What to show of it, in order; an empty text where it is not known."""
+        """The rows of the printed table, in order; an empty text for a quantity that is not known."""
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
         return self._logged() | {
             "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
@@ -133,15 +133,15 @@ class JobResult(Result):
         }
 
     def _logged(self) -> dict[str, str]:
-        """What a training of the user's own has measured, the first few by its own names."""
+        """The first few metrics of a user's own training."""
         if not self.spec.runs_own_training:
             return {}
-        known = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
-        own = [name for name in self.metrics if name not in known]
-        return {name: self._number(name, ".6g") for name in own[:_MOST_SHOWN]}
+        ours = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
+        names = [name for name in self.metrics if name not in ours]
+        return {name: self._number(name, ".6g") for name in names[:_MOST_SHOWN]}
 
     def _busy(self) -> str:
-        """That the machine was busy with other programs, where it was."""
+        """The share of the cores that other programs took, if the job recorded it."""
         return self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
 
     def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
@@ -157,20 +157,20 @@ class JobResult(Result):
 
 @dataclass(frozen=True, kw_only=True)
 class JobPreview(Result):
-    """What a dry run shows: the job, its data, its worst-case dollars, and what would be sent where.
+    """A dry run: the job, its data, its worst-case dollars, and what would be sent where.
 
     Attributes:
         spec: the job, with dry_run off.
-        shown: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd` and `warnings`; what is not
-            known is absent.
+        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
+            `warnings`; parts that are not known are absent.
     """
 
     spec: JobSpec
-    shown: Mapping[str, object]
+    document: Mapping[str, object]
 
     @property
     def title(self) -> str:
-        """That nothing was launched."""
+        """Says that nothing was launched."""
         return "dry run: nothing was launched"
 
     def rows(self) -> list[Row]:
@@ -180,13 +180,13 @@ class JobPreview(Result):
 
     @property
     def worst_case_usd(self) -> float | None:
-        """The most that the job can cost, USD; None where the price is not known."""
-        worst = self.shown.get("worst_case_usd")
+        """The most that the job can cost, USD; None if the price is unknown."""
+        worst = self.document.get("worst_case_usd")
         return worst if isinstance(worst, float) else None
 
     def to_dict(self) -> dict[str, object]:
-        """What is shown, and the line that launches it."""
-        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.shown.items()}
+        """The document, and the line that launches the job as `command`."""
+        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.document.items()}
         return document | {"command": self.spec.command()}
 
     def notes(self) -> list[str]:
@@ -194,5 +194,5 @@ class JobPreview(Result):
         return [f"nothing was launched; to launch it: {self.spec.command()}"]
 
     def __str__(self) -> str:
-        """What is shown, as JSON, then the line that launches the job."""
-        return "\n".join([json.dumps(self.shown, indent=2, default=str), *self.notes()])
+        """The document as JSON, then the line that launches the job."""
+        return "\n".join([json.dumps(self.document, indent=2, default=str), *self.notes()])

@@ -1,4 +1,4 @@
-"""What to know about the model of a finished job, in sentences: what was observed, what it means, what mends it.
+"""Sentences about the model of a finished job: what was observed, what it means, what mends it.
 
 The sentences are printed at the end of the job, are the tag `paretune.verdict` of its run, and are part of its note. A
 study prints those of the jobs that it recommends.

@@ -1,4 +1,4 @@
-"""Where the jobs of one command run and are recorded: one value that every layer of launching is handed."""
+"""The workplace of a command: launcher, store, clock and home folder that all its jobs share."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ from paretune.tracking import Tracking
 _HOME = ".paretune"
 _STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Variable of the environment with the storage of studies, designs and budgets that name none: no password is typed."""
+"""Environment variable with the storage of studies, designs and budgets that name none, so that no password is typed."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:
@@ -39,12 +39,10 @@ def home_of(environment: Mapping[str, str]) -> Path:
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Address of the database of studies and designs that name no other one.
-
-    That is PARETUNE_STORAGE, or else a file of the home folder.
+    """Address of the default database of studies and designs: PARETUNE_STORAGE, or else a file in the home folder.
 
     Raises:
-        BadInput: the variable has no such address.
+        BadInput: the variable is not an address of a database.
     """
     address = environment.get(STORAGE_VARIABLE)
     if not address:
@@ -55,10 +53,10 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
 
 
 def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> BudgetLedger:
-    """The ledger of a file of budgets: in its storage, in PARETUNE_STORAGE, or in a file beside it.
+    """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
-    Beside it, they are the same for everybody on this machine who uses the file, in whatever folder. Up to version 0.3
-    they were in the home folder: what stands there is taken over, once.
+    A ledger beside the file is shared by everybody on this machine who uses the file. Up to version 0.3 it was in the
+    home folder; entries there are copied once.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.
@@ -78,10 +76,10 @@ class Workplace:
 
     Attributes:
         home: folder of jobs, checkpoints and prepared data.
-        clock: the launcher's; a virtual one for simulated jobs.
-        environment: variables of the command's process.
+        clock: the launcher's clock; a virtual one for simulated jobs.
+        environment: environment variables of the command.
         open_tracking: opens the MLflow store; called when the store is first needed, so that a dry run needs none.
-        shows_work: whether work that takes a while is shown on standard error.
+        shows_work: whether to show work that takes a while on standard error.
     """
 
     launcher: Launcher
@@ -102,7 +100,7 @@ class Workplace:
         if budget is None:
             return None
         if not self.launcher.is_billed:
-            BudgetFile.read(budget)  # what is wrong with it is told all the same
+            BudgetFile.read(budget)  # its faults are reported all the same
             return None
         if budget not in self._budget_ledgers:
             self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
@@ -123,13 +121,13 @@ class Workplace:
         )
 
     @contextmanager
-    def working_on(self, what: str) -> Iterator[Callable[[str], None]]:
-        """Show that something takes a while; what to call now and then with how far it is."""
+    def working_on(self, title: str) -> Iterator[Callable[[str], None]]:
+        """Show that something takes a while; yields a function to call now and then with its progress."""
         if not self.shows_work:
             yield lambda _: None
             return
-        with Work(what) as work:
-            yield work.goes_on
+        with Work(title) as work:
+            yield work.update
 
     @cached_property
     def tracking(self) -> Tracking:
@@ -155,11 +153,11 @@ class Workplaces:
     interruption: Interruption
     home: Path
     shows_work: bool = False
-    _known: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
+    _workplaces: dict[tuple[object, ...], Workplace] = field(default_factory=dict)
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """Those of this process, in the folder PARETUNE_HOME or else .paretune of the current one, made if absent.
+        """The workplaces of this process; creates their home folder, PARETUNE_HOME or else .paretune, if it is absent.
 
         Raises:
             BadInput: PARETUNE_HOME cannot be a folder.
@@ -174,13 +172,13 @@ class Workplaces:
         return cls(environment=environment, interruption=interruption, home=home)
 
     def without_opened_run(self) -> "Workplaces":
-        """The same for jobs that each get a run of their own, beside the one that `mlflow run` has opened."""
-        own = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
-        return replace(self, environment=own, _known={})
+        """The same for jobs that each get a new run, beside the one that `mlflow run` has opened."""
+        environment = {name: text for name, text in self.environment.items() if name != "MLFLOW_RUN_ID"}
+        return replace(self, environment=environment, _workplaces={})
 
     def with_environment(self, changes: Mapping[str, str]) -> "Workplaces":
-        """The same with other variables of the environment."""
-        return replace(self, environment={**self.environment, **changes}, _known={})
+        """The same with changed environment variables."""
+        return replace(self, environment={**self.environment, **changes}, _workplaces={})
 
     def with_opened_run(self, run_id: str) -> "Workplaces":
         """The same for a job that is recorded in a run that has been opened for it."""
@@ -188,14 +186,14 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        where = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket, spec.queue)
-        key = (*where, spec.runs_project, spec.project is None)
-        if key not in self._known:
+        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket, spec.queue)
+        key = (*location, spec.runs_project, spec.project is None)
+        if key not in self._workplaces:
             clock = self._clock(spec)
             surroundings = Surroundings(
                 home=self.home, clock=clock, environment=self.environment, check=self.interruption.check
             )
-            self._known[key] = Workplace(
+            self._workplaces[key] = Workplace(
                 launcher=open_launcher(spec, surroundings),
                 home=self.home,
                 clock=clock,
@@ -204,11 +202,11 @@ class Workplaces:
                 open_tracking=lambda: Tracking(self.environment, clock),
                 shows_work=self.shows_work,
             )
-        return self._known[key]
+        return self._workplaces[key]
 
     def _clock(self, spec: Placement) -> Clock:
-        """The machine's clock, or the virtual one of the home folder; one object for all jobs that go by it."""
-        for known in self._known.values():
-            if isinstance(known.clock, VirtualClock) == spec.is_simulated:
-                return known.clock
+        """The machine's clock, or the virtual one of the home folder; one object for all jobs that use it."""
+        for workplace in self._workplaces.values():
+            if isinstance(workplace.clock, VirtualClock) == spec.is_simulated:
+                return workplace.clock
         return open_clock(spec, self.home)
