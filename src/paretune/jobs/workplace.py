@@ -30,7 +30,7 @@ from paretune.tracking import Tracking
 _HOME = ".paretune"
 _STUDIES = "studies.db"
 STORAGE_VARIABLE = "PARETUNE_STORAGE"
-"""Environment variable with the storage of studies, designs and budgets that name none, so that no password is typed."""
+"""Environment variable with the storage of studies, designs and budgets that name none; no password is typed."""
 
 
 def home_of(environment: Mapping[str, str]) -> Path:

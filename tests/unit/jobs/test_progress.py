@@ -93,7 +93,7 @@ def test_work_is_a_line_at_its_beginning_and_now_and_then_in_a_log_file() -> Non
     stream, times = io.StringIO(), iter([0.0, 0.0, 1.0, 20.0, 20.0, 21.0])
     with Work("preparing", stream, clock=lambda: next(times)) as work:
         for rows in (10, 20, 30):
-            work.goes_on(f"{rows} of 40 rows")
+            work.update(f"{rows} of 40 rows")
 
     assert stream.getvalue() == "preparing ...\npreparing: 20 of 40 rows\n"
 
@@ -101,7 +101,7 @@ def test_work_is_a_line_at_its_beginning_and_now_and_then_in_a_log_file() -> Non
 def test_work_is_a_moving_line_in_a_terminal_and_taken_away() -> None:
     stream = Terminal()
     with Work("preparing", stream) as work:
-        work.goes_on("10 of 40 rows")
+        work.update("10 of 40 rows")
 
     assert "preparing: 10 of 40 rows" in stream.getvalue()
     assert stream.getvalue().endswith("\x1b[1A\x1b[2K")
@@ -110,6 +110,6 @@ def test_work_is_a_moving_line_in_a_terminal_and_taken_away() -> None:
 def test_work_shows_names_that_look_like_commands_of_a_terminal_or_of_markup_as_they_are() -> None:
     stream = Terminal()
     with Work("reading \x1b]0;title\x07[/x].csv", stream) as work:
-        work.goes_on("gnp\u202efdp[/]")
+        work.update("gnp\u202efdp[/]")
 
     assert r"reading \x1b]0;title\x07[/x].csv: gnp\u202efdp[/]" in stream.getvalue()
