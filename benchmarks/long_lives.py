@@ -259,7 +259,7 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         assert job is not None  # its document is there
         billed += cost_usd(launcher.price(spec), spec, job.billable_seconds()) or 0.0
         jobs[(parse_job_name(path.stem) or ("", 0))[0]] += 1
-    done = Counter(one.identity for one in entries if one.ended and one.ended.status is TrialStatus.COMPLETED)
+    done = Counter(one.identity for one in entries if one.end and one.end.status is TrialStatus.COMPLETED)
     client, recorded, token = MlflowClient(), 0.0, None
     runs = 0
     while runs == 0 or token:
@@ -274,7 +274,7 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         "ledger_usd": balance.spent_usd,
         "mlflow_usd": recorded,
         "committed_usd": balance.committed_usd,
-        "not_booked": sum(one.ended is None for one in entries),
+        "not_booked": sum(one.end is None for one in entries),
         "jobs_twice": sum(count > 1 for count in jobs.values()) + sum(count > 1 for count in done.values()),
         "jobs_without_a_trial": len(jobs.keys() - {one.run_id for one in entries}),
     }

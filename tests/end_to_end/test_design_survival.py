@@ -73,9 +73,9 @@ def _check_books(client: MlflowClient, folder: Path, name: str) -> None:
     assert {row["status"] for row in rows} <= {"Completed", "Failed"}
     assert len({row["run_id"] for row in rows}) == 24
     assert sorted(entry.run_id for entry in entries) == sorted(children)
-    assert all(entry.ended is not None for entry in entries)
+    assert all(entry.end is not None for entry in entries)
     assert all(jobs[run_id] == 1 for run_id in children)
-    completed = Counter(int(entry.note.point["run"]) for entry in entries if entry.ended and entry.ended.metrics)
+    completed = Counter(int(entry.note.point["run"]) for entry in entries if entry.end and entry.end.metrics)
     assert completed == Counter(int(str(row["run"])) for row in rows if row["status"] == "Completed")
     assert set(completed.values()) == {1}
     assert sum(_usd(run) for run in children.values()) == pytest.approx(ledger.balance().spent_usd)

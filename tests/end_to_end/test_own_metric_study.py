@@ -78,7 +78,7 @@ def test_a_study_of_an_own_script_is_gone_on_with_and_recommends_by_its_own_metr
     ledger = StudyLedger(f"sqlite:///{home / 'studies.db'}", "own metric")
     entries = entries_of(ledger)
     ledger.close()
-    assert all(entry.ended is not None for entry in entries)
+    assert all(entry.end is not None for entry in entries)
     assert study.data.metrics["cost_usd"] == pytest.approx(sum(entry.booked_usd or 0.0 for entry in entries))
     assert study.data.metrics["cost_usd"] <= 0.05
 

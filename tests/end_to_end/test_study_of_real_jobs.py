@@ -51,9 +51,9 @@ def check_record(client: MlflowClient, folder: Path, most_completed: int = 1) ->
     """Every point completed, no job twice, a bill that adds up, an answer; the study's run."""
     entries = books(folder)
     completed = Counter(
-        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
+        entry.identity for entry in entries if entry.end is not None and entry.end.status is TrialStatus.COMPLETED
     )
-    assert all(entry.ended is not None for entry in entries)
+    assert all(entry.end is not None for entry in entries)
     assert set(completed.values()) == {most_completed}
     points = {(entry.note.point["global_batch_size"], entry.note.point["learning_rate"]) for entry in entries}
     assert points == {(batch, rate) for batch in BATCHES for rate in RATES}

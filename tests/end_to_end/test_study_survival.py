@@ -70,7 +70,7 @@ def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: f
     assert entries
     assert len(runs) == len(own) + len(trials)
     assert [run.info.status for run in own] == ["FINISHED"]
-    assert all(entry.ended is not None for entry in entries)
+    assert all(entry.end is not None for entry in entries)
     assert sorted(entry.run_id for entry in entries) == sorted(trials) == sorted(jobs)
     assert set(jobs.values()) == {1}
     assert {run.info.status for run in trials.values()} <= {"FINISHED", "FAILED", "KILLED"}
@@ -86,7 +86,7 @@ def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: f
     assert spent <= budget_usd
 
     completed = Counter(
-        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
+        entry.identity for entry in entries if entry.end is not None and entry.end.status is TrialStatus.COMPLETED
     )
     assert set(completed.values()) == {1}
     storage = RDBStorage(f"sqlite:///{folder / '.paretune' / 'studies.db'}")

@@ -70,11 +70,11 @@ def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace
 
     entries, balance = _books(storage, "shared")
     assert len({entry.owner for entry in entries}) == 2, "\n\n".join(texts)
-    assert all(entry.ended is not None for entry in entries)
+    assert all(entry.end is not None for entry in entries)
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0
     completed = Counter(
-        entry.identity for entry in entries if entry.ended is not None and entry.ended.status is TrialStatus.COMPLETED
+        entry.identity for entry in entries if entry.end is not None and entry.end.status is TrialStatus.COMPLETED
     )
     assert set(completed.values()) == {1}
 

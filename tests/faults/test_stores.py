@@ -110,7 +110,7 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
             ledger = StudyLedger(server.address, f"restarted {number}")
             entries, balance = entries_of(ledger), ledger.balance()
             ledger.close()
-            assert all(entry.ended is not None for entry in entries)
+            assert all(entry.end is not None for entry in entries)
             assert balance.committed_usd == 0
             assert balance.spent_usd <= 9.0
         world.recover()

@@ -42,7 +42,7 @@ _ENDED = ("Completed", "Failed", "Stopped")
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRequest:
-    """What a job asks of the shared budgets.
+    """A job's request to the shared budgets.
 
     Attributes:
         job: name of the reservation: the job's MLflow run, or any other name while it has none.
@@ -72,7 +72,7 @@ class BudgetRequest:
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetStatus:
-    """What is spent and promised of one budget in one month."""
+    """Dollars of one budget in one month that are spent, promised and left."""
 
     budget: Budget
     month: str
@@ -89,7 +89,7 @@ class BudgetStatus:
         return self.budget.name if self.origin == "measured" else f"{self.budget.name} of {self.origin} jobs"
 
     def sentence(self, worst_usd: float | None = None) -> str:
-        """What is left, and the worst case of a job if one is given."""
+        """The dollars left in words, and the worst case of a job if one is given."""
         left = f"{self.left_usd:.2f} of {self.budget.usd_per_month:g} USD left in {self.month} (UTC)"
         return f"budget {self._name}: {left}" + ("" if worst_usd is None else f", worst case {worst_usd:.4g}")
 

@@ -91,10 +91,10 @@ class Lease:
             row = self._row(connection)
             return str(row.holder) if row is not None and self._is_held(row, self._time(connection)) else ""
 
-    def record_end(self, ended: str | None) -> None:
+    def record_end(self, end: str | None) -> None:
         """Record which stage of the study has ended, for later rounds."""
         with self._transaction() as connection:
-            self._update(connection, ended=ended)
+            self._update(connection, ended=end)
 
     def recorded_end(self) -> str | None:
         """The text that `record_end` wrote last, or None."""

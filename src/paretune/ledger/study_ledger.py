@@ -107,8 +107,8 @@ class StudyLedger(Ledger):
             same = sa.select(TRIALS.c.trial).where(self._in_study, TRIALS.c.identity == identity, is_active).limit(1)
             if identity and connection.execute(same).first() is not None:
                 return Reservation.DUPLICATE
-            begun = sa.select(sa.func.coalesce(sa.func.sum(TRIALS.c.counts), 0)).where(self._in_study)
-            if note.counts and most_trials is not None and connection.execute(begun).scalar_one() >= most_trials:
+            count = sa.select(sa.func.coalesce(sa.func.sum(TRIALS.c.counts), 0)).where(self._in_study)
+            if note.counts and most_trials is not None and connection.execute(count).scalar_one() >= most_trials:
                 return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 balance = self._balance(connection, self._in_study)
@@ -124,7 +124,7 @@ class StudyLedger(Ledger):
         """Record the MLflow run of a trial."""
         self._write(TRIALS.update().where(self._is(trial)).values(run_id=run_id))
 
-    def book(self, trial: int, ended: TrialEnd, *, settled: bool) -> None:
+    def book(self, trial: int, end: TrialEnd, *, settled: bool) -> None:
         """Record how a trial ended and what it cost, in place of its reservation. A second booking is ignored.
 
         A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
@@ -135,13 +135,13 @@ class StudyLedger(Ledger):
                 connection,
                 self._is(trial),
                 TRIALS.c.ended.is_(None),
-                usd=ended.cost_usd,
-                kept_usd=ended.kept_usd,
-                spent_usd=self._balance(connection, self._in_study).spent_usd + (ended.cost_usd or 0.0),
+                usd=end.cost_usd,
+                kept_usd=end.kept_usd,
+                spent_usd=self._balance(connection, self._in_study).spent_usd + (end.cost_usd or 0.0),
                 booking_order=(connection.execute(order).scalar() or 0) + 1,
-                ended=ended.as_json(),
+                ended=end.as_json(),
                 settled=int(settled),
-                **({"counts": 0} if ended.retryable else {}),
+                **({"counts": 0} if end.retryable else {}),
             )
 
     def book_kept(self, trial: int, usd: float) -> None:

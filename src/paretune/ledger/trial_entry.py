@@ -1,4 +1,4 @@
-"""What the ledger of a study holds of one trial: what it was started for, how it ended, and its dollars."""
+"""One trial in the ledger of a study: its purpose, its end and its dollars."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ class TrialStatus(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialNote:
-    """What a trial is started for; written when its dollars are reserved.
+    """The purpose of a trial, recorded when its dollars are reserved.
 
     Attributes:
         repeats: number of the trial that it repeats with another seed; None for a first one.
@@ -111,7 +111,7 @@ class TrialEntry:
         worst_usd: dollars reserved; None if the price is unknown.
         booked_usd: dollars paid; None while it runs, or if the price is unknown.
         kept_usd: dollars reserved for a warm pool kept after its job, 0 once they are booked; None if there was none.
-        ended: how it ended; None while it runs.
+        end: how it ended; None while it runs.
         booking_order: from 1, in the order of booking; None while it runs.
         spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
     """
@@ -124,7 +124,7 @@ class TrialEntry:
     worst_usd: float | None
     booked_usd: float | None
     kept_usd: float | None
-    ended: TrialEnd | None
+    end: TrialEnd | None
     booking_order: int | None
     spent_usd: float | None
     owner: str
@@ -147,7 +147,7 @@ class TrialEntry:
             **{name: getattr(row, name) for name in same},
             parameters={name: text for name, text in read_json(row.parameters).items() if text},
             note=TrialNote(**read_json(row.note)),
-            ended=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
+            end=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
         )
 
 

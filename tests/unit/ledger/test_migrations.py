@@ -82,8 +82,8 @@ def test_an_old_ledger_is_migrated_and_keeps_its_rows(storage: str) -> None:
     assert ledger.balance() == BEFORE
     entries = ledger.booked(0)
     assert [entry.booking_order for entry in entries] == list(range(1, 16))
-    assert [entry.trial for entry in entries if entry.ended and entry.ended.retryable] == [3, 4, 5]
-    assert {entry.ended.status for entry in entries if entry.ended} == set(TrialStatus)
+    assert [entry.trial for entry in entries if entry.end and entry.end.retryable] == [3, 4, 5]
+    assert {entry.end.status for entry in entries if entry.end} == set(TrialStatus)
     assert entries[0].note.point["instance_type"] == "ml.g5.xlarge"
     ledger.close()
 

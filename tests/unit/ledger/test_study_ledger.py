@@ -64,10 +64,10 @@ def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: StudyLedge
         book(ledger, trial, 1.0, metrics={"f1": 0.5})
     one, other = ledger.booked(0)
 
-    assert one.ended is not None
-    assert other.ended is not None
+    assert one.end is not None
+    assert other.end is not None
     assert one.parameters["instance_type"] is other.parameters["instance_type"] is other.note.point["instance_type"]
-    (name,), (same,) = one.ended.metrics, other.ended.metrics
+    (name,), (same,) = one.end.metrics, other.end.metrics
     assert name is same
 
 
@@ -123,7 +123,7 @@ def test_the_first_booking_stands(ledger: StudyLedger) -> None:
     book(ledger, 0, 7.0, status=TrialStatus.FAILED)
 
     (entry,) = ledger.booked(0)
-    assert (entry.booked_usd, entry.ended) == (1.0, TrialEnd(status=TrialStatus.COMPLETED, cost_usd=1.0))
+    assert (entry.booked_usd, entry.end) == (1.0, TrialEnd(status=TrialStatus.COMPLETED, cost_usd=1.0))
 
 
 def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> None:
@@ -143,7 +143,7 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> N
     ledger.book(4, end, settled=True)
 
     (entry,) = ledger.booked(0)
-    assert (entry.note, entry.ended, entry.parameters) == (note, end, {"model": "tiny"})
+    assert (entry.note, entry.end, entry.parameters) == (note, end, {"model": "tiny"})
     assert (entry.trial, entry.identity, entry.run_id, entry.owner) == (4, "a", "run", "me")
     assert (entry.worst_usd, entry.booked_usd, entry.booking_order, entry.spent_usd) == (2.0, 1.5, 1, 1.5)
 

@@ -116,8 +116,8 @@ def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
     assert len(asked) == 3
     assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(asked))
     (entry,) = entries_of(rounds.drivers[-1].ledger)
-    assert entry.ended is not None
-    assert entry.ended.status is TrialStatus.COMPLETED
+    assert entry.end is not None
+    assert entry.end.status is TrialStatus.COMPLETED
 
 
 def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
@@ -174,7 +174,7 @@ def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk
     first._heartbeat.stop()
 
     rounds.call()
-    (ended,) = [entry.ended for entry in entries_of(rounds.drivers[-1].ledger) if entry.ended is not None]
+    (ended,) = [entry.end for entry in entries_of(rounds.drivers[-1].ledger) if entry.end is not None]
     assert ended.status is TrialStatus.STOPPED
     assert ended.reason == "it would be beaten"
     assert ended.expected == {"f1": 0.6, "cost_usd": 1.5}
@@ -326,8 +326,8 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     ledger = StudyLedger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
     entries = entries_of(ledger)
     jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
-    assert 0 < sum(entry.note.counts and not entry.ended.retryable for entry in entries if entry.ended) <= 4
-    assert len(jobs) == len([entry for entry in entries if entry.ended])
+    assert 0 < sum(entry.note.counts and not entry.end.retryable for entry in entries if entry.end) <= 4
+    assert len(jobs) == len([entry for entry in entries if entry.end])
     assert ledger.balance().committed_usd == 0
 
     assert main(["study", "--study", "study.yaml", "--once"]) == 0

@@ -51,9 +51,9 @@ class Admission:
             self.is_full = False
         self.worst_case.learn(len(self._history.trials))
 
-    def has_enough(self, begun: int) -> bool:
+    def has_enough(self, count: int) -> bool:
         """Whether the study may have no more trials than these."""
-        return self._file.n_trials is not None and (self.is_full or begun >= self._file.n_trials)
+        return self._file.n_trials is not None and (self.is_full or count >= self._file.n_trials)
 
     def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str, owner: str) -> bool:
         """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
@@ -124,7 +124,7 @@ class Admission:
         return left if status is None else min(left, status.left_usd)
 
     def tightest_budget(self, spec: JobSpec | None) -> str:
-        """What is left of the budget that leaves a job the fewest dollars, in words; empty without a budget.
+        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget.
 
         Called when the study ends for it.
         """
@@ -137,7 +137,7 @@ class Admission:
     def _shared_reservation(
         self, trial: int, spec: JobSpec, worst_usd: float | None
     ) -> Callable[[sa.Connection], None]:
-        """What reserves in the shared budgets, or raises BudgetRefused; called with a connection of the ledger."""
+        """A function that reserves in the shared budgets or raises BudgetRefused, given a connection of the ledger."""
         budgets = self._shared
         if budgets is None:
             return lambda _: None
@@ -152,7 +152,7 @@ class Admission:
         return lambda connection: budgets.reserve(request, connection)
 
     def _shared_statuses(self) -> Callable[[JobSpec], BudgetStatus | None]:
-        """What gives the shared budget that leaves a job the fewest dollars; the ledger is read now."""
+        """A function that gives a job's shared budget with the fewest dollars left; the ledger is read once, now."""
         if self._shared is None:
             return lambda _: None
         statuses = self._shared.statuses(self._workplace.clock.now(), self._workplace.launcher.origin)

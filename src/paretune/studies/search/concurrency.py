@@ -36,10 +36,10 @@ class ConcurrencyLimit:
 
     def recall(self, ends: Iterable[TrialEnd]) -> None:
         """Learn what earlier rounds have learnt, from the ends of trials in the order of booking."""
-        for ended in ends:
-            if ended.refused_beside is not None:
-                self._learn(ended.refused_beside, ended.at)
-            elif ended.cost_usd:  # its job was created
+        for end in ends:
+            if end.refused_beside is not None:
+                self._learn(end.refused_beside, end.at)
+            elif end.cost_usd:  # its job was created
                 self._refused = 0
 
     def job_refused(self, running: int, reason: str) -> None:

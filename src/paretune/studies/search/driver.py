@@ -128,7 +128,7 @@ class Driver:
         if is_first and not self._is_round:  # this driver was started after the plan was dropped
             self._off_plan = None
         if self._is_round and is_first:
-            self._concurrency.recall(entry.ended for entry in entries if entry.ended is not None)
+            self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
         others = self.other_drivers()
         asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
@@ -219,8 +219,8 @@ class Driver:
         refusals = self._shared_jobs.create_jobs()
         for number, job in list(self._jobs.items()):
             attempt = job.attempt
-            if (ended := job.poll()) is not None:
-                self._conclude(number, job, ended)
+            if (end := job.poll()) is not None:
+                self._conclude(number, job, end)
             self._has_moved |= job.attempt != attempt
         for reason in refusals:
             self._concurrency.job_refused(len(self._jobs), reason)
@@ -308,23 +308,23 @@ class Driver:
             best_of=self.file.best_of,
             study=self.file.name,
         )
-        ended = job.begin(adopt=adopt)
-        if ended is None:
+        end = job.begin(adopt=adopt)
+        if end is None:
             if spec.trials_per_job == 1:  # a shared job is created later
                 self._concurrency.job_created()
             return
-        self._conclude(number, job, ended)
-        if ended.retryable:
-            self._concurrency.job_refused(len(self._jobs), ended.reason)
+        self._conclude(number, job, end)
+        if end.retryable:
+            self._concurrency.job_refused(len(self._jobs), end.reason)
 
-    def _conclude(self, number: int, job: TrialJob, ended: TrialEnd) -> None:
+    def _conclude(self, number: int, job: TrialJob, end: TrialEnd) -> None:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
-        if ended.refused_beside is not None:
-            ended = replace(ended, refused_beside=len(self._jobs) - 1)
+        if end.refused_beside is not None:
+            end = replace(end, refused_beside=len(self._jobs) - 1)
         self._has_moved = True
-        self.ledger.book(number, ended, settled=self.history.is_settled(job.spec.spec_hash(), ended))
+        self.ledger.book(number, end, settled=self.history.is_settled(job.spec.spec_hash(), end))
         self._jobs.pop(number, None)
-        if ended.kept_usd:
+        if end.kept_usd:
             self._pools.find()
         self._refresh()
         self._on_trial(self.trials[number])
@@ -334,7 +334,7 @@ class Driver:
         entries = self.history.refresh()
         for entry in entries:
             self.study.report_outcome(entry, self.history)
-            if entry.ended is not None and entry.ended.off_plan:
+            if entry.end is not None and entry.end.off_plan:
                 self._off_plan = entry
         self.admission.refresh(has_news=bool(entries))
         for retry in self.history.retries.values():
@@ -356,16 +356,16 @@ class Driver:
 
     def _require_plan(self) -> None:
         """End the study once a job's training plan was dropped, as soon as the running jobs have ended."""
-        if self._off_plan is None or self._off_plan.ended is None or self._jobs:
+        if self._off_plan is None or self._off_plan.end is None or self._jobs:
             return
         again = "the command without once=true" if self._is_round else "the same command"
         raise LaunchRefused(
-            f"trial {self._off_plan.trial}: {self._off_plan.ended.reason}: no further job is started, for it would run "
+            f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would run "
             f"on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} goes on"
         )
 
     def _progress(self) -> str:
-        """What a round leaves to the next one, in words."""
+        """In words, the state in which a round leaves the study."""
         numbers = sorted(self._jobs)
         names = ", ".join([*map(str, numbers[:_MOST_NAMED]), *["..."] * (len(numbers) > _MOST_NAMED)])
         running = f"{len(numbers)} under way ({names})" if numbers else "none under way"

@@ -1,4 +1,4 @@
-"""Whether a running job can still end on the front, if it gains as much F1 as the best finished job has from there."""
+"""Whether a running job can still end on the front if it gains as much F1 as the best finished job from there."""
 
 import operator
 from collections.abc import Mapping, Sequence
@@ -10,15 +10,15 @@ from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.quality import F1, Quality
 
 Curve = Sequence[tuple[float, float]]
-"""Share of the training done, 0 to 1, and F1, or what else measures the model, then; in order."""
+"""Shares of the training, 0 to 1, with F1 or another quality measured then; in order."""
 
 FEWEST_CURVES = 3
-"""Finished curves without which nothing is known of how a curve ends."""
+"""Finished curves that are needed to predict how a curve ends."""
 _MARGIN = 2.0  # standard deviations of one run
 
 
 class Progress:
-    """How fast a training goes, from its events."""
+    """The speed of a training, from its events."""
 
     def __init__(self) -> None:
         self._begun: float | None = None
@@ -43,16 +43,16 @@ class Progress:
 
 
 def optimistic_end(curve: Curve, finished: Sequence[Curve], quality: Quality = F1) -> float | None:
-    """F1, or what else measures the model, that a job may still reach: what it has, the largest gain from here, noise.
+    """The quality that a job may still reach: its value now, the largest gain of any job from here, and noise.
 
-    The largest gain that any job has made; at most what the metric can be. None while too few jobs have shown how
-    curves end, and of a metric of whose noise nothing is known.
+    At most the best possible value. None while too few jobs have shown how curves end, or if the metric's noise is
+    unknown.
     """
     if not curve or quality.noise is None:
         return None
     share, value = curve[-1]
-    known = [other for other in finished if other and other[-1][0] >= 1.0 and other[0][0] <= share <= other[-1][0]]
-    gains = [quality.sign * (other[-1][1] - float(np.interp(share, *np.transpose(other)))) for other in known]
+    complete = [other for other in finished if other and other[-1][0] >= 1.0 and other[0][0] <= share <= other[-1][0]]
+    gains = [quality.sign * (other[-1][1] - float(np.interp(share, *np.transpose(other)))) for other in complete]
     if len(gains) < FEWEST_CURVES:
         return None
     noise = quality.noise * (abs(value) if quality.is_relative else 1.0)

@@ -17,12 +17,12 @@ from paretune.studies.search.untried import UntriedPoints
 _FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}
 """Objectives whose value at the end of a job is known while it runs."""
 _LOOKS = 200
-"""A front is compared with all trials each time they have grown by this part: after each one, of fewer than 200."""
+"""The front is compared with all trials each time their number has grown by this part; below 200, after each trial."""
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 
 
 def search(driver: Driver) -> str:
-    """Run the study to its end; why it ended, in words."""
+    """Run the study to its end; returns why it ended, in words."""
     suggesting = _Suggesting(driver)
     stopping = _EarlyStopping(driver)
     reason, judged = "", -1
@@ -42,7 +42,7 @@ def search(driver: Driver) -> str:
 
 
 class _Suggesting:
-    """Starts trials: first retryable ones that are due, then the sampler's, then any that are untried and fit."""
+    """Starts trials: first retries that are due, then the sampler's points, then any untried ones that fit."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -52,7 +52,7 @@ class _Suggesting:
         self._judged, self._next_look, self._enough = -1, 0, ""
 
     def begin_next(self) -> str:
-        """Start one; in words why none is started, else an empty text."""
+        """Start a trial; returns why none is started, or an empty text."""
         driver = self._driver
         if driver.start_retry():
             return ""
@@ -67,15 +67,15 @@ class _Suggesting:
             if first is not None and self._can_be_paid(first) and driver.start(driver.study.ask_for(first)):
                 return ""
         if driver.file.sampler != "grid" and self._refused < MOST_REFUSALS:
-            asked = driver.study.ask(self._can_be_paid, point)
-            self._refused = 0 if driver.start(asked) else self._refused + 1
+            suggestion = driver.study.ask(self._can_be_paid, point)
+            self._refused = 0 if driver.start(suggestion) else self._refused + 1
             return ""
         if driver.start(driver.study.ask_for(point)):
             self._refused = MOST_REFUSALS // 2
         return ""
 
     def _can_be_paid(self, point: Mapping[str, Value]) -> bool:
-        """False for a point whose job would be refused for its worst case; the others teach the sampler something."""
+        """Whether no job of a point would be refused for its worst case."""
         driver = self._driver
         jobs = driver.file.jobs_at([dict(point)])
         return all(
@@ -88,9 +88,9 @@ class _Suggesting:
         under_way = sum(job.counts for job in driver.running)
         if driver.admission.has_enough(driver.history.counted + under_way):
             return f"{driver.file.n_trials} trials were made"
-        ended = driver.history.booking_order
-        if ended != self._judged and (self._enough or ended >= self._next_look):
-            self._judged, self._next_look, trials = ended, ended + 1 + ended // _LOOKS, list(driver.trials.values())
+        count, trials = driver.history.booking_order, list(driver.trials.values())
+        if count != self._judged and (self._enough or count >= self._next_look):
+            self._judged, self._next_look = count, count + 1 + count // _LOOKS
             stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
             stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)

@@ -1,11 +1,10 @@
 """A study's trials in Optuna's storage. No other module imports Optuna.
 
-Of numeric choices Optuna gets the rank among the choices, so that samplers know which of them are neighbours; the
-values themselves are in the trial's user attributes: `point` has all of them, and each has its own by its name.
+For numeric choices Optuna gets the rank among the choices, so that samplers know which of them are neighbours. The
+values themselves are in the trial's user attributes: `point` has all of them, and each has one by its own name.
 
-`optuna-dashboard` opens the same storage. There a trial also has the attributes `mlflow_run_id` and `status`, which is
-what became of its job; one whose job completed and says nothing of its own point, such as a probe of a few steps, is
-pruned, not failed.
+`optuna-dashboard` opens the same storage. There a trial also has the attributes `mlflow_run_id` and `status`, that of
+its job. A trial whose job completed but shows nothing about its point, such as a probe of a few steps, is pruned.
 """
 
 import logging
@@ -39,15 +38,15 @@ _POSSIBLE = "possible"
 _POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "impossible_job"
 _TRIES = 3
 _MOST_DRAWS = 12
-"""Points that the sampler is asked for, for one trial, until one is taken."""
+"""Points that the sampler is asked for, for one trial, until one is accepted."""
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 _HARMLESS = {*affecting(JobSpec, "noise", "stopping"), "trials_per_job"}
-"""Changes with which a job still says what its point is worth."""
+"""Changes with which a job still shows the values of its point."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Suggestion:
-    """A point that Optuna has suggested, or that was given to it by `OptunaStudy.ask_for`."""
+    """A point that Optuna has suggested, or that `OptunaStudy.ask_for` has added."""
 
     number: int
     point: Mapping[str, Value]
@@ -66,23 +65,23 @@ class OptunaStudy:
         self._file = file
         self._ranked = {name: sorted(entry.values) for name, entry in file.search.items() if _is_ordered(entry)}
         self._space = {self._key(name): _distribution(name, entry) for name, entry in file.search.items()}
-        where = self._where = file.shown_storage or "the study's file"
+        self._where = file.shown_storage or "the study's file"
         try:
             self._storage = _storage(storage)
             self._study = _opened(file, self._storage)
         except Exception as error:  # SQLAlchemy's and each driver's own
-            text = f"storage {where} cannot be used ({first_line(error)}): check address, server and driver"
+            text = f"storage {self._where} cannot be used ({first_line(error)}): check address, server and driver"
             raise BadInput([text]) from None
-        # A driver that starts again would else suggest what the one before it has suggested.
-        begun = self._study.get_trials(deepcopy=False)
-        self._study.sampler = _sampler(file, (file.seed + 7919 * len(begun)) % 2**32)
-        self._told_before = frozenset(trial.number for trial in begun if trial.state.is_finished())
+        # With the same seed, a driver that starts again would suggest the same points as the one before it.
+        trials = self._study.get_trials(deepcopy=False)
+        self._study.sampler = _sampler(file, (file.seed + 7919 * len(trials)) % 2**32)
+        self._finished_before = frozenset(trial.number for trial in trials if trial.state.is_finished())
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Translate what Optuna raises when its storage goes away.
+        """Translate the errors of Optuna when its storage goes away.
 
         Raises:
             LostContact: it does not answer; the same command goes on with the study.
@@ -95,20 +94,17 @@ class OptunaStudy:
 
     def ask(
         self,
-        takes: Callable[[Mapping[str, Value]], bool] = lambda point: True,
+        accepts: Callable[[Mapping[str, Value]], bool] = lambda point: True,
         otherwise: Mapping[str, Value] | None = None,
     ) -> Suggestion:
-        """The next point: the first that `takes` is true of, or `otherwise` where none of the sampler's is taken.
-
-        It is one trial, however many points are drawn for it.
-        """
+        """The next trial: the sampler's first point that `accepts` is true of, or `otherwise` if none is accepted."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask()
             try:
                 for _ in range(_MOST_DRAWS):
                     point = self._drawn(trial)
-                    if otherwise is None or takes(point):
+                    if otherwise is None or accepts(point):
                         break
                 else:
                     point = dict(otherwise or point)
@@ -116,107 +112,106 @@ class OptunaStudy:
                 self.tell_failed(trial.number)
                 raise
             for name, value in point.items():
-                distribution = _with(self._space[self._key(name)], told := self._told(name, value))
-                repr_ = distribution.to_internal_repr(told)
+                coded = self._coded(name, value)
+                distribution = _with(self._space[self._key(name)], coded)
+                repr_ = distribution.to_internal_repr(coded)
                 self._study._storage.set_trial_param(trial._trial_id, self._key(name), repr_, distribution)
-            for name, told in self._told_by_value(point).items():
-                trial.set_user_attr(name, told)
+            for name, attribute in self._attributes(point).items():
+                trial.set_user_attr(name, attribute)
         return Suggestion(number=trial.number, point=point)
 
     def _drawn(self, trial: optuna.Trial) -> dict[str, Value]:
-        """A point of the sampler's for a trial that has none yet, another one at each call."""
+        """A point of the sampler for a trial that has none yet, another one at each call."""
         sampler, study = self._study.sampler, self._study
         frozen = study._storage.get_trial(trial._trial_id)
-        known = sampler.infer_relative_search_space(study, frozen)
-        told = sampler.sample_relative(study, frozen, known)
+        relative = sampler.infer_relative_search_space(study, frozen)
+        drawn = sampler.sample_relative(study, frozen, relative)
         for name, distribution in self._space.items():
             if distribution.single():
-                told[name] = _only(distribution)
-            elif name not in told or known.get(name) != distribution:
-                told[name] = sampler.sample_independent(study, frozen, name, distribution)
-        values = {name: told[self._key(name)] for name in self._file.search}
+                drawn[name] = _only(distribution)
+            elif name not in drawn or relative.get(name) != distribution:
+                drawn[name] = sampler.sample_independent(study, frozen, name, distribution)
+        values = {name: drawn[self._key(name)] for name in self._file.search}
         return {name: self._ranked[name][it] if name in self._ranked else it for name, it in values.items()}
 
-    def _told(self, name: str, value: Value) -> Value:
-        """What Optuna gets for a value."""
+    def _coded(self, name: str, value: Value) -> Value:
+        """The value as Optuna gets it: its rank if it is an ordered choice."""
         return self._ranked[name].index(value) if name in self._ranked else value
 
     def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
         """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
-        told = {self._key(name): self._told(name, value) for name, value in point.items()}
+        params = {self._key(name): self._coded(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
-            params=told,
-            distributions={key: _with(self._space[key], value) for key, value in told.items()},
-            user_attrs=self._told_by_value(point),
+            params=params,
+            distributions={key: _with(self._space[key], value) for key, value in params.items()},
+            user_attrs=self._attributes(point),
         )
         identity = self._study._storage.create_new_trial(self._study._study_id, template_trial=template)
         return Suggestion(number=self._study._storage.get_trial(identity).number, point=dict(point))
 
-    def _told_by_value(self, point: Mapping[str, Value]) -> dict[str, Any]:
-        """The user attributes that say what Optuna's own parameters say only by rank; none where they say it."""
-        own = {name: value for name, value in point.items() if name in self._ranked}
-        return {_POINT: dict(point), **own} if own else {}
+    def _attributes(self, point: Mapping[str, Value]) -> dict[str, Any]:
+        """User attributes with the values of a point; empty if no parameter is coded by its rank."""
+        ranked = {name: value for name, value in point.items() if name in self._ranked}
+        return {_POINT: dict(point), **ranked} if ranked else {}
 
     def _key(self, name: str) -> str:
         return f"rank of {name}" if name in self._ranked else name
 
     def report_outcome(self, entry: TrialEntry, history: TrialHistory, number: int | None = None) -> None:
-        """Tell how a trial has ended.
+        """Tell Optuna how a trial has ended.
 
-        A job that was stopped early is told with the values it was expected to reach. A job that is retryable, failed
-        once is told as failed, one that completed with other parameters than its point, such as a probe, as pruned; one
-        that ran out of memory or failed again as infeasible. `number` is that of a trial with an equal job, by default
-        the entry's own.
+        A job that was stopped early gets the values it was expected to reach. A job that is retryable, or failed once,
+        is failed; one that completed with other parameters than its point, such as a probe, is pruned; one that ran out
+        of memory or failed again is infeasible. `number` is that of a trial with an equal job, by default the entry's.
         """
-        number, ended = entry.trial if number is None else number, entry.ended
-        assert ended is not None  # it was booked
-        if number in self._told_before:  # Optuna reads a trial anew to say so, in 5 ms: half a minute of 5,000
+        number, end = entry.trial if number is None else number, entry.end
+        assert end is not None  # it was booked
+        if number in self._finished_before:  # Optuna needs 5 ms to find out: half a minute for 5,000 trials
             return
-        is_elsewhere = bool(set(entry.note.changes) - _HARMLESS)
-        self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else ended.status.value)
-        found = ended.expected if ended.status is TrialStatus.STOPPED else ended.metrics
-        values = history.values(found, entry.parameters)
-        if is_elsewhere and ended.status is TrialStatus.COMPLETED:
+        is_off_point = bool(set(entry.note.changes) - _HARMLESS)
+        self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else end.status.value)
+        reached = end.expected if end.status is TrialStatus.STOPPED else end.metrics
+        values = history.values(reached, entry.parameters)
+        if is_off_point and end.status is TrialStatus.COMPLETED:
             self._tell_state(number, TrialState.PRUNED)
-        elif ended.retryable or is_elsewhere:
+        elif end.retryable or is_off_point:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
             self.tell(number, values, violations(values, self._file.constraints))
-        elif entry.identity in history.settled and self._is_infeasible(ended):
-            self.tell_infeasible(number, out_of_memory=ended.status is TrialStatus.OUT_OF_MEMORY)
+        elif entry.identity in history.settled and self._is_infeasible(end):
+            self.tell_infeasible(number, out_of_memory=end.status is TrialStatus.OUT_OF_MEMORY)
         else:
             self.tell_failed(number)
 
-    def _is_infeasible(self, ended: TrialEnd) -> bool:
+    def _is_infeasible(self, end: TrialEnd) -> bool:
         """Whether no job can be at its point: out of memory, failed twice, or an objective that is not finite."""
-        if ended.status is TrialStatus.COMPLETED:
-            values = [ended.metrics[name] for name in self._file.objectives if name in ended.metrics]
+        if end.status is TrialStatus.COMPLETED:
+            values = [end.metrics[name] for name in self._file.objectives if name in end.metrics]
             return not all(math.isfinite(value) for value in values)
-        return ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
+        return end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.FAILED}
 
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
-        """All objectives that a trial has reached, and by how much it misses each constraint; 0 or less is met."""
+        """Tell Optuna all objectives of a trial, and by how much it misses each constraint; 0 or less is met."""
         self._finish(number, [values[name] for name in self._file.objectives], violations or {})
 
     def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
-        """That a point cannot be: told as a constraint, for a plain failure would be suggested again and again.
+        """Tell Optuna by a violated constraint that a point is impossible: a plain failure would be suggested again.
 
-        `job` is the hash of a job that was refused for what it asks, for `impossible`.
-        Its values are the worst that were seen, which no sampler looks at beyond the constraint.
+        Its values are the worst of all trials, which no sampler uses beyond the constraint. `job` is the hash of a job
+        that was refused for what it asks, for `impossible`.
         """
-        told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        feasible = (trial for trial in told if all(amount <= 0 for amount in trial.constraints.values()))
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        feasible = (trial for trial in complete if all(amount <= 0 for amount in trial.constraints.values()))
         ends = [max if direction == "minimize" else min for direction in self._file.objectives.values()]
-        seen = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
-        worst = [end(column) for end, column in zip(ends, zip(*seen, strict=True), strict=True)]
+        values = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
+        worst = [end(column) for end, column in zip(ends, zip(*values, strict=True), strict=True)]
         if job:
-            identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-            self._study._storage.set_trial_user_attr(identity, _IMPOSSIBLE, job)
+            self._study._storage.set_trial_user_attr(self._id_of(number), _IMPOSSIBLE, job)
         self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
 
     def tell_failed(self, number: int) -> None:
-        """That a trial has shown nothing: capacity, quota, a broken instance, a budget."""
+        """Tell Optuna that a trial has shown nothing: no capacity, a quota, a broken instance, a budget."""
         self._tell_state(number, TrialState.FAIL)
 
     def _tell_state(self, number: int, state: TrialState) -> None:
@@ -224,34 +219,35 @@ class OptunaStudy:
             self._study.tell(number, state=state, skip_if_finished=True)
 
     def _describe(self, number: int, entry: TrialEntry, status: str) -> None:
-        """What became of a trial's job, and where it is recorded; nothing where Optuna knows its end already."""
-        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-        known = {_RUN_ID: entry.run_id, _STATUS: status}
+        """Set the attributes with run and status, unless the trial is finished."""
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
-            for name, text in known.items():
-                self._study._storage.set_trial_user_attr(identity, name, text)
+            for name, text in {_RUN_ID: entry.run_id, _STATUS: status}.items():
+                self._study._storage.set_trial_user_attr(self._id_of(number), name, text)
 
     def impossible(self) -> set[str]:
         """Hashes of jobs that a driver was refused for what they ask."""
-        told = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in told if _IMPOSSIBLE in trial.user_attrs}
+        complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in complete if _IMPOSSIBLE in trial.user_attrs}
 
     def running(self) -> dict[int, float]:
-        """Trials that were asked for and not told about, by any driver, and when: seconds since the epoch."""
-        found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in found}
+        """Unfinished trials of any driver, each with the time it was asked for in seconds since the epoch."""
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in running}
 
     def close(self) -> None:
         """Close the connections to the storage; the next call opens new ones."""
         self._storage.remove_session()
         self._storage.engine.dispose()
 
+    def _id_of(self, number: int) -> int:
+        """Optuna's own id of a trial in its storage."""
+        return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
+
     def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
-        identity = self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
-        trial = self._study._storage.get_trial(identity)
+        trial = self._study._storage.get_trial(self._id_of(number))
         if trial.state.is_finished():
             return
-        # Another driver may be faster, and tell the same; of a constraint that it has set Optuna warns.
+        # Another driver may be faster and tell the same; then Optuna warns about a constraint that is set already.
         with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             live = optuna.trial.Trial(self._study, trial._trial_id)
@@ -296,7 +292,7 @@ def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
 
 
 def _only(distribution: BaseDistribution) -> Value:
-    """The value of a distribution that has no other."""
+    """The only value of a distribution."""
     if isinstance(distribution, CategoricalDistribution):
         return distribution.choices[0]  # type: ignore[return-value]  # they were made of values
     assert isinstance(distribution, IntDistribution | FloatDistribution)  # `_distribution` makes no others

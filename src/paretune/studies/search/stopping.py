@@ -15,43 +15,43 @@ from paretune.studies.results.trials import Trial
 PATIENCE = 25
 """Trials in a row that add nothing to the front beyond noise, before a study ends."""
 FEWEST_HALVES = 8
-"""Completed trials in each half of a study without which nothing is said about what it saves."""
+"""Completed trials that each half of a study needs before savings are judged."""
 FEWEST_WITHOUT = 2
 """Completed trials that all lack an objective, after which a study ends."""
 _TEACHING = {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY, TrialStatus.STOPPED}
 
 
 def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
-    """Why the front will hardly grow any more, in words; empty while it still may.
+    """Why the front will hardly grow any more, in words; empty while it may still grow.
 
     A trial adds to the front unless a trial before it is as good in every objective, or cannot be told apart from it
-    there. Failed trials count for nothing, repeats neither. The trials come in the order of their ends.
+    there. Failed trials and repeats do not count. The trials come in the order of their ends.
     """
     first = [trial for trial in trials if trial.repeats is None and trial.status in _TEACHING]
     if len(first) <= PATIENCE:
         return ""
-    # Without the ranks of a front, which compare all points with all others: this is asked after each trial.
+    # No ranks of a front here, which compare all points with all others: this is called after each trial.
     numbered = sorted(trials, key=lambda trial: trial.number)
-    found, _ = each_point(numbered, file.objectives, file.constraints, quality=file.judged_by)
+    points, _ = each_point(numbered, file.objectives, file.constraints, quality=file.judged_by)
     order = {trial.number: index for index, trial in enumerate(first)}
-    feasible = (point for point in found if point.number in order and point.is_feasible(file.objectives))
-    shown = sorted(_Shown.of(point, order[point.number], file.objectives) for point in feasible)
-    for place, point in enumerate(shown):
-        is_late = point.place >= len(first) - PATIENCE
-        if is_late and not any(_is_matched(point, by) for by in shown[:place]):
+    feasible = (point for point in points if point.number in order and point.is_feasible(file.objectives))
+    ordered = sorted(_Costs.of(point, order[point.number], file.objectives) for point in feasible)
+    for index, point in enumerate(ordered):
+        is_late = point.position >= len(first) - PATIENCE
+        if is_late and not any(_is_matched(point, earlier) for earlier in ordered[:index]):
             return ""
     return f"the last {PATIENCE} trials added nothing to the front that is more than noise"
 
 
 def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
-    """Why another job would cost more than it can save over `later_runs`, in words; empty while it may pay.
+    """Why another job would cost more than it can save over `later_runs`, in words; empty while one may pay off.
 
-    The second half of the trials is held against what it has changed: once it has found no better model, and has
-    lowered the dollars of the recommended run, over all later runs, by less than it has cost, further trials would
-    pay even less, for improvements become rarer. The trials come in the order of their ends.
+    The cost of the second half of the trials is compared with its improvement. Once it has found no better model, and
+    has saved fewer dollars over all later runs than it has cost, further trials would save even less, because
+    improvements become rarer. The trials come in the order of their ends.
     """
-    wanted = set(file.objectives)
-    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and wanted <= set(trial.values)]
+    names = set(file.objectives)
+    done = [trial for trial in trials if trial.status is TrialStatus.COMPLETED and names <= set(trial.values)]
     middle = len(done) // 2
     if not file.later_runs or middle < FEWEST_HALVES:
         return ""
@@ -63,10 +63,10 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
         return ""
     if now.quality is not None and not new[0].point.is_like(old[0].point, [now.quality]):  # a better model
         return ""
-    usd, former = new[0].point.usd_per_run, old[0].point.usd_per_run
-    if usd is None or former is None:
+    usd, usd_before = new[0].point.usd_per_run, old[0].point.usd_per_run
+    if usd is None or usd_before is None:
         return ""
-    saved = file.later_runs * max(0.0, former - usd)
+    saved = file.later_runs * max(0.0, usd_before - usd)
     spent = sum(trial.cost_usd or 0.0 for trial in trials[at:])
     if saved >= spent:
         return ""
@@ -97,24 +97,23 @@ def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str,
     )
 
 
-class _Shown(NamedTuple):
-    """What is compared of a point: objectives as something to minimise, and their standard errors.
+class _Costs(NamedTuple):
+    """Objectives of a point as costs to be minimised, with their standard errors.
 
-    Attributes:
-        place: of its first trial among all first ones, in the order of their ends.
+    `position` is that of its first trial among all first ones, in the order of their ends.
     """
 
-    place: int
+    position: int
     costs: tuple[float, ...]
     errors: tuple[float, ...]
 
     @classmethod
-    def of(cls, point: Point, place: int, objectives: Mapping[str, str]) -> "_Shown":
-        """Of a point that has all objectives."""
-        return cls(place, costs(point.means, objectives), tuple(point.errors[name] for name in objectives))
+    def of(cls, point: Point, position: int, objectives: Mapping[str, str]) -> "_Costs":
+        """The costs of a point that has all objectives."""
+        return cls(position, costs(point.means, objectives), tuple(point.errors[name] for name in objectives))
 
 
-def _is_matched(point: _Shown, by: _Shown) -> bool:
+def _is_matched(point: _Costs, by: _Costs) -> bool:
     """Whether another point is as good in every objective, or cannot be told apart there."""
     compared = zip(point.costs, by.costs, point.errors, by.errors, strict=True)
-    return all(other <= one or are_alike(one, other, *errors) for one, other, *errors in compared)
+    return all(rival <= cost or are_alike(cost, rival, *errors) for cost, rival, *errors in compared)

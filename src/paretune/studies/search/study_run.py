@@ -1,4 +1,4 @@
-"""What a study writes to MLflow and to the terminal: its run with page and table, ranks of its trials, its progress."""
+"""Writes a study to MLflow and to the terminal: its run with page and table, the ranks of its trials, its progress."""
 
 import json
 import math
@@ -29,13 +29,13 @@ from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000
-"""Earlier runs that are looked at, the newest."""
+"""Earlier runs that are read, the newest."""
 _BETWEEN_PAGES = 8.0
-"""Times as long as a page takes to make, until the next one is made: pages of long studies take seconds."""
+"""Pause before the next page, as a multiple of the time that one takes: pages of long studies take seconds."""
 
 
 class StudyRunWriter:
-    """Writes the MLflow run of one study, the one that the ledger knows if the study was begun before."""
+    """Writes the MLflow run of one study: the one in the ledger if the study was begun before."""
 
     def __init__(
         self,
@@ -57,28 +57,28 @@ class StudyRunWriter:
         self._run.log_params(file.as_text())
         view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
         tracking.keep_view(self.run_id, view)
-        self._driver: Driver  # `watch` comes before everything else
-        self._ranks: dict[str, int | None] = {}  # as the store has them, as far as that is known
-        self._knows_front = False  # of the store, as another process may have written it
-        self._next_page = math.inf if file.once else 0.0  # of a round there is one page, at its end
+        self._driver: Driver  # set by `watch`, which is called first
+        self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
+        self._knows_front = False  # whether the front in the store was read, which another process may have written
+        self._next_page = math.inf if file.once else 0.0  # a round writes one page, at its end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.borrowed: Callable[[], Sequence[Borrowed]] = tuple
-        """What the search has begun with from earlier studies."""
+        """Earlier studies that the search has begun with."""
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
 
     def watch(self, driver: Driver) -> None:
-        """Whose trials these are."""
+        """Set the driver whose trials are written."""
         self._driver = driver
         self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks anew."""
-        said = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
-        said = f"{trial.shown_status}: {said or trial.reason[:120]} ({trial.setting()})"
+        values = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
+        outcome = f"{trial.shown_status}: {values or trial.reason[:120]} ({trial.setting()})"
         self._is_stale = True
-        self.say(f"trial {trial.number} {said}; {self._so_far()}")
+        self.say(f"trial {trial.number} {outcome}; {self._progress()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
             self._write(self.answer())
@@ -105,44 +105,44 @@ class StudyRunWriter:
 
     @cached_property
     def _earlier(self) -> Mapping[str, Scatter]:
-        """What earlier runs of the same model and data have shown; nothing where a study is only simulated."""
+        """Scatter of earlier runs of the same model and data; empty if the study is only simulated."""
         if self._driver.workplace.launcher.origin != "measured":
             return {}
         return scatter_of_earlier_runs(self._file, self._tracking, self.run_id)
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
-        """Write the final page, table, ranks and bill; the answer with them.
+        """Write the final page, table, ranks and bill; returns the result.
 
-        `unverified` has the number of a recommended point to why it has fewer runs than it should have.
+        `unverified` has the reasons why recommended points, by number, have fewer runs than they should have.
         """
         self._unverified = unverified
-        found = self.answer()
-        self._write(found, is_last=True)
+        final = self.answer()
+        self._write(final, is_last=True)
         others = len(self._driver.other_drivers())
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
-        again += "" if others else self._register(found)
+        again += "" if others else self._register(final)
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return StudyResult(
-            answer=found,
+            answer=final,
             run_id=self.run_id,
             ending=f"{reason}{again}",
             open_command=self._tracking.open_command(self.run_id, view=self.run_id),
         )
 
-    def _register(self, found: StudyAnswer) -> str:
-        """Register the model of the first run of what is recommended; what came of it, after a semicolon."""
+    def _register(self, final: StudyAnswer) -> str:
+        """Register the model of the first recommended point; returns the result in words, after a semicolon."""
         name = self._file.job.get("register")
         if not name:
             return ""
-        if not found.picks:
+        if not final.picks:
             return f"; nothing is registered as {name}, for nothing is recommended"
-        trial = found.picks[0].point.trial
+        trial = final.picks[0].point.trial
         return f"; trial {trial.number}, which is recommended: {register(str(name), trial.run_id, self._tracking)}"
 
     def finished(self, ending: str) -> StudyResult:
-        """The answer of a study that an earlier round has finished with this `ending`; nothing is written anew."""
+        """The result of a study that an earlier round has finished with this `ending`; nothing is written."""
         self._run.end(RunStatus.FINISHED)
         return StudyResult(
             answer=self.answer(),
@@ -152,54 +152,54 @@ class StudyRunWriter:
         )
 
     def paused(self) -> None:
-        """Write what has come of this round, and leave the run open for the next one."""
+        """Write the results of this round, and leave the run open for the next one."""
         with suppress(ParetuneError):
             if self._is_stale:
                 self._write(self.answer())
                 self._close(None)
 
     def interrupted(self, error: BaseException) -> None:
-        """Write what there is, and how to go on."""
-        with suppress(ParetuneError):  # what ended the study may be the storage itself
+        """Write the results so far, and how to go on."""
+        with suppress(ParetuneError):  # the storage itself may have failed
             if self._driver.trials:
                 self._write(self.answer(), is_last=True)
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
         self.say("the same command goes on with the study")
 
-    def _so_far(self) -> str:
+    def _progress(self) -> str:
         balance = self._ledger.balance()
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
         history = self._driver.history
-        said = f"{len(history.trials)} trials, {len(history.front)} on the front; USD spent {balance.spent_usd:.4g}"
-        return f"{said}{committed}{left}"
+        counts = f"{len(history.trials)} trials, {len(history.front)} on the front"
+        return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; None leaves it open, for other drivers."""
+        """Write the bill and end the run; a `status` of None leaves it open for other drivers."""
         balance = self._ledger.balance()
         self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._file.as_yaml(), "study.yaml")
         if status is not None:
             self._run.end(status)
 
-    def _write(self, found: StudyAnswer, *, is_last: bool = False) -> None:
-        """Page, table and ranks; until the last time only the ranks of runs that come to the front or leave it."""
+    def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
+        """Write page, table and ranks; before the last time only the ranks of runs that join or leave the front."""
         self._is_stale = False
         if self._on_answer is not None:
-            self._on_answer(found)
-        self._run.log_text(page(found, self._tracking.address), "pareto.html")
-        self._run.log_text(found.csv(), "pareto.csv")
-        drawn = picture(found) if is_last else None
+            self._on_answer(current)
+        self._run.log_text(page(current, self._tracking.address), "pareto.html")
+        self._run.log_text(current.csv(), "pareto.csv")
+        drawn = picture(current) if is_last else None
         if drawn is not None:
             self._run.log_figure(drawn.figure(), PICTURE_FILE)
-        self._run.set_tags({schema.NOTE: study_note(found, self.run_id, has_picture=drawn is not None)})
-        if found.borrowed:
-            self._run.set_tags({schema.BORROWED: "; ".join(map(str, found.borrowed))})
-        self._write_ranks(found.ranks(), is_last=is_last)
+        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
+        if current.borrowed:
+            self._run.set_tags({schema.BORROWED: "; ".join(map(str, current.borrowed))})
+        self._write_ranks(current.ranks(), is_last=is_last)
 
     def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:
-        """Those that are not what the store has: MLflow writes the tag of a run in 10 ms, and reads it in 1 ms."""
+        """Write the ranks that differ from the store: MLflow writes a run's tag in 10 ms, and reads it in 1 ms."""
         if is_last or not self._knows_front:
             self._read_ranks(is_last=is_last)
         for run_id in {*ranks, *self._ranks}:
@@ -209,20 +209,20 @@ class StudyRunWriter:
                 self._ranks[run_id] = now
 
     def _read_ranks(self, *, is_last: bool) -> None:
-        """The ranks that the store has, which an earlier process may have written; only the front until the last."""
+        """Read the store's ranks, which another process may have written; before the last time the front only."""
         condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
-        with suppress(TrackingUnavailable):  # then all that is known here is written
+        with suppress(TrackingUnavailable):  # without them all ranks are written
             runs = self._tracking.runs(condition + ("LIKE '_%'" if is_last else "= '0'"))
-            found = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
-            self._ranks |= {run_id: int(text) for run_id, text in found.items() if text}  # taken back meanwhile
+            ranks = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
+            self._ranks |= {run_id: int(text) for run_id, text in ranks.items() if text}  # empty: no longer ranked
             self._knows_front = True
 
 
 def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str) -> dict[str, Scatter]:
-    """Scatter of what measures the model, from runs that differ only in their seed and were measured in other studies.
+    """Scatter of quality metrics over runs of other studies that differ only in their seed.
 
-    Of runs with the study's model, data set and number of rows, or of the user's own training; nothing where one of
-    these is searched. A metric of which the best value counts has none.
+    Uses measured runs with the study's model, data set and number of rows, or of the user's own training; empty if one
+    of these is searched. Metrics of which the best value counts are left out.
     """
     spec = default_job(file)
     if spec is None:
@@ -253,7 +253,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
 
 
 def described(file: StudyFile) -> str:
-    """What makes two files one study: not its budget, nor how many jobs run at a time, nor who pays for them."""
+    """Job, search and objectives as JSON, equal for all drivers of one study: without budget, concurrency and payer."""
     texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
     job = json.loads(texts.pop("job", "{}"))
     texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts

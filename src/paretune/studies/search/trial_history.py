@@ -123,13 +123,11 @@ class TrialHistory:
         limits = self.memory_limits
         return limits.has_full and limits.why_full(Footprint.of(spec, spec.plan())) is not None
 
-    def is_settled(self, identity: str, ended: TrialEnd) -> bool:
+    def is_settled(self, identity: str, end: TrialEnd) -> bool:
         """Whether a job with this end need not run again."""
-        if ended.retryable:
+        if end.retryable:
             return False
-        return (
-            ended.status is not TrialStatus.FAILED or ended.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
-        )
+        return end.status is not TrialStatus.FAILED or end.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
 
     def values(self, measured: Mapping[str, float], parameters: Mapping[str, str]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics; empty for a probe, which trains a few steps."""
@@ -139,60 +137,60 @@ class TrialHistory:
         return {name: measured[name] for name in names if name in measured and math.isfinite(measured[name])}
 
     def _add(self, entry: TrialEntry) -> None:
-        ended, note = entry.ended, entry.note
-        assert ended is not None  # it was booked
+        end, note = entry.end, entry.note
+        assert end is not None  # it was booked
         self.booking_order = entry.booking_order or self.booking_order
         self.notes[entry.trial] = note
-        if ended.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
+        if end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             spec = JobSpec.from_text(entry.parameters)
-            fits = ended.status is TrialStatus.COMPLETED
+            fits = end.status is TrialStatus.COMPLETED
             add_footprint = self.memory_limits.fitted if fits else self.memory_limits.ran_out
             add_footprint(Footprint.of(spec, spec.plan()))
-            if metrics.JOB_SECONDS in ended.metrics:
+            if metrics.JOB_SECONDS in end.metrics:
                 identity = hash_without_seed(spec)
-                self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), ended.metrics[metrics.JOB_SECONDS])
-        if ended.status is TrialStatus.COMPLETED:
-            self.measured[entry.trial] = _Record(ended.metrics)
-            self.curves.append(ended.curve)
-        if self.is_settled(entry.identity, ended):
+                self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), end.metrics[metrics.JOB_SECONDS])
+        if end.status is TrialStatus.COMPLETED:
+            self.measured[entry.trial] = _Record(end.metrics)
+            self.curves.append(end.curve)
+        if self.is_settled(entry.identity, end):
             self.settled[entry.identity] = entry.trial
-        elif not ended.retryable:
+        elif not end.retryable:
             self.failures[entry.identity] += 1
-        self._plan_retry(entry, ended)
+        self._plan_retry(entry, end)
         self.trials.pop(self._unpaid.pop(entry.identity, -1), None)  # it was tried again
-        if ended.retryable and not ended.cost_usd:
+        if end.retryable and not end.cost_usd:
             self._unpaid[entry.identity] = entry.trial
-        self.counted += note.counts and not ended.retryable
+        self.counted += note.counts and not end.retryable
         self.trials[entry.trial] = Trial(
             number=entry.trial,
             run_id=entry.run_id,
             point=note.point,
             parameters=_Record(entry.parameters),
-            status=ended.status,
-            values=self.values(ended.metrics, entry.parameters),
-            cost_usd=ended.cost_usd,
+            status=end.status,
+            values=self.values(end.metrics, entry.parameters),
+            cost_usd=end.cost_usd,
             spent_usd=entry.spent_usd or 0.0,
             origin=self._origin,
             seed=note.seed,
             repeats=note.repeats,
-            reason=ended.reason,
-            baseline_f1=ended.metrics.get(metrics.BASELINE_TFIDF),
-            verdicts=ended.verdicts,
+            reason=end.reason,
+            baseline_f1=end.metrics.get(metrics.BASELINE_TFIDF),
+            verdicts=end.verdicts,
         )
 
-    def _plan_retry(self, entry: TrialEntry, ended: TrialEnd) -> None:
+    def _plan_retry(self, entry: TrialEntry, end: TrialEnd) -> None:
         self.retries.pop(entry.identity, None)
-        if not ended.retryable:
+        if not end.retryable:
             return
         self._tries[entry.identity] += 1
         tries = self._tries[entry.identity]
         if tries > MOST_TRIES:
             self.failures[entry.identity] += 1
         else:
-            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if ended.transient else 0.0
-            alone = {"trials_per_job": 1} if ended.alone else {}
+            pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if end.transient else 0.0
+            alone = {"trials_per_job": 1} if end.alone else {}
             note = replace(entry.note, changes={**entry.note.changes, **alone})
-            self.retries[entry.identity] = Retry(note=note, not_before=ended.at + pause_s)
+            self.retries[entry.identity] = Retry(note=note, not_before=end.at + pause_s)
 
 
 def hash_without_seed(spec: JobSpec) -> str:

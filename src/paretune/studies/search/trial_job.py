@@ -1,4 +1,4 @@
-"""The job of one trial: starts or adopts it, polls it, stops it, and says how it ended."""
+"""The job of one trial: started or adopted, polled, stopped, and translated into the end of the trial."""
 
 import json
 import math
@@ -29,10 +29,12 @@ PARENT = "mlflow.parentRunId"
 
 
 class TrialJob:
-    """A trial under way; `note` is what was written down of it.
+    """A trial under way.
 
-    `quality` is what measures its model; `best_of` has the metrics of which the best value over the steps counts, and
-    which way they are better.
+    Args:
+        note: of the trial in the ledger.
+        quality: the metric that measures its model.
+        best_of: metrics of which the best value over the steps counts, to their direction.
     """
 
     def __init__(
@@ -54,7 +56,7 @@ class TrialJob:
         self.curve: list[tuple[float, float]] = []
         self._quality = quality
         self._best_of = best_of or {}
-        self._told: dict[str, list[float]] = {name: [] for name in self._best_of}
+        self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}
         self._progress = Progress()
@@ -62,7 +64,7 @@ class TrialJob:
         self._is_adopted = False
         self.record = JobRecord(spec, workplace, run=run, study=study)
         self._shared = shared
-        self._job = self._named("")
+        self._job = self._retrying_job("")
 
     @property
     def counts(self) -> bool:
@@ -84,14 +86,14 @@ class TrialJob:
         try:
             tags = self.record.run.tags() if adopt else {}
             recorded = tags.get(schema.JOB_NAME, "")
-            self._is_adopted = adopt and self._is_there(tags)
+            self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
-                self._job = self._named(recorded)
+                self._job = self._retrying_job(recorded)
                 self._job.resume_pause(tags)
                 self.record.adopt()
             else:
                 if self.spec.trials_per_job > 1:
-                    self._job = self._named(self._shared.name_for(self.spec, self.record.run.run_id))
+                    self._job = self._retrying_job(self._shared.name_for(self.spec, self.record.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
@@ -104,7 +106,7 @@ class TrialJob:
         return None
 
     def poll(self) -> TrialEnd | None:
-        """How it ended; None while it runs."""
+        """How the trial ended, or None while its job runs."""
         try:
             end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt
@@ -117,8 +119,8 @@ class TrialJob:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
             self.stopped_because, self._expected = reason, expected
-            known = json.dumps({"reason": reason, "expected": dict(expected)})
-            self.record.run.set_tags({schema.STOPPED_EARLY: known})  # a driver that adopts it tells the same of it
+            tag = json.dumps({"reason": reason, "expected": dict(expected)})
+            self.record.run.set_tags({schema.STOPPED_EARLY: tag})  # for a driver that adopts it
             self._job.current.stop()
 
     def ask_to_stop(self) -> None:
@@ -127,15 +129,15 @@ class TrialJob:
             self._job.current.stop()
 
     def abandon(self, error: BaseException) -> TrialEnd:
-        """Stop the job now, wait until it has stopped, close its run; LostContact where it cannot be seen to stop."""
+        """Stop the job now, wait until it has stopped, close its run; raises LostContact if it may still run."""
         self._job.stop()
         end = self._job.close(error, self._job.current)
         if end.completed is not None:  # it was faster
             return self._completed(end)
-        return self._ended(TrialStatus.STOPPED, str(error), retryable=True)
+        return self._end(TrialStatus.STOPPED, str(error), retryable=True)
 
     def expected_end(self) -> dict[str, float] | None:
-        """Billable seconds, seconds and dollars at the end of its training, at its speed so far; None where unknown."""
+        """Billable seconds, seconds and dollars at the end of its training, at its speed so far; None if unknown."""
         left = self._progress.seconds_left()
         job = self._job.current
         if left is None or job is None:
@@ -150,43 +152,43 @@ class TrialJob:
         dollars = cost_usd(self._workplace.launcher.price(ran), ran, billable)
         return seconds | ({} if dollars is None else {metrics.COST_USD: dollars})
 
-    def _named(self, name: str) -> RetryingJob:
-        """Its job, of this name where it is one of a shared job."""
+    def _retrying_job(self, name: str) -> RetryingJob:
+        """Its job; `name` is used if it is a trial of a shared job."""
         is_shared = bool(split_job_name(name)[1])
         name = name if is_shared else ""
         shared = self._shared if is_shared else None
         return RetryingJob(self.record, self._follow, retry_smaller=False, name=name, shared=shared)
 
-    def _is_there(self, tags: Mapping[str, str]) -> bool:
+    def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = first_job_name(self.record.run.run_id, tags)
         if not tags:  # every run of a trial has some
             raise LostContact(
                 f"MLflow does not tell where {name} is: the same command finds it, if it was started before"
             )
         try:
-            if place := elsewhere(tags, self._workplace.launcher):
-                raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {place}")
+            if reason := elsewhere(tags, self._workplace.launcher):
+                raise LostContact(f"trial {self.number} ({name}) cannot be followed from here: {reason}")
             return self._shared.attach(name) is not None
         except (BadInput, LaunchRefused) as error:
             raise LostContact(f"{error}: the same command finds {name}, if it was started before") from error
 
     def _refused(self, error: BadInput | LaunchRefused | BudgetRefused) -> TrialEnd:
-        """SageMaker refused the job or its next attempt (quota, permission), or its data cannot be read."""
+        """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
         self._job.close(error)
-        refused = not isinstance(error, BadInput)
-        ended = self._ended(TrialStatus.FAILED, str(error), retryable=refused, transient=refused)
-        return replace(ended, refused_beside=0 if isinstance(error, LaunchRefused) else None)
+        is_refused = not isinstance(error, BadInput)
+        trial_end = self._end(TrialStatus.FAILED, str(error), retryable=is_refused, transient=is_refused)
+        return replace(trial_end, refused_beside=0 if isinstance(error, LaunchRefused) else None)
 
     def _failed(self, end: JobEnd) -> TrialEnd:
         kind = None if end.failure is None else end.failure[0]
         if kind is FailureKind.OUT_OF_MEMORY:
-            return self._ended(TrialStatus.OUT_OF_MEMORY, end.reason)
+            return self._end(TrialStatus.OUT_OF_MEMORY, end.reason)
         if end.state is JobState.STOPPED and kind is None:
-            return self._ended(TrialStatus.STOPPED, self.stopped_because or end.reason)
-        # A local job that was adopted from a dead driver has died with it, and says nothing about its point.
+            return self._end(TrialStatus.STOPPED, self.stopped_because or end.reason)
+        # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
-        ended = self._ended(
+        trial_end = self._end(
             TrialStatus.FAILED,
             end.reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
@@ -194,29 +196,29 @@ class TrialJob:
         )
         conclusive = kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN}
         off_plan = kind is FailureKind.OFF_PLAN
-        return replace(ended, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
+        return replace(trial_end, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
 
     def _completed(self, end: JobEnd) -> TrialEnd:
-        found = self._with_best(self._by_itself(end.metrics))
+        measured = self._with_best(self._unshared(end.metrics))
         name = "" if self._quality is None else self._quality.metric
-        if name in found and (not self.curve or self.curve[-1][0] < 1.0):
-            self.curve.append((1.0, found[name]))
-        compared = below_baseline(self.spec, found)  # a study says this itself, of the mean over seeds
+        if name in measured and (not self.curve or self.curve[-1][0] < 1.0):
+            self.curve.append((1.0, measured[name]))
+        compared = below_baseline(self.spec, measured)  # a study says this itself, for the mean over seeds
         verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
-        return replace(self._ended(TrialStatus.COMPLETED, ""), metrics=dict(found), verdicts=verdicts)
+        return replace(self._end(TrialStatus.COMPLETED, ""), metrics=dict(measured), verdicts=verdicts)
 
-    def _by_itself(self, found: Mapping[str, float]) -> dict[str, float]:
-        """What was measured, with seconds and dollars as of a job of its own, where it has shared one with others.
+    def _unshared(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """The metrics, with seconds and dollars as if the trial had not shared a job with others.
 
-        So all points are compared alike, whatever trials theirs met; what is booked is the share of the bill.
+        So all points are compared alike; what is booked is the share of the bill.
         """
         job = self._job.current
         spared = job.spared_seconds() if isinstance(job, TrialOfSharedJob) else 0.0
         more = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS), spared)
         more[metrics.COST_USD] = cost_usd(self._workplace.launcher.price(self.spec), self.spec, spared) or 0.0
-        return {name: value + more.get(name, 0.0) for name, value in found.items()}
+        return {name: value + more.get(name, 0.0) for name, value in measured.items()}
 
-    def _ended(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
+    def _end(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
         return TrialEnd(
             status=status,
             cost_usd=self._job.bill.cost_usd,
@@ -233,33 +235,33 @@ class TrialJob:
         quality = self._quality
         for event in events:
             self._progress.add(event)
-            for name, values in self._told.items():
-                values += [value for value in [_told(name, event)] if value is not None]
-            value = None if quality is None else _told(quality.metric, event)
+            for name, values in self._logged.items():
+                values += [value for value in [_value_in(name, event)] if value is not None]
+            value = None if quality is None else _value_in(quality.metric, event)
             if quality is not None and value is not None and event.total_steps:
                 share = min(1.0, event.step / event.total_steps)
                 if not self.curve or share > self.curve[-1][0]:
                     best_before = self.curve[-1][1] if self.curve and quality.take == BEST else value
                     self.curve.append((share, quality.better(value, best_before)))
 
-    def _with_best(self, found: Mapping[str, float]) -> dict[str, float]:
-        """What was measured, with the best value over the steps in place of the last one where that counts.
+    def _with_best(self, measured: Mapping[str, float]) -> dict[str, float]:
+        """The metrics, with the best value over the steps in place of the last one for those of `best_of`.
 
-        From the curve of the job, which its events tell, and from the history of the metric in its run, where a project
-        has logged it itself. The best value is recorded beside the last one, as NAME_best.
+        Values come from the events of the job, and from the metric's history in its run if a project has logged it
+        itself. The best value is recorded beside the last one, as NAME_best.
         """
         best = {}
         for name, direction in self._best_of.items():
             logged = self.record.run.curve(name).values()
-            values = [*self._told[name], *logged, *([found[name]] if name in found else [])]
+            values = [*self._logged[name], *logged, *([measured[name]] if name in measured else [])]
             if values := list(filter(math.isfinite, values)):
                 best[name] = max(values) if direction == "maximize" else min(values)
         if best:
             self.record.run.log_metrics({f"{name}_best": value for name, value in best.items()})
             self.record.run.flush()
-        return {**found, **best}
+        return {**measured, **best}
 
 
-def _told(metric: str, event: Event) -> float | None:
-    """The value of a metric that an event tells, under whichever name; None where it tells none."""
+def _value_in(metric: str, event: Event) -> float | None:
+    """The value of a metric in an event, under any of its names, or None."""
     return next((event.metrics[name] for name in curve_names(metric) if name in event.metrics), None)

@@ -1,4 +1,4 @@
-"""Points of a study that were not tried and fit what is left of its budget, for when the sampler suggests none."""
+"""Untried points that fit what is left of a study's budget, for when the sampler suggests none."""
 
 import math
 import random
@@ -14,14 +14,14 @@ from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.search.driver import Driver
 
 _MOST_POINTS = 5_000
-"""Points that are all looked at; of more, or where a range is searched, as many as `_DRAWN` are drawn."""
+"""Points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn."""
 _DRAWN = 300
 
 
 class UntriedPoints:
-    """Looks for points of a study in an order drawn by its seed, unless it keeps its own.
+    """Finds untried points of a study, in an order drawn by its seed unless the study keeps its own order.
 
-    Exact where all of up to 5,000 are choices.
+    Finds all points if there are at most 5,000, all of choices.
     """
 
     def __init__(self, driver: Driver) -> None:
@@ -32,18 +32,18 @@ class UntriedPoints:
         if not driver.file.keeps_order:
             random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
-        self._too_dear, self._least_usd = 0, math.inf
+        self._count_too_dear, self._least_usd = 0, math.inf
         self._cheapest: JobSpec | None = None  # of those that are too dear
 
     def next_point(self) -> dict[str, Value] | None:
-        """A point whose job could run now, and could be paid; None where there is none."""
+        """A point whose job could run now and can be paid, or None."""
         is_affordable = self._driver.admission.affordable()
-        self._too_dear, self._least_usd, self._cheapest = 0, math.inf, None
+        self._count_too_dear, self._least_usd, self._cheapest = 0, math.inf, None
         for point, spec in self._candidates():
             limited = self._driver.admission.worst_case.limited(spec)
             if is_affordable(limited):
                 return point
-            self._too_dear += 1
+            self._count_too_dear += 1
             with suppress(BudgetRefused):
                 usd = self._driver.admission.worst_case.usd(limited) or math.inf
                 if self._cheapest is None or usd < self._least_usd:
@@ -51,23 +51,23 @@ class UntriedPoints:
         return None
 
     def why_exhausted(self) -> str:
-        """Why there was none, in words."""
-        if not self._too_dear:
+        """Why `next_point` has found none, in words."""
+        if not self._count_too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
-        found = "no untried point fits" if self.is_exact else f"none of {self._too_dear:,} points drawn fits"
+        none_fits = "no untried point fits" if self.is_exact else f"none of {self._count_too_dear:,} points drawn fits"
         left = self._driver.admission.tightest_budget(self._cheapest)
         if not left or math.isinf(self._least_usd):
             limit = f"{left}, or max_cost_usd," if left else "max_cost_usd"
-            return f"{found} {limit} with its worst case, or has a known price"
+            return f"{none_fits} {limit} with its worst case, or has a known price"
         mend = "raise that budget, or lower max_runtime_minutes, which bounds each job"
-        return f"{found} {left} with its worst case; the least one is {self._least_usd:.4g} USD: {mend}"
+        return f"{none_fits} {left} with its worst case; the least one is {self._least_usd:.4g} USD: {mend}"
 
     def _candidates(self) -> Iterator[tuple[dict[str, Value], JobSpec]]:
-        """Open points, those of a list in turn: the one that was returned last comes last."""
+        """Points whose jobs could be started now; those of a list in turn, the point returned last at the end."""
         driver = self._driver
         if not self.is_exact:
             drawn = (driver.file.jobs_at([_drawn(driver.file, self._draw)]) for _ in range(_DRAWN))
-            yield from (pair for found in drawn for pair in found if driver.is_open(pair[1]))
+            yield from (pair for pairs in drawn for pair in pairs if driver.is_open(pair[1]))
             return
         for _ in range(len(self._left)):
             pair = self._left.popleft()
@@ -79,7 +79,7 @@ class UntriedPoints:
 
 
 def some_jobs(file: StudyFile, most: int) -> list[JobSpec]:
-    """Jobs of the study, the first value of everything first if that makes one; none that contradicts itself."""
+    """Valid jobs of at most `most` drawn points; the first point has the first value of everything."""
     draw = random.Random(0)
     first: dict[str, Value] = {name: entry.corners[0] for name, entry in file.search.items()}
     return [spec for _, spec in file.jobs_at([first, *(_drawn(file, draw) for _ in range(most - 1))])]

@@ -11,20 +11,20 @@ from paretune.studies.search.trial_history import hash_without_seed
 
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0
-"""Times what the slowest equal job took, another seed's."""
+"""Times the seconds of the slowest equal job with another seed."""
 _OF_ESTIMATES = 4.0
 """Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
-_MOST_KNOWN = 10_000  # costs that are kept: enough for all points of a list, and those of a range rarely come twice
+_MOST_CACHED = 10_000  # costs: enough for all points of a list, and those of a range rarely come twice
 _SLOW_START_S = 300.0
-"""Added at the most, for a start that is slow for once; no more than the job itself takes."""
+"""Added for an exceptionally slow start; no more than the job itself takes."""
 
 
 class WorstCase:
-    """Gives jobs a maximum runtime, where a budget makes that worth while, and their cost at their maximum runtime.
+    """Gives jobs a maximum runtime if there is a budget, and their cost at their maximum runtime.
 
     Args:
         longest_s: hash of a job without its seed to the longest seconds that such a job of the study took.
-        by_estimates: whether a job that none equals is limited by its estimate.
+        by_estimates: whether a job without an equal one is limited by its estimate.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class WorstCase:
             self._minutes.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
-        """The job with a maximum runtime not far above what an equal one took, or its estimate; as it is without both.
+        """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
 
-        So it binds less of the budget. Without a budget of its study's own it stays as it is.
+        The job is unchanged if its study has no budget, or without such a job or an estimate.
         """
         minutes = self._minutes_of(spec) if self._has_budget else math.inf
         return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at its limit on its dearest instance type, None where unknown; BudgetRefused above max_cost_usd."""
+        """Dollars at its limit on the dearest instance type, None if unknown; raises BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
-        if len(self._usd) >= _MOST_KNOWN:
+        if len(self._usd) >= _MOST_CACHED:
             self._usd.clear()
         if key not in self._usd:
             self._usd[key] = self._workplace.launcher.worst_case_usd(spec)
@@ -78,6 +78,6 @@ class WorstCase:
 
 
 def _minutes(times: float, seconds: float) -> float:
-    """So many times what a job takes, and a slow start; in minutes, to a tenth."""
+    """So many times the seconds of a job, and a slow start; in minutes, to a tenth."""
     limit_s = times * seconds + min(_SLOW_START_S, seconds)
     return math.inf if math.isinf(limit_s) else math.ceil(limit_s / 6) / 10

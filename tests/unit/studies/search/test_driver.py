@@ -441,7 +441,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
         second.adopt()
     second.stop(lost.value)
     assert len(desk.launcher.created) == 1
-    assert [entry.ended for entry in second.ledger.running()] == [None]
+    assert [entry.end for entry in second.ledger.running()] == [None]
 
     desk.launcher.jobs = jobs
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
@@ -529,7 +529,7 @@ def test_jobs_that_cannot_be_seen_any_more_are_left_for_the_next_driver(desk: De
     driver = desk.driver()
     driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
     driver.stop(LostContact("the credentials have expired"))
-    assert [entry.ended for entry in driver.ledger.running()] == [None]
+    assert [entry.end for entry in driver.ledger.running()] == [None]
     (run,) = MlflowClient().search_runs(["0"], "tags.`paretune.trial` = '0'")
     assert run.info.status == "RUNNING"
 

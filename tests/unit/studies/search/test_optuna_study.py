@@ -133,7 +133,7 @@ def entry(number: int, **more: Any) -> TrialEntry:
         "identity": f"job {number}",
         "parameters": {},
         "note": TrialNote(),
-        "ended": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
+        "end": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
     }
     unset = dict.fromkeys(("worst_usd", "booked_usd", "kept_usd", "booking_order", "spent_usd"))
     return TrialEntry(trial=number, run_id=f"run{number}", owner="", **{**unset, **standard, **more})
@@ -158,7 +158,7 @@ def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failu
     made.report_outcome(entry(1, note=probe, parameters={"probe_steps": "40"}), history)
     number = made.ask().number
     lost = TrialEnd(status=TrialStatus.FAILED, retryable=True)
-    made.report_outcome(entry(number, ended=lost), history)
+    made.report_outcome(entry(number, end=lost), history)
 
     trials = made._study.get_trials()
     assert [one.state.name for one in trials] == ["COMPLETE", "PRUNED", "FAIL"]

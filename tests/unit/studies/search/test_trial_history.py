@@ -103,8 +103,8 @@ def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -
     history = TrialHistory(FILE, ledger, "simulated")
     (entry,) = history.refresh()
 
-    assert entry.ended is not None
-    assert history.measured[0] == entry.ended.metrics
+    assert entry.end is not None
+    assert history.measured[0] == entry.end.metrics
     assert history.trials[0].parameters == entry.parameters == dict(history.trials[0].parameters)
     assert history.settled == {entry.identity: 0}
     assert ledger.entry(0) == entry
@@ -117,5 +117,5 @@ def test_only_the_newest_curves_are_kept(ledger: StudyLedger, monkeypatch: pytes
     draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
     for trial in range(4):
         book(ledger, trial, draw)
-    ended = [entry.ended for entry in history.refresh()]
+    ended = [entry.end for entry in history.refresh()]
     assert list(history.curves) == [one.curve for one in ended[-3:] if one is not None and one.metrics]

@@ -22,7 +22,7 @@ _BRIEF = 0.5
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Affordability:
-    """What the dollars of a study allow, given what is expected. Arrays have one entry per candidate.
+    """The candidates that the dollars of a study allow. Arrays have one entry per candidate.
 
     A job that is cut off at its limit was paid for and shows nothing. While seconds are open, a candidate is out of
     reach only if it cannot be paid even if it goes well. While jobs under way may give dollars back, a limit is not cut

@@ -1,14 +1,14 @@
 """F1 of any job of a study, from its own values and what earlier studies of the same model have shown.
 
-Each earlier study is a hypothesis about this one, and so is that none of them tells anything:
+Each earlier study is a hypothesis about this one; a further hypothesis is that none of them tells anything:
 
-    none        F1 is what `F1Model` says of the own values alone
-    a study     F1 = what that study's `F1Model` says + a level + a difference, which is a Gaussian process
+    none        F1 as `F1Model` predicts it from the own values alone
+    a study     F1 = the prediction of that study's `F1Model` + a level + a difference, which is a Gaussian process
 
 The size of the difference is the discount. Of each study there is one hypothesis for each size and each noise. Own
 values give every hypothesis its posterior probability, by their likelihood; predictions are those of all hypotheses
 (Hoeting et al., Bayesian Model Averaging, 1999), as `F1Model` does with powers. Probabilities before any own value are
-sceptical, more so of other data. What a study does not know, its own deviation, is a part of the difference.
+sceptical, more so of other data. The deviation of a study's own prediction is a part of the difference.
 """
 
 import copy
@@ -36,44 +36,45 @@ _LIKELY = {
 _KIN = {True: 3.0, False: 1.0}  # times as likely as a study of other data is to be the one that tells most
 _LEVEL = {True: 0.01, False: 0.1}  # standard deviation of the level that two studies differ by
 _NOISES = (0.4, 1.0, 2.5)  # times F1_NOISE
-_ALIKE = 0.5  # correlation of differences of jobs that differ in kind
+_CORRELATION = 0.5  # correlation of differences of jobs that differ in kind
 _MOST = 80  # values that one study is fitted to
 _LEAST_SHARE = 1e-3  # of the probability, below which a hypothesis is left out of predictions
 
 
 class Source:
-    """What one earlier study says of F1, fitted once."""
+    """One earlier study with a model of its F1, fitted once."""
 
     def __init__(self, study: EarlierStudy) -> None:
         self.study = study
-        self.model = F1Model([key for key, _ in study.worths], [worth for _, worth in study.worths])
+        self.model = F1Model([key for key, _ in study.qualities], [quality for _, quality in study.qualities])
 
-    def told(self, keys: Sequence[Key], reference: float) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, keys: Sequence[Key], reference: float) -> tuple[np.ndarray, np.ndarray]:
         """N means and deviations of F1, warped as `F1Model` does below a reference value."""
-        found = self.model.predict(keys)
-        below = np.minimum(found.mean - reference, 0.0)
-        warped = np.where(found.mean < reference, -DEPTH * np.log1p(-below / DEPTH), found.mean - reference)
-        return warped, found.deviation / (1 - below / DEPTH)
+        prediction = self.model.predict(keys)
+        above = prediction.mean - reference
+        below = np.minimum(above, 0.0)
+        warped = np.where(prediction.mean < reference, -DEPTH * np.log1p(-below / DEPTH), above)
+        return warped, prediction.deviation / (1 - below / DEPTH)
 
 
 def sources_of(studies: Sequence[EarlierStudy], kinds: set[tuple[str, ...]]) -> list[Source]:
-    """Studies with enough values of F1 of jobs of these kinds, each fitted to those."""
-    found = []
+    """Models of the studies that have enough values of F1 of jobs of these kinds."""
+    sources = []
     for study in studies:
-        worths = tuple((key, worth) for key, worth in study.worths if key[0] in kinds)
-        if len(worths) >= FEWEST:
-            found.append(Source(replace(study, worths=thinned(worths, _MOST))))
-    return found
+        qualities = tuple((key, quality) for key, quality in study.qualities if key[0] in kinds)
+        if len(qualities) >= FEWEST:
+            sources.append(Source(replace(study, qualities=thinned(qualities, _MOST))))
+    return sources
 
 
 @dataclass
 class _Points:
-    """Keys as a difference sees them: kinds, places in units of its lengths, what the source says, and its doubt."""
+    """N keys: kinds, positions in units of the lengths, and mean and deviation that the source predicts."""
 
     kinds: np.ndarray
-    places: np.ndarray
+    positions: np.ndarray
     mean: np.ndarray
-    doubt: np.ndarray
+    deviation: np.ndarray
 
 
 class _Difference:
@@ -100,7 +101,7 @@ class _Difference:
 
     def predict(self, points: _Points) -> tuple[np.ndarray, np.ndarray]:
         """N warped means and variances."""
-        variance = self.size**2 + points.doubt**2 + self._level**2
+        variance = self.size**2 + points.deviation**2 + self._level**2
         if not len(self._residual):
             return points.mean, variance
         across = self._covariance(points, self._points)
@@ -108,23 +109,23 @@ class _Difference:
         return points.mean + across @ self._weights, np.maximum(variance - (half**2).sum(axis=0), 1e-12)
 
     def condition_on(self, points: _Points) -> "_Difference":
-        """The same, as if N further points had shown what is expected of them."""
+        """A copy fitted as if N further points had their expected values."""
         if not len(self._residual):
             return self
         other = copy.copy(self)
-        known = self._points
-        together = _Points(*(np.concatenate([getattr(known, name), getattr(points, name)]) for name in vars(known)))
-        other.fit(together, np.append(known.mean + self._residual, self.predict(points)[0]))
+        fitted = self._points
+        both = _Points(*(np.concatenate([getattr(fitted, name), getattr(points, name)]) for name in vars(fitted)))
+        other.fit(both, np.append(fitted.mean + self._residual, self.predict(points)[0]))
         return other
 
-    def _covariance(self, one: _Points, other: _Points) -> np.ndarray:
-        alike = np.where(one.kinds[:, None] == other.kinds[None, :], 1.0, _ALIKE)
-        own = self.size**2 + one.doubt[:, None] * other.doubt[None, :]
-        return np.asarray(own * alike * matern(one.places, other.places) + self._level**2)
+    def _covariance(self, left: _Points, right: _Points) -> np.ndarray:
+        correlation = np.where(left.kinds[:, None] == right.kinds[None, :], 1.0, _CORRELATION)
+        variance = self.size**2 + left.deviation[:, None] * right.deviation[None, :]
+        return np.asarray(variance * correlation * matern(left.positions, right.positions) + self._level**2)
 
 
 class BorrowedF1Model:
-    """F1 of any job, as `F1Model` tells it, from N own values and from what is borrowed.
+    """A model of F1 of any job, like `F1Model`, from N own values and from earlier studies.
 
     Args:
         keys: N points.
@@ -150,63 +151,67 @@ class BorrowedF1Model:
         self._shares = self._posterior(sources, _NONE[is_same])
 
     def _posterior(self, sources: Sequence[Source], none: float) -> np.ndarray:
-        """Probabilities: first that of nothing to borrow, then those of the hypotheses."""
+        """Posterior probabilities: that of nothing to borrow, then those of the other hypotheses."""
         noises = np.exp([-0.5 * math.log(times) ** 2 for times in _NOISES])
         noises /= noises.sum()
         kin = [_KIN[source.study.is_same_data] for source in sources]
         sizes = [share * _LIKELY[source.study.is_same_data] for share, source in zip(kin, sources, strict=True)]
         prior = np.multiply.outer(np.array(sizes) / sum(kin), noises).ravel() * (1 - none)
-        own = self._own.evidence_at_any_level() - 0.5 * math.log(2 * math.pi) - math.log(_LEVEL[False])
-        has_values = any(len(one._residual) for one in self._differences)
-        evidence = np.array([own if has_values else 0.0, *(one.evidence for one in self._differences)])
-        likely = np.log([none, *prior]) + evidence
-        return np.asarray(np.exp(likely - logsumexp(likely)))
+        unborrowed = self._own.evidence_at_any_level() - 0.5 * math.log(2 * math.pi) - math.log(_LEVEL[False])
+        has_values = any(len(difference._residual) for difference in self._differences)
+        borrowed = (difference.evidence for difference in self._differences)
+        posterior = np.log([none, *prior]) + np.array([unborrowed if has_values else 0.0, *borrowed])
+        return np.asarray(np.exp(posterior - logsumexp(posterior)))
 
     @property
     def noise(self) -> float:
         """Standard deviation of one value, near the best, of the most likely hypothesis."""
-        place = int(np.argmax(self._shares))
-        return self._own.noise if place == 0 else self._differences[place - 1].noise
+        index = int(np.argmax(self._shares))
+        return self._own.noise if index == 0 else self._differences[index - 1].noise
 
     def weights(self) -> Mapping[tuple[frozenset[str], bool], float]:
-        """Parents of each earlier study, and whether it is of the same data, to its probability."""
-        found = Counter[tuple[frozenset[str], bool]]()
-        for share, one in zip(self._shares[1:], self._differences, strict=True):
-            found[one.source.study.parents, one.source.study.is_same_data] += float(share)  # type: ignore[assignment]
-        return found
+        """Parent runs of each earlier study, and whether its data are the same, to its probability."""
+        weights = Counter[tuple[frozenset[str], bool]]()
+        for share, difference in zip(self._shares[1:], self._differences, strict=True):
+            study = difference.source.study
+            weights[study.parents, study.is_same_data] += float(share)  # type: ignore[assignment]
+        return weights
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:
-        """What N points are, a single new value's noise not included."""
-        own = self._own.predict(keys)
+        """Predict N points, without the noise of a single new value."""
+        unborrowed = self._own.predict(keys)
         has_values = bool(len(self._differences[0]._residual))
         unknown = 0.0 if has_values else _LEVEL[False]
-        mean = self._shares[0] * own.warped
-        square = self._shares[0] * (own.warped**2 + own.spread**2 + unknown**2)
+        mean = self._shares[0] * unborrowed.warped
+        square = self._shares[0] * (unborrowed.warped**2 + unborrowed.spread**2 + unknown**2)
         points: dict[int, _Points] = {}
-        for share, one in zip(self._shares[1:], self._differences, strict=True):
+        for share, difference in zip(self._shares[1:], self._differences, strict=True):
             if share < _LEAST_SHARE:
                 continue
-            if id(one.source) not in points:
-                points[id(one.source)] = self._points(keys, one.source)
-            found, variance = one.predict(points[id(one.source)])
-            mean, square = mean + share * found, square + share * (found**2 + variance)
+            source = difference.source
+            if id(source) not in points:
+                points[id(source)] = self._points(keys, source)
+            warped, variance = difference.predict(points[id(source)])
+            mean, square = mean + share * warped, square + share * (warped**2 + variance)
         left_out = self._shares[1:][self._shares[1:] < _LEAST_SHARE].sum()
         mean, square = mean / (1 - left_out), square / (1 - left_out)
         return F1Prediction(mean, np.sqrt(np.maximum(square - mean**2, 1e-12)), self._best)
 
     def shift_evidence(self, clusters: Sequence[str]) -> float:
-        """As that of `F1Model`, of the own values alone."""
+        """Return the evidence of `F1Model.shift_evidence` for the own values alone."""
         return self._own.shift_evidence(clusters)
 
     def condition_on(self, keys: Sequence[Key]) -> "BorrowedF1Model":
-        """The same, as if N further points had shown what is expected of them."""
+        """A copy fitted as if N further points had their expected values."""
         other = copy.copy(self)
         other._own = self._own.condition_on(keys)
-        other._differences = [one.condition_on(self._points(keys, one.source)) for one in self._differences]
+        other._differences = [
+            difference.condition_on(self._points(keys, difference.source)) for difference in self._differences
+        ]
         return other
 
     def _reference(self, source: Source, top: Key | None) -> float:
-        """F1 in the source that the best own value stands for: of the same data that value itself."""
+        """F1 in the source that corresponds to the best own value; with the same data, that value itself."""
         if top is None:
             return source.model.best
         return self._best if source.study.is_same_data else float(source.model.predict([top]).mean[0])
@@ -215,12 +220,12 @@ class BorrowedF1Model:
         for kinds, _ in keys:
             self._kinds.setdefault(kinds, len(self._kinds))
         numbers = [numbers for _, numbers in along(keys, source.model.power)]
-        mean, doubt = source.told(keys, self._references[id(source)])
+        mean, deviation = source.predict(keys, self._references[id(source)])
         return _Points(
             kinds=np.array([self._kinds[kinds] for kinds, _ in keys], dtype=int),
-            places=np.array(numbers, dtype=float).reshape(len(keys), len(F1_LENGTHS)) / F1_LENGTHS,
+            positions=np.array(numbers, dtype=float).reshape(len(keys), len(F1_LENGTHS)) / F1_LENGTHS,
             mean=mean,
-            doubt=doubt,
+            deviation=deviation,
         )
 
 

@@ -85,7 +85,7 @@ class CandidateSpace:
 
 
 def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[float, ...]]:
-    """What the seconds of one row depend on: kinds, log2 instances, log2 per-device batch.
+    """Key of the seconds of one row: kinds, log2 instances, log2 per-device batch.
 
     Accumulation is left out, because the work of a row is the same.
     """

@@ -1,8 +1,8 @@
-"""What earlier studies of the same model have shown, read from their MLflow runs when a study begins.
+"""Results of earlier studies of the same model, read from their MLflow runs when a study begins.
 
-Only runs count that had ended before the study's own run was opened. So a driver that is started again reads the same
-and decides the same, with nothing written down. Simulated runs are for simulated studies alone, measured ones for
-measured ones; published ones, and those of a user's own training, are not borrowed.
+Only runs that had ended before the study's own run was opened count. So a driver that is started again reads the same
+runs and makes the same decisions. Simulated studies use simulated runs only, measured studies measured ones; published
+runs, and those of a user's own training, are not used.
 """
 
 import math
@@ -30,7 +30,7 @@ _MOST_RUNS = 1000
 _MOST_STUDIES = 6
 """Earlier studies that are borrowed from, those of the same data first, then those with most runs."""
 FEWEST = 3
-"""Values of F1 of a study that is borrowed from: fewer tell no shape."""
+"""Values of F1 that an earlier study must have: fewer show no shape."""
 _KINDS = ("study", "design")
 """Kinds of the runs whose jobs are borrowed."""
 _DATA = affecting(JobSpec, "data", "evaluation", without=("seconds", "memory"))
@@ -39,23 +39,23 @@ _DATA = affecting(JobSpec, "data", "evaluation", without=("seconds", "memory"))
 
 @dataclass(frozen=True, kw_only=True)
 class EarlierStudy:
-    """What one earlier study has shown of the jobs of this one.
+    """Results of one earlier study that tell something about the jobs of this one.
 
     Attributes:
-        name: as it is spoken of; of several together, all their names.
+        name: of the study; of several together, all their names.
         is_same_data: whether it trained and judged on the rows that this study does; else on other data.
-        worths: what F1 depends on, and F1 (any quality: more is better).
-        log_seconds: what seconds of a row depend on, and their logarithm.
+        qualities: quality keys, and F1 or another quality, of which more is better.
+        log_seconds: step keys, and the logarithm of the seconds of a row.
         overheads: number of instances, and billed seconds around a training.
-        footprints: what jobs held in memory, and whether it fitted; of the same data alone.
-        runs: how many runs all this is from.
-        parents: the studies' own runs, for names may be equal; one, or several together.
+        footprints: memory footprints of jobs, and whether they fitted; of the same data alone.
+        runs: number of runs.
+        parents: the studies' own runs, because names may be equal.
     """
 
     name: str
     is_same_data: bool
     parents: frozenset[str]
-    worths: tuple[tuple[Key, float], ...] = ()
+    qualities: tuple[tuple[Key, float], ...] = ()
     log_seconds: tuple[tuple[Key, float], ...] = ()
     overheads: tuple[tuple[int, float], ...] = ()
     footprints: tuple[tuple[Footprint, bool], ...] = ()
@@ -67,7 +67,7 @@ class EarlierStudy:
             name=f"{self.name} and {other.name}",
             is_same_data=self.is_same_data and other.is_same_data,
             parents=self.parents | other.parents,
-            worths=self.worths + other.worths,
+            qualities=self.qualities + other.qualities,
             log_seconds=self.log_seconds + other.log_seconds,
             overheads=self.overheads + other.overheads,
             footprints=self.footprints + other.footprints,
@@ -76,42 +76,42 @@ class EarlierStudy:
 
 
 def earlier_studies(driver: Driver) -> list[EarlierStudy]:
-    """The earlier studies that are borrowed from; none where `borrow` is false, or MLflow has none.
+    """The earlier studies to learn from; none if `borrow` is false, or if MLflow has none.
 
     Raises:
-        TrackingUnavailable: MLflow does not answer. To go on without would be to decide otherwise than before.
+        TrackingUnavailable: MLflow does not answer. Without these studies a driver would decide otherwise than before.
     """
     file = driver.file
     spec, quality = default_job(file), file.judged_by
     if not file.borrow or file.is_own or spec is None or quality is None or "model" in file.search:
         return []
-    own = driver.workplace.tracking.runs(f"attributes.run_id = '{driver.run_id}'")
-    if not own or "'" in spell(spec.model):
+    study_runs = driver.workplace.tracking.runs(f"attributes.run_id = '{driver.run_id}'")
+    if not study_runs or "'" in spell(spec.model):
         return []
-    before_ms = round(own[0].started * 1000)
+    before_ms = round(study_runs[0].started * 1000)
     runs = _runs_before(driver, spec, before_ms)
     names = _names_before(driver, before_ms) if runs else {}
     return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
 
 
 def thinned(pairs: Sequence[tuple[Key, float]], most: int) -> tuple[tuple[Key, float], ...]:
-    """About so many at most, evenly over all of them."""
+    """At most about `most` pairs, evenly spread over all of them."""
     return tuple(pairs[:: math.ceil(len(pairs) / most) or 1])
 
 
 def _names_before(driver: Driver, before_ms: int) -> dict[str, str]:
-    """Own runs of the studies and designs that were begun before this study, to their names; of nights there are none.
+    """Run ids of the studies and designs that were begun before this study, to their names.
 
-    Nights repeat a few points of one job over changing data, and are no study of it.
+    Nightly runs of `recur` are left out: they repeat a few points of one job over changing data.
     """
     tracking = driver.workplace.tracking
     condition = f"attributes.start_time < {before_ms} and tags.`{schema.KIND}`"
-    found = [run for kind in _KINDS for run in tracking.runs(f"{condition} = '{kind}'", newest=_MOST_RUNS)]
-    return {run.run_id: run.tags.get(schema.STUDY) or f"run {run.run_id[:8]}" for run in found}
+    runs = [run for kind in _KINDS for run in tracking.runs(f"{condition} = '{kind}'", newest=_MOST_RUNS)]
+    return {run.run_id: run.tags.get(schema.STUDY) or f"run {run.run_id[:8]}" for run in runs}
 
 
 def _runs_before(driver: Driver, spec: Model, before_ms: int) -> list[RecordedRun]:
-    """Jobs with this model that had ended before this study was begun, and that another run began, the newest first."""
+    """Runs of other studies' jobs with this model that had ended before this study was begun, the newest first."""
     tracking, origin = driver.workplace.tracking, driver.workplace.launcher.origin
     model = spell(spec.model)
     condition = (
@@ -119,36 +119,35 @@ def _runs_before(driver: Driver, spec: Model, before_ms: int) -> list[RecordedRu
     )
     condition += f" and tags.`{PARENT}` LIKE '%' and tags.`{PARENT}` != '{driver.run_id}'"
     ends = (f"tags.`{schema.STATE}` = 'Completed'", f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'")
-    found = [run for end in ends for run in tracking.runs(f"{condition} and {end}", newest=_MOST_RUNS)]
-    return list({run.run_id: run for run in found}.values())
+    runs = [run for end in ends for run in tracking.runs(f"{condition} and {end}", newest=_MOST_RUNS)]
+    return list({run.run_id: run for run in runs}.values())
 
 
 def _by_study(
     runs: Iterable[RecordedRun], names: Mapping[str, str], spec: JobSpec, quality: Quality, searched: set[str]
 ) -> list[EarlierStudy]:
-    """What each study has shown; the runs of one that are of other data count as another one."""
-    found: dict[tuple[str, bool], EarlierStudy] = {}
+    """The runs gathered by study; runs of a study that used other data count as another study."""
+    studies: dict[tuple[str, bool], EarlierStudy] = {}
     for job in map(RecordedJob, runs):
-        # A KeyError: begun by no study; otherwise written by another version, or by somebody else.
+        # KeyError: no study has begun it. Others: another version, or another program, has written it.
         with suppress(BadInput, ValueError, KeyError):
-            shown = _shown_by(job, names[job.parent_run_id], spec, quality, searched)
-            before = found.get((job.parent_run_id, shown.is_same_data))
-            found[job.parent_run_id, shown.is_same_data] = (
-                shown if before is None else replace(before + shown, name=before.name)
-            )
-    return list(found.values())
+            result = _result_of(job, names[job.parent_run_id], spec, quality, searched)
+            key = job.parent_run_id, result.is_same_data
+            before = studies.get(key)
+            studies[key] = result if before is None else replace(before + result, name=before.name)
+    return list(studies.values())
 
 
-def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searched: set[str]) -> EarlierStudy:
-    """What one run has shown, in terms of this study's data."""
+def _result_of(job: RecordedJob, name: str, default: JobSpec, quality: Quality, searched: set[str]) -> EarlierStudy:
+    """The results of one run, as if it had used this study's data."""
     spec = job.request.spec_as_run()
     if spec.runs_own_training or not (job.is_completed or job.ran_out_of_memory):
         raise BadInput(["a script of the user's own may do anything, and a job that was stopped shows nothing"])
     plan = job.request.used_plan(spec)
-    theirs = {item: getattr(own, item) for item in _DATA if item not in searched}
-    is_same = all(getattr(spec, item) == value for item, value in theirs.items())
-    is_told = job.is_completed and spec.probe_steps is None and quality.take == LAST
-    worth = job.metric(quality.metric) if is_told else None
+    own_data = {item: getattr(default, item) for item in _DATA if item not in searched}
+    is_same = all(getattr(spec, item) == value for item, value in own_data.items())
+    has_quality = job.is_completed and spec.probe_steps is None and quality.take == LAST
+    value = job.metric(quality.metric) if has_quality else None
     is_whole = job.is_completed and not (
         job.is_of_shared_job or job.cluster.is_spot or job.was_retried or job.metric("resumed")
     )
@@ -156,12 +155,12 @@ def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searc
     if is_whole:
         rows = rows_of(spec, None) if spec.max_train_samples else None
         seconds, overhead = _seconds(job, rows)
-    alike = replace(spec, **theirs)
+    alike = replace(spec, **own_data)
     return EarlierStudy(
         name=name,
         is_same_data=is_same,
         parents=frozenset({job.parent_run_id}),
-        worths=() if worth is None else ((quality_key(alike, plan), quality.sign * worth),),
+        qualities=() if value is None else ((quality_key(alike, plan), quality.sign * value),),
         log_seconds=() if seconds is None else ((step_of(alike, plan), math.log(seconds)),),
         overheads=() if overhead is None else ((spec.instance_count, overhead),),
         footprints=((Footprint.of(alike, plan), job.is_completed),) if is_same else (),
@@ -170,23 +169,23 @@ def _shown_by(job: RecordedJob, name: str, own: JobSpec, quality: Quality, searc
 
 
 def _seconds(job: RecordedJob, rows: float | None) -> tuple[float | None, float | None]:
-    """Seconds of a row and around the training; None where the run does not tell them."""
-    told = {metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS}
-    measured = {name: value for name in told if (value := job.run.metrics.get(name)) is not None and value > 0}
-    if metrics.BILLABLE_SECONDS not in measured or (rows is None and measured.keys() != told):
+    """Seconds of a row and around the training, or None if the run has not recorded them."""
+    needed = {metrics.BILLABLE_SECONDS, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS}
+    measured = {name: value for name in needed if (value := job.run.metrics.get(name)) is not None and value > 0}
+    if metrics.BILLABLE_SECONDS not in measured or (rows is None and measured.keys() != needed):
         return None, None
     return seconds_of_a_row(measured, rows or 1.0)
 
 
 def _chosen(studies: Iterable[EarlierStudy]) -> list[EarlierStudy]:
-    """Studies that tell something; beside those of the same data, all of them as one."""
-    kept = [study for study in studies if len(study.worths) >= FEWEST or study.log_seconds]
-    kept = sorted(kept, key=lambda study: (not study.is_same_data, -len(study.worths)))[:_MOST_STUDIES]
-    same = [study for study in kept if study.is_same_data and len(study.worths) >= FEWEST]
+    """The most useful studies, and all of those with the same data together as one more."""
+    useful = [study for study in studies if len(study.qualities) >= FEWEST or study.log_seconds]
+    useful = sorted(useful, key=lambda study: (not study.is_same_data, -len(study.qualities)))[:_MOST_STUDIES]
+    same = [study for study in useful if study.is_same_data and len(study.qualities) >= FEWEST]
     if len(same) > 1:
         together = same[0]
         for study in same[1:]:
             together += study
         name = f"{together.name} together"
-        kept.append(replace(together, name=name, log_seconds=(), overheads=(), footprints=()))  # theirs count already
-    return kept
+        useful.append(replace(together, name=name, log_seconds=(), overheads=(), footprints=()))  # counted already
+    return useful

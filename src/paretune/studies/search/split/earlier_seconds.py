@@ -1,9 +1,9 @@
-"""What earlier studies say of the seconds of a row on each kind of cluster, before this study has measured them there.
+"""Seconds of a row on each kind of cluster from earlier studies, used before this study has measured them there.
 
 Each kind has the four numbers of `seconds_model`, fitted to the earlier jobs. This study is faster or slower than those
 by one factor for all kinds (software, lengths of texts), and by a smaller one for each kind. Both are learnt from own
-jobs: the first one on any kind tells the factor for all of them, and where own jobs disagree with one another about it,
-what is borrowed counts less everywhere.
+jobs: the first one on any kind tells the factor for all of them. If own jobs disagree about it, earlier jobs count less
+everywhere.
 """
 
 import math
@@ -18,8 +18,8 @@ from paretune.studies.search.split.seconds_model import Fitted, SecondsModel, se
 _FACTOR = {True: 0.15, False: 0.4}
 """Standard deviation of the logarithm of the factor, from studies of the same data, and of other data."""
 _MOST = 200  # jobs that the four numbers are fitted to
-_OF_A_KIND = 0.03
-"""The same of the factor of one kind of cluster around it, at the least."""
+_KIND_FACTOR = 0.03
+"""Least standard deviation of the logarithm of the factor of one kind of cluster around the common one."""
 
 
 class EarlierSeconds:
@@ -35,14 +35,11 @@ class EarlierSeconds:
             model = SecondsModel([key for key, _ in pairs], [value for _, value in pairs])
             self._fitted[is_same] = model.fitted
             self.noise = max(self.noise, model.noise)
-        own = set(self._fitted[True])
-        self._fitted[False] = {kinds: parts for kinds, parts in self._fitted[False].items() if kinds not in own}
+        same = self._fitted[True]
+        self._fitted[False] = {kinds: parts for kinds, parts in self._fitted[False].items() if kinds not in same}
 
     def given(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> Fitted:
-        """Kind to the four numbers that are likely before its own jobs are looked at, and their covariance.
-
-        `keys` and `log_seconds` are those of this study so far.
-        """
+        """Prior of each kind: its four numbers and their covariance, given this study's jobs so far."""
         return {
             kinds: parts
             for is_same, fitted in self._fitted.items()
@@ -51,21 +48,21 @@ class EarlierSeconds:
 
     def _moved(self, fitted: Fitted, usual: float, keys: Sequence[Key], log_seconds: Sequence[float]) -> Fitted:
         pairs = [(key, value) for key, value in zip(keys, log_seconds, strict=True) if key[0] in fitted]
-        factor, variance, apart = 0.0, usual**2, _OF_A_KIND
+        factor, variance, scatter = 0.0, usual**2, _KIND_FACTOR
         if pairs:
-            told = _told(fitted, [key for key, _ in pairs])
-            off = np.array([value for _, value in pairs]) - told.mean
+            expected = _predicted(fitted, [key for key, _ in pairs])
+            off = np.array([value for _, value in pairs]) - expected.mean
             usual = max(usual, abs(float(np.median(off))))
-            precision = 1 / (told.deviation**2 + _OF_A_KIND**2 + self.noise**2)
+            precision = 1 / (expected.deviation**2 + _KIND_FACTOR**2 + self.noise**2)
             variance = 1 / (precision.sum() + 1 / usual**2)
             factor = variance * float(precision @ off)
-            apart = max(_OF_A_KIND, math.sqrt(float(np.mean((off - factor) ** 2))))
+            scatter = max(_KIND_FACTOR, math.sqrt(float(np.mean((off - factor) ** 2))))
         along = np.array([1.0, 1.0, 1.0, 0.0])
-        wider = (variance + apart**2) * np.outer(along, along) + np.diag([apart**2, 0.0, apart**2, 0.0])
-        return {kinds: (parts + factor * along, known + wider) for kinds, (parts, known) in fitted.items()}
+        wider = (variance + scatter**2) * np.outer(along, along) + np.diag([scatter**2, 0.0, scatter**2, 0.0])
+        return {kinds: (parts + factor * along, covariance + wider) for kinds, (parts, covariance) in fitted.items()}
 
 
-def _told(fitted: Fitted, keys: Sequence[Key]) -> NormalPrediction:
+def _predicted(fitted: Fitted, keys: Sequence[Key]) -> NormalPrediction:
     """Logarithms of seconds of a row of N clusters of these kinds."""
     means, deviations = [], []
     for kinds, numbers in keys:

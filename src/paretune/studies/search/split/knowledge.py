@@ -1,4 +1,4 @@
-"""What a split search knows at one moment, and what each candidate would add to it."""
+"""The state of knowledge of a split search, and how much each candidate would add to it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

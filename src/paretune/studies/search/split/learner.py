@@ -28,7 +28,7 @@ from paretune.studies.search.split.seconds_model import SecondsModel
 
 @dataclass(frozen=True, kw_only=True)
 class _Measurements:
-    """What completed jobs have shown; `ran` and `instance_types` are of the jobs whose quality was measured."""
+    """Results of completed jobs; `ran` and `instance_types` are of the jobs whose quality was measured."""
 
     step_keys: Sequence[Key]
     log_seconds: Sequence[float]
@@ -76,8 +76,9 @@ class Learner:
                     for (parents, is_same), weight in weights_of.items()
                     if study.parents <= parents and is_same is study.is_same_data
                 ]
-                shown = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
-                borrowed.append(replace(shown, weight=sum(weights) if weights else None))
+                weight = sum(weights) if weights else None
+                item = Borrowed(study=study.name, runs=study.runs, is_same_data=study.is_same_data)
+                borrowed.append(replace(item, weight=weight))
         return borrowed
 
     def learn(

@@ -1,8 +1,8 @@
 """Quality and seconds of a training of the user's own, over the parameters that a study searches.
 
-Nothing is known of such a training but which parameters change its quality. So both are Gaussian processes over
-searched parameters: numbers from 0 to 1, by their logarithms where the study searches them so or they span more than
-RATIO; anything else is alike or not. Before any job has run, both are as wide as what such things differ by.
+Only the parameters that change its quality are known. So both are Gaussian processes over searched parameters. Numbers
+are scaled to 0 to 1, by their logarithms if the study searches them so or if they span more than RATIO; other values
+are equal or not. Before any job has run, both processes are as wide as such quantities usually differ.
 """
 
 import copy
@@ -30,7 +30,7 @@ _DEPTHS = 2.0  # times the median distance to the best value, from which on diff
 
 
 def key_over(names: Sequence[str], search: Search) -> KeyOf:
-    """What gives the values of these searched names in a job, as kinds and numbers."""
+    """A function that gives the values of these searched names in a job, as kinds and numbers."""
     scales = {name: _scale_of(search[name]) for name in names}
 
     def key(spec: JobSpec, plan: BatchPlan) -> Key:
@@ -54,7 +54,7 @@ def _value_in(spec: JobSpec, plan: BatchPlan, name: str) -> Any:
 
 
 def _scale_of(entry: Choices | Range) -> Callable[[float], float] | None:
-    """What maps a number to 0 to 1; None where values are no numbers."""
+    """A function that maps a number to 0 to 1, or None if the values are no numbers."""
     values = entry.corners
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return None
@@ -81,19 +81,19 @@ class JobSecondsModel:
         )
 
     def condition_on(self, keys: Sequence[Key]) -> "JobSecondsModel":
-        """The same, as if N further jobs had taken what is expected of them."""
+        """A copy fitted as if N further jobs had taken their expected seconds."""
         other = copy.copy(self)
         other._process = self._process.condition_on(keys)
         return other
 
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:
-        """What N jobs are expected to take."""
-        found = self._process.predict(keys)
-        return NormalPrediction(found.mean + math.log(_USUAL_S), found.deviation)
+        """Predict N jobs."""
+        prediction = self._process.predict(keys)
+        return NormalPrediction(prediction.mean + math.log(_USUAL_S), prediction.deviation)
 
 
 @dataclass(frozen=True)
-class Worths:
+class QualityPrediction:
     """Predicted quality of N jobs, more being better; `warped` and `spread` as in `F1Prediction`."""
 
     warped: np.ndarray
@@ -112,20 +112,20 @@ class Worths:
         return np.asarray(self.spread * np.exp(-np.minimum(self.warped, 0.0) / self.depth))
 
     def at(self, deviations: float) -> np.ndarray:
-        """N values, so many standard deviations above what is expected."""
+        """N values, so many standard deviations above the expected ones."""
         warped = self.warped + deviations * self.spread
         below = self.depth * (np.exp(-np.minimum(warped, 0.0) / self.depth) - 1)
         return np.asarray(self.best + np.maximum(warped, 0.0) - below)
 
 
 class OwnQualityModel:
-    """Quality of any job, from N values of which more is better; what `F1Model` is to F1.
+    """Quality of any job, from N values of which more is better; like `F1Model` for F1.
 
     `usual_noise` is the standard deviation of one run that is likely before any has been repeated.
     """
 
-    def __init__(self, keys: Sequence[Key], worths: Sequence[float], width: int) -> None:
-        values = np.array(worths, dtype=float)
+    def __init__(self, keys: Sequence[Key], qualities: Sequence[float], width: int) -> None:
+        values = np.array(qualities, dtype=float)
         self._best = float(values.max(initial=-math.inf)) if len(values) else 0.0
         self._depth = _DEPTHS * float(np.median(self._best - values)) if len(values) else 0.0
         self._depth = self._depth or (float(np.ptp(values)) if len(values) else 0.0) or 1.0
@@ -150,17 +150,18 @@ class OwnQualityModel:
         """Standard deviation of one value, near the best."""
         return self._unit * float(np.max(self._process.noise))
 
-    def predict(self, keys: Sequence[Key]) -> Worths:
-        """What N points are, a single new value's noise not included."""
-        found = self._process.predict(keys)
-        return Worths(self._unit * found.mean, self._unit * found.deviation, self._best, self._depth)
+    def predict(self, keys: Sequence[Key]) -> QualityPrediction:
+        """Predict N points, without the noise of a single new value."""
+        prediction = self._process.predict(keys)
+        warped, spread = self._unit * prediction.mean, self._unit * prediction.deviation
+        return QualityPrediction(warped, spread, self._best, self._depth)
 
     def shift_evidence(self, clusters: Sequence[str]) -> float:
-        """As that of `F1Model`; shifts are taken for as large as those of F1, against what configurations differ by."""
+        """Like `F1Model.shift_evidence`; shifts are as large as those of F1, relative to how configurations differ."""
         return self._process.shift_evidence(clusters)
 
     def condition_on(self, keys: Sequence[Key]) -> "OwnQualityModel":
-        """The same, as if N further points had shown what is expected of them."""
+        """A copy fitted as if N further points had their expected values."""
         other = copy.copy(self)
         other._process = self._process.condition_on(keys)
         return other

@@ -1,4 +1,4 @@
-"""What a split search expects of every candidate: seconds, dollars and quality, and how surely it knows them."""
+"""Predicted seconds, dollars and quality of every candidate of a split search, and how sure they are."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ class Outcomes:
         return len(self.seconds)
 
     def only(self, chosen: np.ndarray) -> "Outcomes":
-        """Those at chosen indices, or where a mask is true."""
+        """The outcomes at chosen indices, or where a mask is true."""
         return Outcomes(self.seconds[chosen], self.usd[chosen], self.quality[chosen])
 
     def points(self, goal: str) -> np.ndarray:
@@ -63,7 +63,7 @@ class Outcomes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """What the models expect of all candidates, after all that has ended. Arrays have one entry per candidate.
+    """Predictions for all candidates. Arrays have one entry per candidate.
 
     Attributes:
         rows: that the job trains on, over all epochs; 1 if the rows of a training are unknown.

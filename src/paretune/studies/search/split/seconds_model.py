@@ -37,20 +37,19 @@ _NOISE_WEIGHT = 2.0  # measurements that it counts like: those of a study soon s
 
 
 class Earlier(Protocol):
-    """What is known of kinds of clusters from elsewhere; `noise` as that of `SecondsModel`."""
+    """A prior for kinds of clusters from earlier studies; `noise` as that of `SecondsModel`."""
 
     noise: float
 
     def given(self, keys: Sequence[Key], log_seconds: Sequence[float]) -> Fitted:
-        """Kinds to the four numbers that are likely, after N own jobs."""
+        """Kinds to their likely four numbers and covariance, after N own jobs."""
         ...
 
 
 class SecondsModel:
     """Logarithms of the seconds a row takes on N clusters: kinds, and log2 of instances and of the per-device batch.
 
-    `earlier`: what is likely of some kinds before any own job has run on them; of others what is usual. `noise` is the
-    relative standard deviation of one value.
+    `earlier` is a prior for some kinds; others get the usual one. `noise` is the relative deviation of one value.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class SecondsModel:
         )
 
     def condition_on(self, keys: Sequence[Key]) -> "SecondsModel":
-        """The same, as if N further clusters had taken what is expected of them: what it would then know."""
+        """A copy fitted as if N further clusters had taken their expected seconds."""
         other = copy.copy(self)
         values = np.append(self._values, self.predict(keys).mean)
         other.fitted = self._by_kind([*self._keys, *keys], values)
@@ -84,12 +83,12 @@ class SecondsModel:
         return other
 
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:
-        """What N clusters are expected to take, a single new value's noise not included."""
+        """Predict N clusters, without the noise of a single new value."""
         explained, rest = self._explained(keys), self._rest.predict(keys)
         return NormalPrediction(explained.mean + rest.mean, np.hypot(explained.deviation, rest.deviation))
 
     def _explained(self, keys: Sequence[Key]) -> NormalPrediction:
-        """What the four numbers of each kind say."""
+        """Predict N clusters by the four numbers of each kind alone."""
         mean, deviation = np.zeros(len(keys)), np.zeros(len(keys))
         for kinds in dict.fromkeys(kinds for kinds, _ in keys):
             at = [index for index, key in enumerate(keys) if key[0] == kinds]
@@ -114,11 +113,11 @@ class SecondsModel:
         slopes = {kinds: seconds_with(numbers[at], parts[kinds])[1] for kinds, at in indices.items()}
         if learn and keys:
             misfits = [seconds_with(numbers[at], parts[kinds])[0] - values[at] for kinds, at in indices.items()]
-            fitted = sum(_effective(found, priors[kinds][1]) for kinds, found in slopes.items())
+            fitted = sum(_effective(slope, priors[kinds][1]) for kinds, slope in slopes.items())
             usual = Noise(value=self._usual_noise, weight=_NOISE_WEIGHT)
             self.noise = max(_NOISE, usual.updated(np.concatenate(misfits), fitted))
         return {
-            kinds: (parts[kinds], _covariance(found, self.noise, priors[kinds][1])) for kinds, found in slopes.items()
+            kinds: (parts[kinds], _covariance(slope, self.noise, priors[kinds][1])) for kinds, slope in slopes.items()
         }
 
 

@@ -35,14 +35,14 @@ def f1_at(key: Key) -> float:
 
 def source(f1: Callable[[Key], float] = f1_at, *, is_same_data: bool = True, run_id: str = "first") -> Source:
     """An earlier study of every second point of the grid."""
-    worths = tuple((key, f1(key)) for key in GRID[::2])
+    qualities = tuple((key, f1(key)) for key in GRID[::2])
     return Source(
         EarlierStudy(
             name="night",
             is_same_data=is_same_data,
             parents=frozenset({run_id}),
-            worths=worths,
-            runs=len(worths),
+            qualities=qualities,
+            runs=len(qualities),
         )
     )
 
@@ -182,7 +182,7 @@ def test_only_runs_of_studies_that_had_ended_and_of_the_same_origin_are_borrowed
     _record_study(store, origin="measured")
     later = earlier_studies(begun(workplace, name="later"))
 
-    assert [(study.name, study.is_same_data, len(study.worths), study.runs) for study in found] == [
+    assert [(study.name, study.is_same_data, len(study.qualities), study.runs) for study in found] == [
         ("night", True, 6, 8)
     ]
     assert again == found
