@@ -120,7 +120,7 @@ class Life:
         """A round of a random host; its exit code, -1 where it was killed."""
         from paretune.core.errors import ParetuneError
         from paretune.ledger.study_ledger import StudyLedger
-        from paretune.studies.rounds import in_turn
+        from paretune.studies.rounds import hold_lease
         from paretune.studies.run import drive
         from paretune.studies.search.driver import Driver
         from paretune.studies.search.optuna_study import OptunaStudy
@@ -139,7 +139,7 @@ class Life:
                 ledger = StudyLedger(self.storage, self.file.name)
                 stack.callback(ledger.close)
                 ledger.lease.now = now
-                with in_turn(ledger, now, holder):
+                with hold_lease(ledger, now, holder):
                     study = OptunaStudy(self.file, self.storage)
                     stack.callback(study.close)
                     record = StudyRunWriter(self.file, ledger, workplace.tracking, self.said.append)

@@ -6,8 +6,8 @@
       - {name: nlp, usd_per_month: 500, tags: {team: nlp}}
       - {name: ana, usd_per_month: 100, tags: {user: ana}}
 
-Every budget counts whose tags the job has: `study`, `user` and `team`, as paretune records them, and the names that its
-parameter `tags` holds.
+A job counts against every budget whose tags it has: `study`, `user` and `team`, as paretune records them, and the names
+in its parameter `tags`.
 """
 
 import math
@@ -21,15 +21,13 @@ from paretune.storage.address import address_fault
 from paretune.storage.yaml import FileKind, Node, read_yaml
 
 BUDGETS = FileKind("budget", "budgets", "budgets: [{name: nlp, usd_per_month: 500, tags: {team: nlp}}]")
-_KEYS = ("storage", "budgets")
-_OF_A_BUDGET = ("name", "usd_per_month", "tags")
 _LONGEST_NAME = 80  # characters
 _SQLITE = "sqlite:///"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """Dollars a calendar month for the jobs that have all of `tags`; for every job where there are none."""
+    """Dollars a calendar month for the jobs that have all of `tags`; without tags, for every job."""
 
     name: str
     usd_per_month: float
@@ -44,7 +42,7 @@ class Budget:
 class BudgetFile:
     """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
 
-    The address may hold a password: it is shown by `database.address.shown` only.
+    The address may hold a password: show it with `storage.address.shown` only.
     """
 
     path: str
@@ -53,27 +51,24 @@ class BudgetFile:
 
     @classmethod
     def read(cls, path: str) -> "BudgetFile":
-        """The budgets of a file. A relative SQLite file counts from the folder of the budgets.
+        """Read a file. A relative SQLite file is looked up from the folder of the budgets.
 
         Raises:
             BadInput: all faults at once, each with its line.
         """
         document, doubles = read_yaml(path, BUDGETS)
-        reading = _Reading(path, list(doubles))
-        return reading.file(document)
+        return _Reader(path, list(doubles)).file(document)
 
 
-class _Reading:
-    """Collects the parts and the faults of one file."""
+class _Reader:
+    """Reads the parts of one file and collects their faults, each with its line."""
 
     def __init__(self, path: str, faults: list[tuple[int, str]]) -> None:
         self._path = path
         self._faults = faults
 
     def file(self, document: Mapping[str, Node]) -> BudgetFile:
-        for key, node in document.items():
-            if key not in _KEYS:
-                self._refuse(node, f"unknown key {key}: {_nearest(key, _KEYS)}")
+        self._check_keys(document, ("storage", "budgets"), "")
         storage = self._storage(document["storage"]) if "storage" in document else None
         budgets = self._budgets(document.get("budgets"))
         if self._faults:
@@ -84,11 +79,17 @@ class _Reading:
     def _refuse(self, node: Node, text: str) -> None:
         self._faults.append((node.line, text))
 
-    def _text(self, what: str, node: Node) -> str:
-        """The one value of a node; empty, with a fault, where it is none."""
+    def _check_keys(self, nodes: Mapping[str, Node], allowed: tuple[str, ...], owner: str) -> None:
+        for key, node in nodes.items():
+            if key not in allowed:
+                hint = did_you_mean(key, allowed) or f"there are {', '.join(allowed)}"
+                self._refuse(node, f"unknown key {key}{owner}: {hint}")
+
+    def _text(self, name: str, node: Node) -> str:
+        """The one value of a node; empty, with a fault, if it has none or several."""
         if not isinstance(node.value, str) or node.is_nothing:
             got = "nothing" if node.is_nothing else node.described()
-            self._refuse(node, f"{what} must be one value, got {got}: give one")
+            self._refuse(node, f"{name} must be one value, got {got}: give one")
             return ""
         return node.value.strip()
 
@@ -106,32 +107,29 @@ class _Reading:
             got = "none" if node is None else "an empty one" if node.value == [] else node.described()
             self._refuse(node or Node(1, ""), f"budgets must be a list, got {got}: such as {BUDGETS.example}")
             return ()
-        found: dict[str, Budget] = {}
+        budgets: dict[str, Budget] = {}
         for item in node.value:
             budget = self._budget(item)
-            if budget.name and budget.name in found:
+            if budget.name and budget.name in budgets:
                 self._refuse(item, f"there are two budgets {budget.name}: give one of them another name")
-            found[budget.name] = budget
-        return tuple(found.values())
+            budgets[budget.name] = budget
+        return tuple(budgets.values())
 
     def _budget(self, node: Node) -> Budget:
-        keys = node.value
-        if not isinstance(keys, dict):
+        nodes = node.value
+        if not isinstance(nodes, dict):
             self._refuse(node, f"a budget must be a mapping, got {node.described()}: {{name: nlp, usd_per_month: 500}}")
             return Budget(name="", usd_per_month=0.0)
-        for key, entry in keys.items():
-            if key not in _OF_A_BUDGET:
-                self._refuse(entry, f"unknown key {key} of a budget: {_nearest(key, _OF_A_BUDGET)}")
-        for key in _OF_A_BUDGET[:2]:
-            if key not in keys:
+        self._check_keys(nodes, ("name", "usd_per_month", "tags"), " of a budget")
+        for key in ("name", "usd_per_month"):
+            if key not in nodes:
                 self._refuse(node, f"{key} is missing: a budget is like {{name: nlp, usd_per_month: 500}}")
-        name = self._text("name", keys["name"]) if "name" in keys else ""
+        name = self._text("name", nodes["name"]) if "name" in nodes else ""
         if len(name) > _LONGEST_NAME:
-            self._refuse(
-                keys["name"], f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it"
-            )
-        usd = self._dollars(keys["usd_per_month"]) if "usd_per_month" in keys else 0.0
-        return Budget(name=name, usd_per_month=usd, tags=self._tags(keys["tags"]) if "tags" in keys else {})
+            text = f"name must have at most {_LONGEST_NAME} characters, got {len(name)}: shorten it"
+            self._refuse(nodes["name"], text)
+        usd = self._dollars(nodes["usd_per_month"]) if "usd_per_month" in nodes else 0.0
+        return Budget(name=name, usd_per_month=usd, tags=self._tags(nodes["tags"]) if "tags" in nodes else {})
 
     def _dollars(self, node: Node) -> float:
         text = self._text("usd_per_month", node)
@@ -150,7 +148,3 @@ class _Reading:
             self._refuse(node, f"tags must be a mapping, got {got}: such as {{team: nlp}}; leave it out for every job")
             return {}
         return {name: self._text(f"tag {name}", entry) for name, entry in node.value.items()}
-
-
-def _nearest(key: str, known: tuple[str, ...]) -> str:
-    return did_you_mean(key, known) or f"there are {', '.join(known)}"

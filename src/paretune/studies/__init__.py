@@ -3,5 +3,7 @@
 - `definition`: the files of studies and designs, read and checked.
 - `search`: asks for trials, runs their jobs, books their dollars, stops.
 - `results`: the front, what is recommended, and how it is shown.
-- `design`: a table of jobs, planned before it is paid.
+- `run`: a study from its file to its answer; `rounds`: the same in rounds that hold the study's lease in turn.
+- `verification`: trains recommended points again with other seeds.
+- `recorded_front`: the front of a recorded study, or of any table of runs.
 """

@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 DIRECTIONS = ("minimize", "maximize")
 USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}
-"""Of runs for which nobody names objectives."""
-_ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # how MLflow's own frames begin the names of columns
+"""Objectives of runs if none are named."""
+_ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # prefixes of the columns in MLflow's data frames
 
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """The runs that no other one beats in all objectives, and the runs that they were chosen from.
+    """The runs that no other run beats in all objectives, and the runs that they were chosen from.
 
     Attributes:
-        name: of the study; empty where it is none.
+        name: of the study; empty if the runs are of none.
         best: rows on the front, the best in the first objective first.
     """
 
@@ -46,7 +46,7 @@ class Front(Result):
 
     @property
     def title(self) -> str:
-        """How many runs of how many, and for what."""
+        """The number of runs on the front, of all runs, and the objectives."""
         goals = ", ".join(f"{direction} {name}" for name, direction in self.objectives.items())
         of = f" of study {self.name}" if self.name else ""
         return f"front{of}: {len(self.best)} of {len(self.runs)} runs ({goals})"
@@ -105,7 +105,7 @@ def front(
         name, rows, usual = _recorded_study(runs)
     elif isinstance(runs, StudyResult):
         study = runs.answer.front
-        rows = _with_origins(_ran(runs.rows()), {trial.run_id: trial.origin for trial in study.trials})
+        rows = _with_origins(_without_predicted(runs.rows()), {trial.run_id: trial.origin for trial in study.trials})
         name, usual = runs.answer.name, dict(study.objectives)
     else:
         name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
@@ -165,16 +165,16 @@ def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
 
 def _remarks(rows: Sequence[Row], goals: Mapping[str, str], lacking: int) -> list[str]:
     origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
-    said = [f"all of them are {origins[0]}"] if origins not in ([], ["measured"]) and len(origins) == 1 else []
+    remarks = [f"all of them are {origins[0]}"] if origins not in ([], ["measured"]) and len(origins) == 1 else []
     if len(origins) > 1:
-        said.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
     if lacking:
-        said.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
-    return said
+        remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
+    return remarks
 
 
 def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
-    """Rows of a result, a frame, or a list of results and mappings; MLflow's columns by their plain names."""
+    """Rows of a result, a frame, or a list of results and mappings; MLflow's columns get their plain names."""
     if isinstance(runs, Result):
         return runs.rows()
     import pandas
@@ -189,24 +189,24 @@ def _plain(name: str) -> str:
     return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
 
 
-def _ran(rows: Sequence[Row]) -> list[Row]:
-    """The rows of pareto.csv without those that were only predicted."""
+def _without_predicted(rows: Sequence[Row]) -> list[Row]:
+    """Rows of pareto.csv without those that were only predicted."""
     return [row for row in rows if row.get("origin") != PREDICTED]
 
 
 def _with_origins(rows: Sequence[Row], origins: Mapping[str, str | None]) -> list[Row]:
-    """The rows, each with the origin of its run where it does not say it itself."""
+    """The rows, each with the origin of its run if it has none itself."""
     return [row if "origin" in row else {**row, "origin": origins.get(str(row["run_id"]))} for row in rows]
 
 
 def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
-    """Name, rows of pareto.csv with their origin, and objectives of a study that MLflow holds."""
+    """Name, rows of pareto.csv with their origin, and objectives of a study in MLflow."""
     tracking = Tracking(dict(os.environ), SystemClock())
     run = _study_run(name, tracking)
     text = tracking.artifact_text(run.run_id, "pareto.csv")
     if text is None:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
-    rows = _ran(read_rows(text))
+    rows = _without_predicted(read_rows(text))
     if any("origin" not in row for row in rows):  # a table that was written before 2026-11-22
         jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
         rows = _with_origins(rows, {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs})
@@ -214,13 +214,13 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
 
 
 def _study_run(name: str, tracking: Tracking) -> RecordedRun:
-    """The newest run of the study of that name, or the one whose id begins so; BadInput where none or several do."""
+    """The newest run of the study of that name, or the one whose id begins so; raises BadInput if there is not one."""
     studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
     named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
-    found = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
+    matches = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
-    known = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
-    raise BadInput([f"study: none is called {name!r}; recorded are {known or 'no studies'}"])
+    names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
+    raise BadInput([f"study: none is called {name!r}; recorded are {names or 'no studies'}"])

@@ -1,7 +1,7 @@
-"""Recommended points are trained again with other seeds, until what is stated of each rests on three runs.
+"""Trains recommended points again with other seeds, until the values of each rest on three runs.
 
 The best of many noisy values is too good by its noise; further runs of the same job are not. They also show how far
-runs differ, which every ± of the study is taken from. A repeat can change what is recommended: then that is repeated.
+runs differ, on which every ± of the study is based. A repeat can change the recommendation: then that is repeated.
 """
 
 from collections import Counter
@@ -14,20 +14,20 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 
 RUNS = 3
-"""Runs of a recommended point, with as many seeds."""
+"""Runs of a recommended point, each with its own seed."""
 MOST_REPEATS = 12
 """Repeats of a study: twice as many as three recommended points need, for repeats may change what is recommended."""
 MOST_SHARE = 1.0
-"""Dollars of all repeats, as a share of what the search for the points has cost: more is not worth it."""
+"""Most dollars of all repeats, as a share of the dollars of the search."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """What has come of it.
+    """The repeats of a study.
 
     Attributes:
-        repeats: that were begun by this process.
-        reasons: number of a recommended point with fewer than three runs to why there are no more, in words.
+        repeats: number of repeats that this process has begun.
+        reasons: why recommended points, by number, have fewer than three runs, in words.
     """
 
     repeats: int = 0
@@ -35,7 +35,7 @@ class Verification:
 
 
 def verify(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
-    """Train what is `recommended` again, within the budget, as long as it is worth it."""
+    """Train the `recommended` points again, within the budget, as long as it is worth it."""
     return _Verifying(driver, recommended).verify()
 
 
@@ -44,7 +44,7 @@ class _Verifying:
         self._driver = driver
         self._recommended = recommended
         running = {job.number: job.note.repeats for job in driver.running}
-        # a repeat to the point that it repeats, those that an earlier driver has begun among them
+        # repeats to the points that they repeat, with those that an earlier driver has begun
         self._under_way = {number: first for number, first in running.items() if first is not None}
         self._begun = 0
         self._reasons: dict[int, str] = {}
@@ -66,7 +66,7 @@ class _Verifying:
             driver.wait()
 
     def _lacking(self) -> list[Point]:
-        """Recommended points that lack runs, each as often as it lacks one, the most important first."""
+        """Recommended points that lack runs, each once for every missing run, the most important first."""
         under_way = Counter(self._under_way.values())
         points = {pick.point.number: pick.point for pick in self._recommended()}
         self._reasons.clear()
@@ -74,7 +74,7 @@ class _Verifying:
         return [point for point, count in missing for _ in range(count)]
 
     def _begin(self, point: Point) -> None:
-        """Start a repeat of the job of a point as it ran, its changes included, with the next seed; or say why not."""
+        """Start a repeat of a point's job, with its changes and the next seed, or record why not."""
         driver = self._driver
         family = [trial for trial in driver.trials.values() if point.number in (trial.number, trial.repeats)]
         repeats = [*(trial.number for trial in family if trial.repeats is not None)]
@@ -82,16 +82,16 @@ class _Verifying:
         changes = {**driver.history.notes[point.number].changes, "seed": point.trial.seed + len(repeats) + 1}
         reason = self._why_not(point, changes, len(repeats))
         if not reason:
-            asked = driver.study.ask_for(point.trial.point)
-            if driver.start(asked, TrialNote(changes=changes, repeats=point.number)):
-                self._under_way[asked.number] = point.number
+            suggestion = driver.study.ask_for(point.trial.point)
+            if driver.start(suggestion, TrialNote(changes=changes, repeats=point.number)):
+                self._under_way[suggestion.number] = point.number
                 self._begun += 1
                 return
             reason = "its job could not be started again"
         self._reasons[point.number] = reason
 
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
-        """Why the point is not repeated, in words; empty where it is."""
+        """Why the point is not repeated, in words; empty if it is."""
         driver = self._driver
         if driver.admission.has_budget:
             spec = driver.file.spec_at(point.trial.point).replace(**changes)

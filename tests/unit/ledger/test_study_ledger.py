@@ -269,7 +269,7 @@ def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_cont
 
     ledger.close()
     Path(storage.removeprefix("sqlite:///")).write_bytes(b"no database" * 100)
-    with pytest.raises(LostContact, match=r"it does not answer \(.*file is not a database\): the same command"):
+    with pytest.raises(LostContact, match=r"does not answer \(.*file is not a database\): the same command"):
         ledger.balance()
 
 

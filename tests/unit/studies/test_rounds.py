@@ -18,7 +18,7 @@ from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
-from paretune.studies.rounds import in_turn, note_end, noted_end
+from paretune.studies.rounds import hold_lease, record_end, recorded_end
 from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
@@ -66,7 +66,7 @@ class Rounds:
         """One round; why the search has ended, empty where it has not."""
         driver = self.desk.driver(once=True, **self.terms)
         self.drivers.append(driver)
-        with in_turn(driver.ledger, self.desk.clock.now):
+        with hold_lease(driver.ledger, self.desk.clock.now):
             try:
                 driver.adopt()
                 return search(driver)
@@ -277,7 +277,7 @@ def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ah
 def test_a_round_does_nothing_while_a_driver_that_stays_is_at_work(desk: Desk) -> None:
     ledger = desk.driver().ledger
     ledger.heartbeat("elsewhere 1 0", desk.clock.now())
-    with pytest.raises(CallAgain, match="elsewhere 1 0 works on the study"), in_turn(ledger, desk.clock.now):
+    with pytest.raises(CallAgain, match="elsewhere 1 0 works on the study"), hold_lease(ledger, desk.clock.now):
         pass
     assert ledger.lease.token is None
 
@@ -302,12 +302,12 @@ def test_a_driver_that_stays_leaves_the_jobs_of_a_round_at_work_alone(desk: Desk
 def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
     driver = desk.driver(once=True, n_trials=4)
     driver.ledger.lease.take("somebody 1 0")
-    note_end(driver.ledger, driver.file, "finished", "4 trials were made")
+    record_end(driver.ledger, driver.file, "finished", "4 trials were made")
     paid = {**driver.file.job, "user": "ana", "budget": "team.yaml"}
     more, wider = desk.driver(n_trials=6), desk.driver(n_trials=4, n_parallel=8)
-    assert noted_end(more.ledger, more.file) == ("", "")
-    assert noted_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
-    assert noted_end(wider.ledger, replace(wider.file, job=paid)) == ("finished", "4 trials were made")
+    assert recorded_end(more.ledger, more.file) == ("", "")
+    assert recorded_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
+    assert recorded_end(wider.ledger, replace(wider.file, job=paid)) == ("finished", "4 trials were made")
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ class WorstCase:
         return replace(spec, max_runtime_minutes=minutes) if minutes < spec.max_runtime_minutes else spec
 
     def usd(self, spec: JobSpec) -> float | None:
-        """Dollars at its limit on the dearest instance type, None if unknown; raises BudgetRefused above max_cost_usd."""
+        """Dollars at its limit on its dearest instance type, or None; raises BudgetRefused above max_cost_usd."""
         key = spec.spec_hash(), spec.max_runtime_minutes
         if len(self._usd) >= _MOST_CACHED:
             self._usd.clear()
