@@ -129,7 +129,6 @@ def run_study_file(
             ledger.close()
 
 
-
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     """Work on the study until it ends; a round, as far as possible now.
 
