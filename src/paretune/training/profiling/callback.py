@@ -1,4 +1,4 @@
-"""Profiles some optimiser steps of a training: a callback of the Hugging Face Trainer, there only where asked for."""
+"""Profiles some optimiser steps of a training: a callback of the Hugging Face Trainer for jobs with profile_steps."""
 
 import gzip
 import math
@@ -24,20 +24,20 @@ from paretune.training.profiling.trace import STEP, records_of, step_time, trace
 TRACE = "trace.json.gz"
 _UPDATE = "Optimizer.step#"
 _UNREADABLE = (OSError, ValueError, RuntimeError)
-"""What writing and reading a trace raises, such as on a full disk: no reason to lose a training."""
+"""Errors of writing and reading a trace, for example on a full disk, that must not end a training."""
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
     """Profiles `steps` optimiser steps after the warm-up, and the memory of the step before them.
 
     Args:
-        folder: where trace.json.gz, profile.json and profile.md go; the first process writes them, and the slowest one
-            its trace beside them.
-        uncounted: called before the first profiled step; a context in which neither time nor rows count.
-        circumstances: how the job runs, on which advice depends.
-        described: the same for the page, name to value.
-        peak_memory_gib: highest memory of this process so far.
-        tell: told in a sentence why there is no profile.
+        folder: folder for trace.json.gz, profile.json and profile.md; the first process writes them, and the slowest
+            one its trace beside them.
+        uncounted: called before the first profiled step; returns a context in which neither time nor rows count.
+        circumstances: settings of the job that advice depends on.
+        described: settings of the job for the page, name to value.
+        peak_memory_gib: returns the highest memory of this process so far.
+        tell: called with a sentence if there is no profile.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._first = 0  # number of the first profiled step; the one before it shows the memory
         self._pause: AbstractContextManager[None] | None = None
         self._profiler: Any = None
-        self._mark: Any = None  # the block of the step under way
+        self._block: Any = None  # of the current step
         self._done = 0  # profiled steps
-        self._held: dict[str, int] = {}
+        self._held_before: dict[str, int] = {}
         self._gradients: set[int] = set()
         self._memory: PeakMemory | None = None
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
-        """Choose the steps. The memory of the first one, which begins without optimiser state, is the last choice."""
+        """Choose the steps. The memory is that of the first step, which has no optimiser state yet, only if needed."""
         left = state.max_steps - state.global_step
         before = max(warmup_steps(left), 2 if left >= 2 + self._steps else 1)
         self._first = state.global_step + before + 1
@@ -77,24 +77,24 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def on_pre_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any, **_: Any
     ) -> None:
-        """Note where the gradients are."""
+        """Note the addresses of the gradients."""
         if state.global_step + 2 == self._first:
             self._gradients = set(_storages(item.grad for item in model.parameters() if item.grad is not None))
 
     def on_optimizer_step(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, optimizer: Any, **_: Any
     ) -> None:
-        """The memory of the step is known once the optimiser is through."""
+        """Read the memory of the step."""
         if state.global_step + 2 == self._first:
             self._memory = self._read_memory(state.global_step + 1, optimizer)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
-        if self._mark is not None:
+        if self._block is not None:
             if torch.cuda.is_available() and self._done + 1 == self._steps:
                 torch.cuda.synchronize()
-            self._mark.__exit__(None, None, None)
-            self._mark = None
+            self._block.__exit__(None, None, None)
+            self._block = None
             self._done += 1
         if self._done and (self._done == self._steps or state.global_step >= state.max_steps):
             self._finish()
@@ -104,19 +104,19 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._begin(state.global_step + 1, **kw)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Stop what may be under way."""
+        """Stop the profiler if it is running."""
         self.abandon()
 
     def abandon(self) -> None:
-        """Stop what is under way, such as after an error; nothing is written."""
+        """Stop the profiler, for example after an error, without writing anything."""
         if self._profiler is not None:
             self._profiler.stop()
         if self._pause is not None:
             self._pause.__exit__(None, None, None)
-        self._profiler = self._mark = self._pause = None
+        self._profiler = self._block = self._pause = None
 
     def _begin(self, step: int, *, model: Any = None, optimizer: Any = None, **_: Any) -> None:
-        """Before step number `step`: start what it needs."""
+        """Start the profiler and the block that step number `step` needs."""
         if step == self._first - 1:
             self._pause = self._uncounted()
             self._pause.__enter__()
@@ -125,13 +125,13 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             other = sum(_storages(model.buffers()).values())
             if torch.cuda.is_available():
                 other = torch.cuda.memory_allocated() - parameters - state
-            self._held = {"parameters": parameters, "optimiser state": state, "other": max(0, other)}
+            self._held_before = {"parameters": parameters, "optimiser state": state, "other": max(0, other)}
             self._start(profile_memory=True)
         elif step == self._first:
             self._start()
         if self._first <= step < self._first + self._steps:
-            self._mark = record_function(f"{STEP}{step}")
-            self._mark.__enter__()
+            self._block = record_function(f"{STEP}{step}")
+            self._block.__enter__()
 
     def _start(self, *, profile_memory: bool = False) -> None:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
@@ -139,19 +139,19 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._profiler.start()
 
     def _read_memory(self, step: int, optimizer: Any) -> PeakMemory | None:
-        """The memory of the step that is being followed; None where its trace cannot be written or read."""
+        """The memory of the step that has been traced; None if its trace cannot be written or read."""
         on_gpu = torch.cuda.is_available()
         process_gib = None if on_gpu else self._peak_memory_gib()  # before the trace is read
         try:
             with self._exported() as path:
                 events = list(trace_events(path))
         except _UNREADABLE as error:
-            self._tell(f"the memory of step {step} is not known: {first_line(error)}")
+            self._tell(f"the memory of step {step} could not be measured: {first_line(error)}")
             return None
         updates = [event["ts"] for event in events if str(event.get("name")).startswith(_UPDATE)]
         holders = holders_at_peak(
             allocations_of(events, on_gpu=on_gpu),
-            held_before=self._held,
+            held_before=self._held_before,
             gradients=self._gradients,
             state=_storages(_state_of(optimizer)).keys(),
             updates_from=1000 * min(updates, default=math.inf),
@@ -160,7 +160,7 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     @contextmanager
     def _exported(self) -> Iterator[Path]:
-        """Stop the profiler; a file with its trace, for the block."""
+        """Stop the profiler and export its trace to a file that exists inside the block."""
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         with tempfile.TemporaryDirectory() as folder:
@@ -169,39 +169,40 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             yield path
 
     def _finish(self) -> None:
-        """Read the trace, tell all processes, write the files. Where that fails the training goes on without them."""
+        """Read the trace, exchange it with all processes and write the files. An error does not end the training."""
         self._done = 0
-        has_told = False
+        has_gathered = False
         try:
             with self._exported() as path:
-                own = RankProfile(rank=_rank(), time=step_time(records_of(trace_events(path))), memory=self._memory)
-                has_told, ranks = True, _gather(own)
+                time = step_time(records_of(trace_events(path)))
+                own_profile = RankProfile(rank=_rank(), time=time, memory=self._memory)
+                has_gathered, ranks = True, _gather(own_profile)
                 if len(ranks) == _processes():
                     self._write(ranks, path)
         except _UNREADABLE as error:
-            if not has_told:
+            if not has_gathered:
                 _gather(None)  # the others wait for it
             self._tell(f"there is no profile: {first_line(error)}")
         self.abandon()
 
     def _write(self, ranks: list[RankProfile], trace: Path) -> None:
-        own, slowest = _rank(), slowest_of(ranks).rank
-        traces = {rank: TRACE if rank == 0 else f"trace-rank-{rank}.json.gz" for rank in sorted({0, slowest})}
+        rank, slowest = _rank(), slowest_of(ranks).rank
+        traces = {number: TRACE if number == 0 else f"trace-rank-{number}.json.gz" for number in sorted({0, slowest})}
         self._folder.mkdir(parents=True, exist_ok=True)
-        if own in traces:
-            with trace.open("rb") as plain, gzip.open(self._folder / traces[own], "wb", 6) as packed:
+        if rank in traces:
+            with trace.open("rb") as plain, gzip.open(self._folder / traces[rank], "wb", 6) as packed:
                 shutil.copyfileobj(plain, packed)
-        if own:
+        if rank != 0:
             return
-        found = Profile(
+        page = Profile(
             ranks=ranks,
             first_step=self._first,
             circumstances=self._described,
             advice=advice_of(ranks[0].time, self._circumstances),
             traces=traces,
         )
-        (self._folder / "profile.md").write_text(found.as_markdown())
-        write_json(self._folder / PROFILE_JSON, found.as_json())
+        (self._folder / "profile.md").write_text(page.as_markdown())
+        write_json(self._folder / PROFILE_JSON, page.as_json())
 
 
 def _rank() -> int:
@@ -212,26 +213,26 @@ def _processes() -> int:
     return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
 
 
-def _gather(own: RankProfile | None) -> list[RankProfile]:
+def _gather(own_profile: RankProfile | None) -> list[RankProfile]:
     """The profiles of all processes that have one, in each of them; all must call it."""
-    found: list[RankProfile | None] = [own]
+    profiles: list[RankProfile | None] = [own_profile]
     if torch.distributed.is_initialized():
-        found = [None] * _processes()
-        torch.distributed.all_gather_object(found, own)
-    return [one for one in found if one is not None]
+        profiles = [None] * _processes()
+        torch.distributed.all_gather_object(profiles, own_profile)
+    return [profile for profile in profiles if profile is not None]
 
 
 def _state_of(optimizer: Any) -> list[torch.Tensor]:
     """Tensors that the optimiser keeps from step to step."""
-    return [item for kept in optimizer.state.values() for item in kept.values() if torch.is_tensor(item)]
+    return [item for state in optimizer.state.values() for item in state.values() if torch.is_tensor(item)]
 
 
 def _storages(tensors: Any) -> dict[int, int]:
-    """Address of each storage to its bytes; of a sharded tensor, that of this process's part."""
-    found = {}
+    """Address of each storage to its bytes; for a sharded tensor, of this process's part."""
+    sizes = {}
     for tensor in tensors:
         local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
         storage = local.untyped_storage()
         if local.device.type != "meta" and storage.nbytes():
-            found[storage.data_ptr()] = storage.nbytes()
-    return found
+            sizes[storage.data_ptr()] = storage.nbytes()
+    return sizes
