@@ -1,7 +1,7 @@
-"""Predict the rows of a file, in a process of its own, so that the launching process does not import torch.
+"""Predicts the rows of a file in a separate process, so that the launching process does not import torch.
 
-Reads a JSON object (`Request`); writes a JSON object with the figures, or with all faults found, and on the way events
-with the rows that are done.
+Reads a JSON object (`Request`), writes events with the number of rows done, and a JSON object with the metrics or with
+all faults.
 """
 
 import json
@@ -16,13 +16,13 @@ from paretune.specification.container import Event, write_json
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
-_TELL_EVERY_S = 10.0
+_EVENT_INTERVAL_S = 10.0
 
 
 def main(arguments: list[str]) -> int:
     """Exit code 0, or 2 with `faults` in the answer.
 
-    `arguments`: files with the request, for the answer, for events.
+    `arguments` are files: the request, the answer, and the events.
     """
     request, answer, events = (Path(argument) for argument in arguments)
     StopSignal().watch_parent()
@@ -30,30 +30,30 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
     logging.disable(logging.WARNING)
     try:
-        asked = json.loads(request.read_text(encoding="utf-8"))
+        fields = json.loads(request.read_text(encoding="utf-8"))
         hub.go_offline_if_unreachable()
         # Imported here because the Hugging Face libraries read HF_HUB_OFFLINE when they are imported.
         from paretune.training.predicting.predict import Request, predict
 
-        write_json(answer, predict(Request(**asked), Teller(events)))
+        write_json(answer, predict(Request(**fields), ProgressEvents(events)))
     except BadInput as error:
         write_json(answer, {"faults": error.faults})
         return 2
     return 0
 
 
-class Teller:
-    """Writes how many rows are done, now and then, as events."""
+class ProgressEvents:
+    """Appends an event with the number of rows done, at most every ten seconds."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._next = time.monotonic() + _TELL_EVERY_S
+        self._next = time.monotonic() + _EVENT_INTERVAL_S
 
     def __call__(self, done: int, total: int) -> None:
-        """Tell it, if some time has passed."""
+        """Write the event if it is time."""
         if time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + _TELL_EVERY_S
+        self._next = time.monotonic() + _EVENT_INTERVAL_S
         event = Event(time=time.time(), step=done, message=f"{done:,} of {total:,} rows predicted")
         with self._path.open("a", encoding="utf-8") as file:
             file.write(event.line() + "\n")

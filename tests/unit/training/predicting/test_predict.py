@@ -273,7 +273,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "a broken line": ({"data": "text,label\na,b\nc,d,e\n"}, "data .* cannot be loaded: .*line 3"),
     "predicted before": ({"data": "text,prediction\na,b\n"}, "has a column 'prediction' already"),
-    "numbers as texts": ({"data": '{"text": 3}\n', "name": "n.jsonl"}, "holds no text but int"),
+    "numbers as texts": ({"data": '{"text": 3}\n', "name": "n.jsonl"}, "must hold text, and holds int"),
     "too long": ({"max_seq_length": 65}, "max_seq_length must be at most 64 for .*, got 65"),
 }
 
