@@ -1,4 +1,4 @@
-"""From a model's name to the module that trains: files found and checked, head added, parameters frozen or adapted.
+"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters.
 
 Embedding rows of tokens that the data set does not contain can be left out of the training (`UsedRows`). The word
 embedding table holds half of MiniLM's parameters and most of a multilingual model's. A row that is never looked up has
@@ -46,8 +46,10 @@ _POSITIONS_AFTER_PADDING = {
 def find_model(name: str, init: str = "pretrained") -> Path:
     """Folder with the model's files: bundled, local, or fetched from the hub into its cache.
 
-    With `init` random the model needs no weights, and none are fetched. BadInput where there is no such model, it lacks
-    the weights that it needs, or the hub does not answer.
+    With `init` random the model needs no weights, and none are fetched.
+
+    Raises:
+        BadInput: there is no such model, it lacks weights that it needs, or the hub does not answer.
     """
     if name.startswith(BUNDLED):
         return bundled.model_folder(name)
@@ -67,9 +69,9 @@ def find_model(name: str, init: str = "pretrained") -> Path:
 
 
 def _weights_of(name: str) -> list[str]:
-    """File pattern of the weights: safetensors where the repository has them; when offline, those in the cache."""
+    """File pattern of the weights: safetensors if the repository, or offline the cache, has them."""
     if hub.is_offline():
-        # Imported here: huggingface_hub in older training images lacks them; jobs there do not use the hub.
+        # Imported here because huggingface_hub in older training images lacks them; jobs there do not use the hub.
         from huggingface_hub import get_cached_repo_tree
         from huggingface_hub.errors import CachedRepoTreeNotFoundError
 
@@ -83,7 +85,7 @@ def _weights_of(name: str) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """The model's tokenizer, with a padding token; BadInput where the folder has none that can be used."""
+    """The model's tokenizer, with a padding token; raises BadInput if the folder has no usable tokenizer."""
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     except Exception as error:
@@ -94,7 +96,7 @@ def load_tokenizer(folder: Path) -> Any:
         raise BadInput([f"model {folder} has no tokenizer: expected one of {', '.join(sorted(files))} in that folder"])
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    # Without the tokenizer's warning about long texts: they are truncated, and the share of truncated rows is recorded.
+    # No warning about long texts: they are truncated, and the share of truncated rows is recorded.
     logging.getLogger("transformers.tokenization_utils_base").setLevel(logging.ERROR)
     return tokenizer
 
@@ -120,7 +122,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 
 
 def longest_text(config: Any) -> int | None:
-    """Tokens that a model of this configuration reads at most; None where its configuration sets no limit."""
+    """Largest number of tokens that a model of this configuration reads; None if the configuration sets no limit."""
     longest = getattr(config, "max_position_embeddings", None)
     if not isinstance(longest, int):
         return None
@@ -128,23 +130,23 @@ def longest_text(config: Any) -> int | None:
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """Why the model in `folder` has no place for the adapters that are asked for; empty if it has."""
+    """Why adapters cannot be added to the model in `folder` as requested; empty if they can."""
     layers = _linear_layers(_without_weights(spec, folder))
     if not layers:
         rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"
         return [f"{rule}, and {spec.model} has none below its head: set fine_tuning to full or head"]
-    unknown = [name for name in _asked_targets(spec) if not any(_is_named(layer, name) for layer in layers)]
+    unknown = [name for name in _target_modules(spec) if not any(_is_named(layer, name) for layer in layers)]
     if not unknown:
         return []
-    known = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
-    return [f"lora_target_modules must name linear layers of {spec.model}: {known}; got {', '.join(unknown)}"]
+    allowed = ", ".join(sorted({layer.rpartition(".")[2] for layer in layers}))
+    return [f"lora_target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
 def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
-    """The model with a head for `labels`, its trainable parameters as `fine_tuning` says.
+    """The model with a head for `labels`, and with the trainable parameters of `fine_tuning`.
 
-    Everything that is trained is fp32. The frozen weights beside adapters are bf16 where the job computes in it, and
-    those of linear layers have four bits with qlora.
+    Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
+    those of linear layers have four bits.
     """
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
@@ -155,13 +157,13 @@ def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer:
 def with_trained_weights(
     model: Any, spec: JobSpec | StepSetting, *, drawn: Iterable[str] = (), lora_alpha: float = 1.0
 ) -> Any:
-    """`model` with its parameters frozen, or adapters added, as `fine_tuning` says.
+    """`model` with parameters frozen or adapters added, according to `fine_tuning`.
 
-    `drawn` are layers whose weights the folder of the model lacks.
+    `drawn` are layers with random weights, because the folder of the model lacks them.
     """
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        if spec.task == "causal-lm":  # even where it is tied to the embeddings
+        if spec.task == "causal-lm":  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
 
@@ -169,7 +171,7 @@ def with_trained_weights(
 def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, list[str]]:
     """The model of `folder` with its weights, or with random ones drawn from PyTorch's seed.
 
-    With the names of its layers whose weights were drawn although they should have been read: the folder lacks them.
+    Also returns the names of layers whose weights were drawn because the folder lacks them.
     """
     kind, head = _auto_class(spec), _head_settings(spec.task, labels)
     if spec.init == "random":
@@ -181,10 +183,10 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
         options["ignore_mismatched_sizes"] = True
     if spec.fine_tuning == "qlora":
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
-    model, found = kind.from_pretrained(folder, output_loading_info=True, **head, **options)
+    model, loading = kind.from_pretrained(folder, output_loading_info=True, **head, **options)
     if spec.fine_tuning == "qlora":
         _correct_four_bits(model)
-    return model, sorted({name.rpartition(".")[0] for name in found["missing_keys"]})
+    return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
 
 
 def _auto_class(spec: Data) -> Any:
@@ -194,9 +196,9 @@ def _auto_class(spec: Data) -> Any:
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for a number, labels or classes; empty for a language model.
+    """The configuration's entries for regression, labels or classes; empty for a language model.
 
-    transformers reads `problem_type`: its own loss and its pipelines follow it.
+    transformers reads `problem_type` for its own loss and its pipelines.
     """
     if task == metrics.REGRESSION:
         return {"num_labels": 1, "problem_type": "regression"}
@@ -219,15 +221,15 @@ def _heads(model: Any) -> list[str]:
 
 
 def _linear_layers(model: Any) -> list[str]:
-    """Names of the layers below the heads that multiply by a matrix; GPT-2's are of a class of their own."""
+    """Names of the linear layers below the heads; those of GPT-2 are of the class Conv1D."""
     kinds = (torch.nn.Linear, transformers.pytorch_utils.Conv1D)
     heads = _heads(model)
     layers = [name for name, module in model.named_modules() if isinstance(module, kinds)]
     return [name for name in layers if name.partition(".")[0] not in heads]
 
 
-def _asked_targets(spec: JobSpec | StepSetting) -> list[str]:
-    """The names in `lora_target_modules`; none where all linear layers are meant."""
+def _target_modules(spec: JobSpec | StepSetting) -> list[str]:
+    """The names in `lora_target_modules`; empty for all linear layers."""
     names = [name.strip() for name in spec.lora_target_modules.split(",")]
     return [] if names == [ALL_LINEAR] else [name for name in names if name]
 
@@ -237,23 +239,23 @@ def _is_named(layer: str, name: str) -> bool:
 
 
 def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str], lora_alpha: float) -> Any:
-    """`model` frozen but for its classification head and the layers `drawn`, with low-rank adapters beside the others.
+    """`model` with low-rank adapters, frozen except for the adapters, the classification head and the layers `drawn`.
 
-    What the folder of the model lacks must be saved with the adapters: drawn again, it would be something else.
+    The layers `drawn` are saved with the adapters, because other random weights would be drawn next time.
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
     is_causal = spec.task == "causal-lm"
     heads = [] if is_causal else _heads(model)
-    # Not what lies in a head: peft would wrap it twice, and train a copy that no forward pass uses.
+    # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
-    layers, asked = [name for name in _linear_layers(model) if name not in whole], _asked_targets(spec)
+    layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
         task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
         r=spec.lora_rank,
         lora_alpha=lora_alpha,
         lora_dropout=spec.lora_dropout,
-        target_modules=[layer for layer in layers if not asked or any(_is_named(layer, name) for name in asked)],
+        target_modules=[layer for layer in layers if not targets or any(_is_named(layer, name) for name in targets)],
         modules_to_save=whole or None,
     )
     adapted = get_peft_model(model, adapters)
@@ -265,29 +267,29 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
 
 
 def _four_bits(spec: FineTuning, heads: Iterable[str]) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for weights in nf4 with double quantisation, computed with in the job's precision.
+    """Arguments of `from_pretrained` for weights in nf4 with double quantisation; products are in the job's precision.
 
-    Source: Dettmers et al., arXiv 2305.14314. The heads keep their weights: they are trained, or are tied to the
-    embeddings. A process has its own device, on which the weights are quantised.
+    Source: Dettmers et al., arXiv 2305.14314. The heads are not quantised, because they are trained or tied to the
+    embeddings. Each process quantises on its own device.
     """
-    import bitsandbytes  # noqa: F401  # where it is missing, the job's failure names it
+    import bitsandbytes  # noqa: F401  # if it is missing, the job's failure names it
 
     quantization = transformers.BitsAndBytesConfig(
         load_in_4bit=True,
         bnb_4bit_quant_type=_FOUR_BITS,
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=device.number_format(device.choose_precision(spec.precision)),
-        llm_int8_skip_modules=[f"^{head}" for head in heads],  # a pattern; without ^ also one that ends so
+        llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
     )
-    place = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
-    return {"quantization_config": quantization, "device_map": {"": place}}
+    own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"
+    return {"quantization_config": quantization, "device_map": {"": own_device}}
 
 
 def _correct_four_bits(model: Any) -> None:
-    """Mend two things in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
+    """Correct two faults in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
 
-    A layer whose weights the folder lacks is of the 4-bit class with weights that are not: it becomes a plain one. And
-    on processors with AVX-512 and bf16 an evaluation packs weights anew, and steps after it fail or have no gradients.
+    A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
+    processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 
@@ -317,7 +319,7 @@ class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.
 
     `total` and `trainable` include `left_out`, the parameters of embedding rows that are left out of the training;
-    `matrices` are the weights that multiply every token, `trained_share` is the trainable share of them.
+    `matrices` are the weights that multiply every token, `trained_share` is their trainable share.
     """
 
     name: str
@@ -329,15 +331,15 @@ class Shape:
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
-        """Counts of `model`."""
+        """The counts of `model`."""
         whole = list(model.parameters())
         tables = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
         multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
         # An embedding table that is also the output layer multiplies every token.
         matrices = [item for item in whole if id(item) not in tables or id(item) in multiplied]
         trainable, total = _count(item for item in whole if item.requires_grad), _count(whole)
-        part = model.get_input_embeddings()
-        left_out = part.table[0].weight.numel() - part.weight.numel() if isinstance(part, UsedRows) else 0
+        rows = model.get_input_embeddings()
+        left_out = rows.table[0].weight.numel() - rows.weight.numel() if isinstance(rows, UsedRows) else 0
         return cls(
             name=type(model).__name__,
             total=total + left_out,
@@ -349,7 +351,7 @@ class Shape:
 
 
 def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
-    """Weights in these parameters; a quantised one is a tensor of packed bytes, beside the shape that it stands for."""
+    """Number of weights in these parameters; a quantised one has packed bytes and the shape of the weights."""
     states = ((item, getattr(item, "quant_state", None)) for item in parameters)
     return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
 
@@ -359,7 +361,7 @@ class UsedRows(torch.nn.Module):
 
     def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
         super().__init__()
-        self.table = [table]  # in a list, so that it is no part of this module's parameters
+        self.table = [table]  # in a list, so that its weights are not parameters of this module
         self.used = torch.tensor(used)
         self.weight = torch.nn.Parameter(table.weight.detach()[self.used].clone())
         row_of_token = torch.full((table.num_embeddings,), -1)
@@ -369,16 +371,16 @@ class UsedRows(torch.nn.Module):
         self.padding_idx = None if padding is None or row_of_token[padding] < 0 else int(row_of_token[padding])
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Embeddings of `tokens`."""
+        """The embeddings of `tokens`."""
         rows = self.get_buffer("row_of_token")[tokens]
         return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
 
 
 def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
-    """Replace the model's word embeddings by the rows `used` where that changes no result; whether it was done.
+    """Replace the model's word embeddings by the rows `used` if that changes no result; returns whether it was done.
 
-    Not done with an output layer tied to the table (every row gets a gradient), with a table of another class than
-    `torch.nn.Embedding`, and with a frozen table. Requires `optimizer_skips_zero_gradients`.
+    It is not done with an output layer tied to the table (every row gets a gradient), with a table of another class
+    than `torch.nn.Embedding`, or with a frozen table. Requires `optimizer_skips_zero_gradients`.
     """
     table = table_with_unused_rows(model, len(used))
     if table is not None:
@@ -387,7 +389,7 @@ def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
 
 
 def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
-    """The word embeddings, if all rows but `used` can be left out without changing a result; else None."""
+    """The word embeddings if all rows except `used` can be left out without changing a result; else None."""
     table = model.get_input_embeddings()
     if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
         return None
@@ -398,10 +400,10 @@ def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
 
 
 def restore_embeddings(model: Any) -> None:
-    """Put the whole embedding table back, its used rows as trained; no effect without `UsedRows`."""
-    part = model.get_input_embeddings()
-    if isinstance(part, UsedRows):
-        table = part.table[0]
+    """Put the whole embedding table back, with its used rows as trained; no effect without `UsedRows`."""
+    rows = model.get_input_embeddings()
+    if isinstance(rows, UsedRows):
+        table = rows.table[0]
         with torch.no_grad():
-            table.weight[part.used] = part.weight.detach().to(table.weight.device)
+            table.weight[rows.used] = rows.weight.detach().to(table.weight.device)
         model.set_input_embeddings(table)

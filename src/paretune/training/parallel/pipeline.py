@@ -14,17 +14,17 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from paretune.training.parallel.stages import OWN, Stage
+from paretune.training.parallel.stages import STAGE_PREFIX, Stage
 
 Batch = Mapping[str, torch.Tensor]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Of logits and labels, not averaged over micro-batches."""
+"""Loss of logits and labels, not averaged over micro-batches."""
 
 
 class Pipeline:
     """The stages of one copy of a model, one in each process of `group`, in order.
 
-    Every process of the group must be given the same batches. `stage` is that of this process.
+    Every process of the group must get the same batches. `stage` is that of this process.
     """
 
     def __init__(
@@ -37,14 +37,14 @@ class Pipeline:
 
     def train(self, batch: Batch, loss: Loss) -> torch.Tensor:
         """The loss of a batch, in every process, after its gradients were added to the stages'."""
-        batch = _filled_up(batch, self._micro_batches)
+        batch = _pad_rows(batch, self._micro_batches)
         tokens, others = batch["input_ids"], _without(batch, "input_ids", "labels")
         self._loss = loss
         losses: list[torch.Tensor] = []
-        given = (tokens,) if self.stage.is_first else ()
+        inputs = (tokens,) if self.stage.is_first else ()
         target = batch["labels"] if self.stage.is_last else None
         schedule = self._schedule(tokens)
-        schedule.step(*given, target=target, losses=losses, return_outputs=False, tokens=tokens, **others)
+        schedule.step(*inputs, target=target, losses=losses, return_outputs=False, tokens=tokens, **others)
         return self._from_last(torch.stack(losses).sum() if losses else torch.zeros((), device=self._device))
 
     @torch.no_grad()
@@ -62,7 +62,7 @@ class Pipeline:
         return None
 
     def shared(self, value: torch.Tensor | None, shape: tuple[int, ...] = ()) -> torch.Tensor:
-        """`value` of the last stage in every process; elsewhere it is not read, and `shape` says what comes."""
+        """`value` of the last stage in every process; other stages pass None and the `shape` of the value."""
         return self._from_last(torch.empty(shape, device=self._device) if value is None else value.float())
 
     def _from_last(self, value: torch.Tensor) -> torch.Tensor:
@@ -77,16 +77,16 @@ class Pipeline:
             return
         if weight.grad is None:
             weight.grad = torch.zeros_like(weight)
-        own = _local(weight.grad)
-        theirs = torch.empty_like(own)
-        other = self.stage.stages - 1 if self.stage.is_first else 0
+        gradient = weight.grad.to_local() if isinstance(weight.grad, DTensor) else weight.grad  # shares its memory
+        received = torch.empty_like(gradient)
+        peer = self.stage.stages - 1 if self.stage.is_first else 0
         exchange = [
-            distributed.P2POp(distributed.isend, own.contiguous(), group=self._group, group_peer=other),
-            distributed.P2POp(distributed.irecv, theirs, group=self._group, group_peer=other),
+            distributed.P2POp(distributed.isend, gradient.contiguous(), group=self._group, group_peer=peer),
+            distributed.P2POp(distributed.irecv, received, group=self._group, group_peer=peer),
         ]
         for work in distributed.batch_isend_irecv(exchange):
             work.wait()
-        own.add_(theirs)
+        gradient.add_(received)
 
     def gradient_norm(self) -> torch.Tensor:
         """The norm of the gradients of all stages; a tied table counts once."""
@@ -101,25 +101,28 @@ class Pipeline:
         return rows, length, int(self.stage.config.hidden_size)
 
     def _schedule(self, tokens: torch.Tensor) -> Schedule1F1B:
-        """The schedule for batches of this shape: what stages send to each other has its shape set beforehand."""
+        """The schedule for batches of this shape, with known shapes of the tensors that stages send to each other."""
         rows, length = tokens.shape[0] // self._micro_batches, tokens.shape[1]
         key = (rows, length)
         if key not in self._schedules:
             stage, config = self.stage, self.stage.config
             hidden = torch.empty(self._hidden(rows, length), device="meta", requires_grad=True)
             ids = torch.empty(key, dtype=tokens.dtype, device="meta")
-            of_head = (rows, config.num_labels) if stage.classifies else (rows, length, config.vocab_size)
-            made = _StageOfKnownShape(
+            head_shape = (rows, config.num_labels) if stage.classifies else (rows, length, config.vocab_size)
+            pipeline_stage = _StageOfKnownShape(
                 stage,
                 stage.number,
                 stage.stages,
                 self._device,
                 input_args=ids if stage.is_first else hidden,
-                output_args=torch.empty(of_head, device="meta", requires_grad=True) if stage.is_last else hidden,
+                output_args=torch.empty(head_shape, device="meta", requires_grad=True) if stage.is_last else hidden,
                 group=self._group,
             )
             self._schedules[key] = Schedule1F1B(
-                made, self._micro_batches, loss_fn=lambda logits, labels: self._loss(logits, labels), scale_grads=False
+                pipeline_stage,
+                self._micro_batches,
+                loss_fn=lambda logits, labels: self._loss(logits, labels),
+                scale_grads=False,
             )
         return self._schedules[key]
 
@@ -137,26 +140,21 @@ def _without(batch: Batch, *names: str) -> dict[str, Any]:
     return {name: item for name, item in batch.items() if name not in names}
 
 
-def _filled_up(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
-    """The batch with its first row repeated, without labels, until `micro_batches` divides its rows."""
+def _pad_rows(batch: Batch, micro_batches: int) -> dict[str, torch.Tensor]:
+    """The batch with its first row repeated, without labels, until `micro_batches` divides the number of rows."""
     missing = -len(batch["input_ids"]) % micro_batches
     if not missing:
         return dict(batch)
-    filled = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
-    filled["labels"][-missing:] = -100  # as transformers marks what has no loss
-    return filled
+    padded = {name: torch.cat([item, item[:1].expand(missing, *item.shape[1:])]) for name, item in batch.items()}
+    padded["labels"][-missing:] = -100  # transformers computes no loss for this label
+    return padded
 
 
 def _reshard(stage: Stage) -> None:
-    """Give up what was gathered of a stage that is sharded; evaluation leaves it gathered."""
+    """Free the gathered weights of a sharded stage, which evaluation leaves gathered."""
     for module in stage.modules():
         if isinstance(module, FSDPModule):
             module.reshard()
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """The part of this process, sharing memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
@@ -164,46 +162,41 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def gather_state(stage: Stage, optimizer: Any | None) -> dict[str, Any] | None:
-    """Weights, and the state of `optimizer` where it is given, of all stages, on the CPU of the first process.
+    """Weights of all stages, and the state of `optimizer` unless it is None, on the CPU of the first process.
 
     None in the other processes; all must call it. Names are those of the whole model. A tied table has both its
-    names among the weights, and moments under that of the embeddings, as in the state of a model that is in one piece.
+    names among the weights, and moments under that of the embeddings, as in the state of an undivided model.
     """
-    _reshard(stage)  # the optimiser knows the sharded parameters
-    named = {name.removeprefix(OWN): item for name, item in stage.named_parameters()}
+    _reshard(stage)  # the optimiser has the sharded parameters
+    parameters = {name.removeprefix(STAGE_PREFIX): item for name, item in stage.named_parameters()}
     tied = stage.tied_weight() if not stage.is_first else None
     weights, moments = {}, {}
-    for name, item in named.items():
-        weight = _whole(item.detach()).cpu()
+    for name, item in parameters.items():
+        weights[name] = _whole(item.detach()).cpu()
         state = {} if optimizer is None else optimizer.state[item]
         whole = {key: _whole(value).cpu() if torch.is_tensor(value) else value for key, value in state.items()}
-        weights[name] = weight
         if item is not tied:
             moments[name] = whole
-    groups = [] if optimizer is None else _named_groups(optimizer, {key: named[key] for key in moments})
-    return _merged({"model": weights, "optimizer": {"state": moments, "param_groups": groups}}, stage.stages)
-
-
-def _named_groups(optimizer: Any, named: Mapping[str, torch.nn.Parameter]) -> list[dict[str, Any]]:
-    names = {id(item): name for name, item in named.items()}
-    return [
+    names = {id(parameters[name]): name for name in moments}
+    groups = [
         {**group, "params": [names[id(item)] for item in group["params"] if id(item) in names]}
-        for group in optimizer.param_groups
+        for group in ([] if optimizer is None else optimizer.param_groups)
     ]
+    return _merge({"model": weights, "optimizer": {"state": moments, "param_groups": groups}}, stage.stages)
 
 
-def _merged(own: dict[str, Any], stages: int) -> dict[str, Any] | None:
+def _merge(part: dict[str, Any], stages: int) -> dict[str, Any] | None:
     """The parts of all stages as one, in the first process; one process of each stage sends its part."""
-    everybody: list[Any] | None = [None] * distributed.get_world_size() if distributed.get_rank() == 0 else None
+    parts: list[Any] | None = [None] * distributed.get_world_size() if distributed.get_rank() == 0 else None
     is_first_of_stage = distributed.get_rank() % (distributed.get_world_size() // stages) == 0
-    distributed.gather_object(own if is_first_of_stage else None, everybody)
-    if everybody is None:
+    distributed.gather_object(part if is_first_of_stage else None, parts)
+    if parts is None:
         return None
-    merged = everybody[0]
-    for part in filter(None, everybody[1:]):
-        merged["model"] |= part["model"]
-        merged["optimizer"]["state"] |= part["optimizer"]["state"]
-        for group, more in zip(merged["optimizer"]["param_groups"], part["optimizer"]["param_groups"], strict=True):
+    merged = parts[0]
+    for other in filter(None, parts[1:]):
+        merged["model"] |= other["model"]
+        merged["optimizer"]["state"] |= other["optimizer"]["state"]
+        for group, more in zip(merged["optimizer"]["param_groups"], other["optimizer"]["param_groups"], strict=True):
             group["params"] = sorted({*group["params"], *more["params"]})
     return dict(merged)
 
@@ -211,41 +204,43 @@ def _merged(own: dict[str, Any], stages: int) -> dict[str, Any] | None:
 def scatter_state(stage: Stage, optimizer: Any, state: dict[str, Any] | None) -> None:
     """Give each stage its part of the whole `state`, which the first process has; all must call it.
 
-    One tensor after another is sent to all, so that no process holds the whole state but the first.
+    One tensor after another is sent to all, so that no process except the first holds the whole state.
     """
     _reshard(stage)
-    known = {name.removeprefix(OWN): item for name, item in stage.named_parameters()}
+    parameters = {name.removeprefix(STAGE_PREFIX): item for name, item in stage.named_parameters()}
     if stage.is_tied and (copy := stage.tied_weight()) is not None:
-        known[stage.table] = copy
-    content = [None if state is None else _described(state)]
+        parameters[stage.table] = copy
+    content = [None if state is None else _description(state)]
     distributed.broadcast_object_list(content)
     assert content[0] is not None  # the first process has the state
-    described, groups = content[0]
-    for (kind, name, key), (shape, number) in described.items():
-        parts = None if state is None else (state["model"] if kind == "model" else state["optimizer"]["state"][name])
-        value = torch.empty(shape, dtype=number) if parts is None else parts[name if kind == "model" else key]
-        device = next(stage.parameters()).device
-        value = value.to(device).contiguous()
+    tensors, groups = content[0]
+    for (kind, name, key), (shape, dtype) in tensors.items():
+        if state is None:
+            value = torch.empty(shape, dtype=dtype)
+        else:
+            value = state["model"][name] if kind == "model" else state["optimizer"]["state"][name][key]
+        value = value.to(next(stage.parameters()).device).contiguous()
         distributed.broadcast(value, 0)
-        if name in known:
-            _put(known[name], value, optimizer.state[known[name]] if kind != "model" else None, key)
-    for group, saved in zip(optimizer.param_groups, groups, strict=True):
-        group.update(saved)
+        if name in parameters:
+            _assign(parameters[name], value, optimizer.state[parameters[name]] if kind != "model" else None, key)
+    for group, settings in zip(optimizer.param_groups, groups, strict=True):
+        group.update(settings)
 
 
-def _described(state: dict[str, Any]) -> tuple[dict[tuple[str, str, str], Any], list[dict[str, Any]]]:
+def _description(state: dict[str, Any]) -> tuple[dict[tuple[str, str, str], Any], list[dict[str, Any]]]:
     """Shape and number format of every tensor of a state, and the settings of the optimiser's groups."""
-    found = {("model", name, ""): (item.shape, item.dtype) for name, item in state["model"].items()}
+    tensors = {("model", name, ""): (item.shape, item.dtype) for name, item in state["model"].items()}
     for name, moments in state["optimizer"]["state"].items():
-        found |= {("optimizer", name, key): (item.shape, item.dtype) for key, item in moments.items()}
+        tensors |= {("optimizer", name, key): (item.shape, item.dtype) for key, item in moments.items()}
     settings = [
         {key: value for key, value in group.items() if key != "params"} for group in state["optimizer"]["param_groups"]
     ]
-    return found, settings
+    return tensors, settings
 
 
 @torch.no_grad()
-def _put(parameter: torch.nn.Parameter, value: torch.Tensor, moments: Any | None, key: str) -> None:
+def _assign(parameter: torch.nn.Parameter, value: torch.Tensor, moments: Any | None, key: str) -> None:
+    """Set the parameter, or the entry `key` of its `moments` unless they are None, to the whole `value`."""
     if isinstance(parameter, DTensor) and value.shape == parameter.shape:
         value = distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None)
     if moments is None:

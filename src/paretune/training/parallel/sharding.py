@@ -45,9 +45,9 @@ def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = F
     Outside forward and backward the parameters are fp32 DTensors, sharded along their first dimension. With bf16 or
     fp16 a layer is gathered and computed in that precision, and gradients are summed in fp32. Frozen parameters are
     sharded too. With several replicas in the mesh each group of sharers has a whole copy, and gradients are averaged
-    over all. With `cpu_offload` what is sharded lies in the machine's memory, where the optimiser works too. Every
-    process must have loaded the same weights. A mesh with a single sharer and replica leaves the model as it is, unless
-    it is to be offloaded: a layer would be copied to be gathered.
+    over all. With `cpu_offload` the shards and the optimiser stay in the machine's memory. Every process must have
+    loaded the same weights. With a single sharer and replica the model is left unchanged, unless it is offloaded,
+    because gathering would copy each layer.
     """
     copies = mesh[REPLICATE].size()
     if copies * mesh[SHARD].size() == 1 and not cpu_offload:
@@ -95,14 +95,14 @@ def _whole_weights(model: Any) -> dict[str, Any] | None:
 
 
 def _in_whole_table(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """The state with the whole embedding table where `model` trains a part: models divided otherwise train all."""
-    name, part = _trained_part(model)
+    """The state with the whole embedding table if `model` trains only its used rows; other divisions train all rows."""
+    name, part = _used_rows(model)
     if part is None:
         return state
     table = part.table[0].weight.detach().cpu()
 
-    def whole(rows: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
-        return others.clone().index_copy_(0, part.used.cpu(), rows)
+    def whole(rows: torch.Tensor, background: torch.Tensor) -> torch.Tensor:
+        return background.clone().index_copy_(0, part.used.cpu(), rows)
 
     moments = state["optimizer"]["state"][name]
     for key, value in moments.items():
@@ -113,9 +113,9 @@ def _in_whole_table(state: dict[str, Any], model: torch.nn.Module) -> dict[str, 
 
 
 def _of_used_rows(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """The state with those rows of the embedding table that `model` trains."""
-    name, part = _trained_part(model)
-    if part is None or len(state["model"][name]) == len(part.used):  # as versions before 0.2 wrote it
+    """The state with only those rows of the embedding table that `model` trains."""
+    name, part = _used_rows(model)
+    if part is None or len(state["model"][name]) == len(part.used):  # versions before 0.2 wrote only these rows
         return state
     moments = state["optimizer"]["state"][name]
     for key, value in moments.items():
@@ -125,8 +125,8 @@ def _of_used_rows(state: dict[str, Any], model: torch.nn.Module) -> dict[str, An
     return state
 
 
-def _trained_part(model: torch.nn.Module) -> tuple[str, UsedRows | None]:
-    """The part of the embedding table that a model trains, and the name of its weight; None where it trains all."""
+def _used_rows(model: torch.nn.Module) -> tuple[str, UsedRows | None]:
+    """Name of the weight and the module of the trained rows of the embedding table; None if all rows are trained."""
     for name, module in model.named_modules():
         if isinstance(module, UsedRows):
             return f"{name}.weight", module
@@ -134,7 +134,7 @@ def _trained_part(model: torch.nn.Module) -> tuple[str, UsedRows | None]:
 
 
 class ShardedTrainer(LengthGroupedTrainer):
-    """A Trainer of a model that `shard` (or SageMaker's library) has sharded over the processes.
+    """A Trainer for a model that `shard` (or SageMaker's library) has sharded over the processes.
 
     Gradients are summed over the devices in every micro-batch, so that they stay sharded while they accumulate.
     A checkpoint holds the whole state, gathered in the first process, which broadcasts it on resuming: the number of
@@ -156,11 +156,11 @@ class ShardedTrainer(LengthGroupedTrainer):
         return model
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> Any:
-        """No effect on a model that is to stay in the machine's memory."""
+        """The model itself if it is offloaded to the machine's memory; else the model on the device."""
         return model if self._offloaded else super()._move_model_to_device(model, device)
 
     def _get_dataloader(self, dataset: Any, description: str, batch_size: int, *_: Any, **__: Any) -> Any:
-        """Evaluation batches of this process: the same in all processes that train on the same rows."""
+        """Evaluation batches of this process, equal in all processes that train on the same rows."""
         loader = torch.utils.data.DataLoader(
             dataset, batch_size=batch_size, collate_fn=self.data_collator, pin_memory=device.has_gpu()
         )
@@ -173,15 +173,15 @@ class ShardedTrainer(LengthGroupedTrainer):
         )
 
     def _gather_rows(self, data: Any, **_: Any) -> Any:
-        """What the processes computed for their rows, each row once, without those that fill up the last batch."""
+        """Results of all processes, each row once, without the rows that fill up the last batch."""
         world = self.args.world_size
-        first = [rank for rank in range(world) if self._degrees.is_first_with_its_rows(rank)]
+        ranks = [rank for rank in range(world) if self._degrees.is_first_with_its_rows(rank)]
         state = self.accelerator.gradient_state
         rows = state.remainder if state.end_of_dataloader and state.remainder > 0 else None
 
         def once(gathered: torch.Tensor) -> torch.Tensor:
             parts = gathered.chunk(world)
-            return torch.cat([parts[rank] for rank in first])[:rows]
+            return torch.cat([parts[rank] for rank in ranks])[:rows]
 
         return utils.recursively_apply(once, self.accelerator.gather(data))
 
@@ -202,7 +202,7 @@ class ShardedTrainer(LengthGroupedTrainer):
         return whole
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """No effect: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
+        """Do nothing: a checkpoint has the weights in its state, and the trained model is written from `gather`."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
@@ -216,7 +216,7 @@ class ShardedTrainer(LengthGroupedTrainer):
         torch.save(self.lr_scheduler.state_dict(), os.path.join(output_dir, _SCHEDULER))
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        """Weights are loaded with the optimiser's state, once there is an optimiser."""
+        """Load weights and optimiser state together, once there is an optimiser."""
         if self.optimizer is not None:
             self._load_state(resume_from_checkpoint)
 
@@ -250,7 +250,7 @@ class ShardedTrainer(LengthGroupedTrainer):
 
 
 class PipelinedTrainer(ShardedTrainer):
-    """A Trainer of a `Stage`: its model is the part of the layers that this process has."""
+    """A Trainer for a `Stage`, the part of the layers that this process has."""
 
     model: Stage
 
@@ -259,7 +259,7 @@ class PipelinedTrainer(ShardedTrainer):
         self._pipeline: pipeline.Pipeline = self.model.pipeline
 
     def forward_and_backward(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
-        """The loss of a micro-batch of the Trainer, which the pipeline divides further."""
+        """The loss of one micro-batch of the Trainer, which the pipeline divides into smaller ones."""
         model.train()
         inputs = self._prepare_inputs(inputs)
         loss = self._pipeline.train(inputs, partial(self._loss, items=num_items_in_batch))
@@ -270,7 +270,7 @@ class PipelinedTrainer(ShardedTrainer):
     def prediction_step(
         self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Loss, logits and labels of a batch in every stage; logits of classifiers only."""
+        """Loss, logits and labels of a batch in every stage; logits only for classifiers."""
         inputs = self._prepare_inputs(inputs)
         labels = inputs["labels"]
         logits = self._pipeline.predict(inputs)
@@ -281,7 +281,7 @@ class PipelinedTrainer(ShardedTrainer):
         return loss, self._pipeline.shared(logits, (len(labels), model.config.num_labels)), labels
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
-        """As the Trainer computes it: divided by the items of the optimiser step, times the processes they are of."""
+        """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""
         if self.compute_loss_func is not None:
             loss = self.compute_loss_func({"logits": logits}, labels, num_items_in_batch=items)
         else:

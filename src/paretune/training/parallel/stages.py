@@ -2,7 +2,7 @@
 
 A stage is the whole Hugging Face model without the parts of other stages: names of weights stay those of the whole
 model, and the model's own code makes masks and positions from `inputs_embeds`, which are the outputs of the stage
-before. What a family needs for it stands in `_FAMILIES`.
+before. `_FAMILIES` lists the supported model families.
 """
 
 from collections.abc import Mapping
@@ -11,16 +11,16 @@ from typing import Any
 
 import torch
 
-OWN = "model."
-"""Prefix of the names of a stage's weights to those of the model."""
+STAGE_PREFIX = "model."
+"""Prefix of the names of a stage's weights before the names in the whole model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Family:
-    """Names in the base model: what precedes its layers, the list of them, and what follows.
+    """Names of modules in the base model: before its layers, the list of layers, and after them.
 
-    `first` are modules that return what they are given in later stages; `added` ones, whose output is added there, add
-    nothing; `last` come after the layers. `pools` says that a classifier reads one token, chosen by padding.
+    In later stages the modules `first` return their input, and the modules `added`, whose output is added to it, return
+    0. `pools` says that a classifier reads one token, chosen by padding.
     """
 
     first: tuple[str, ...]
@@ -39,7 +39,7 @@ _FAMILIES: Mapping[str, _Family] = {
     "qwen2": _LLAMA,
     "bert": _Family(first=("embeddings",), layers="encoder.layer", last=("pooler",), pools=False),
 }
-"""Model type to its parts, in transformers 5.23."""
+"""Model type to its modules, in transformers 5.23."""
 
 
 def stage_faults(config: Any, degree: int, name: str, *, classifies: bool) -> list[str]:
@@ -56,10 +56,10 @@ def stage_faults(config: Any, degree: int, name: str, *, classifies: bool) -> li
 
 
 class Stage(torch.nn.Module):
-    """Stage `number` of `stages` of a Hugging Face model, which loses the parts of the others.
+    """Stage `number` of `stages` of a Hugging Face model, from which the parts of the other stages are removed.
 
     Attributes:
-        model: what is left of the model.
+        model: the rest of the model.
         classifies: whether the head gives one row of logits per text, not per token.
         is_tied: whether the output layer of the whole model has the weights of the embedding table.
         table: name of the embedding table's weights in the whole model.
@@ -81,7 +81,7 @@ class Stage(torch.nn.Module):
         self.table = next(name for name, item in model.named_parameters() if item is table.weight)
         if self.is_tied and self.is_last:
             head.weight = torch.nn.Parameter(table.weight.detach().clone())
-        self._remove_others()
+        self._remove_other_stages()
 
     @property
     def config(self) -> Any:
@@ -104,7 +104,7 @@ class Stage(torch.nn.Module):
         return self.number == self.stages - 1
 
     def tied_weight(self) -> torch.nn.Parameter | None:
-        """The copy of a table that embeddings and head share; None where they do not, and in stages without the two."""
+        """This stage's copy of a table that embeddings and head share; None if they do not, or in a middle stage."""
         if not self.is_tied or not (self.is_first or self.is_last):
             return None
         owner = self.model.get_input_embeddings() if self.is_first else getattr(self.model, self.head)
@@ -112,57 +112,57 @@ class Stage(torch.nn.Module):
         return weight
 
     def forward(self, inputs: torch.Tensor, tokens: torch.Tensor, **others: Any) -> torch.Tensor:
-        """What the next stage gets, (B, T, hidden size); of the last stage logits, (B, T, vocabulary) or (B, classes).
+        """The input of the next stage, (B, T, hidden size), or the logits, (B, T, vocabulary) or (B, classes).
 
         `inputs` are tokens (B, T) in the first stage, else the output of the stage before; `tokens` and the `others`,
         such as `attention_mask`, are the same for all stages.
         """
         name = "input_ids" if self.is_first else "inputs_embeds"
-        decodes = {} if not self._family.pools else {"use_cache": False}
+        options = {} if not self._family.pools else {"use_cache": False}
         if self.is_last and not self._family.pools:
             logits: torch.Tensor = self.model(**{name: inputs}, **others).logits
             return logits
-        hidden: torch.Tensor = self.model.base_model(**{name: inputs}, **decodes, **others).last_hidden_state
+        hidden: torch.Tensor = self.model.base_model(**{name: inputs}, **options, **others).last_hidden_state
         if not self.is_last:
             return hidden
         scores: torch.Tensor = getattr(self.model, self.head)(hidden)
-        return self._of_last_token(scores, tokens) if self.classifies else scores
+        return self._scores_of_last_token(scores, tokens) if self.classifies else scores
 
-    def _of_last_token(self, scores: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Of (B, T, classes) the entry of the last token that is no padding, as transformers chooses it."""
-        places = torch.arange(tokens.shape[-1], device=tokens.device)
-        last = (places * (tokens != self.config.pad_token_id)).argmax(-1)
+    def _scores_of_last_token(self, scores: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Scores (B, classes) of the last token that is not padding, as in transformers, from (B, T, classes)."""
+        positions = torch.arange(tokens.shape[-1], device=tokens.device)
+        last = (positions * (tokens != self.config.pad_token_id)).argmax(-1)
         return scores[torch.arange(len(tokens), device=tokens.device), last]
 
-    def _remove_others(self) -> None:
+    def _remove_other_stages(self) -> None:
         base, family = self.model.base_model, self._family
         layers = base.get_submodule(family.layers)
-        each = len(layers) // self.stages
+        per_stage = len(layers) // self.stages
         for index in range(len(layers)):
-            if index // each != self.number:
-                layers[index] = _Passing()
+            if index // per_stage != self.number:
+                layers[index] = _Identity()
         if not self.is_first:
             for name in family.first:
-                setattr(base, name, _Passing())
+                setattr(base, name, _Identity())
             for name in family.added:
-                setattr(base, name, _Nothing())
+                setattr(base, name, _Zero())
         if not self.is_last:
             for name in family.last:
-                setattr(base, name, None if name == "pooler" else _Passing())
+                setattr(base, name, None if name == "pooler" else _Identity())
             for name, child in list(self.model.named_children()):
                 if child is not base:
                     setattr(self.model, name, None)
 
 
-class _Passing(torch.nn.Module):
-    """A part that another stage has: hidden states pass unchanged."""
+class _Identity(torch.nn.Module):
+    """Replaces a part of another stage: hidden states pass unchanged."""
 
-    def forward(self, hidden: Any = None, *_: Any, **named: Any) -> Any:
-        return named["inputs_embeds"] if hidden is None else hidden
+    def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
+        return options["inputs_embeds"] if hidden is None else hidden
 
 
-class _Nothing(torch.nn.Module):
-    """A part that another stage has already added."""
+class _Zero(torch.nn.Module):
+    """Replaces a part whose output another stage has already added."""
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), device=positions.device)

@@ -20,17 +20,16 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
     """Why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
     plan = getattr(config, "base_model_tp_plan", None) or {}
-    instead = (
+    remedy = (
         "set strategy=fsdp without it, which shards the weights, or pipeline_parallel_degree, which divides the layers"
     )
+
     if not plan:
         rule = "tensor_parallel_degree needs a model for which transformers has a plan, such as llama or gpt_neox"
-        return [f"{rule}, got {name} ({config.model_type}): {instead}"]
+        return [f"{rule}, got {name} ({config.model_type}): {remedy}"]
     if unknown := sorted(set(plan.values()) - set(_STYLES)):
-        rule = (
-            f"tensor_parallel_degree: the plan of {name} ({config.model_type}) divides in ways that are not supported"
-        )
-        return [f"{rule}, {', '.join(unknown)}: {instead}"]
+        rule = f"tensor_parallel_degree: the plan of {name} ({config.model_type}) has unsupported styles"
+        return [f"{rule}, {', '.join(unknown)}: {remedy}"]
     heads = config.num_attention_heads
     sizes = {
         "attention heads": heads,
@@ -38,12 +37,12 @@ def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
         "hidden units": config.hidden_size,
         "inner units of a layer": config.intermediate_size,
     }
-    wrong = [f"{size} {what}" for what, size in sizes.items() if size % degree]
-    if not wrong:
+    indivisible = [f"{size} {name}" for name, size in sizes.items() if size % degree]
+    if not indivisible:
         return []
     fits = [number for number in range(1, heads + 1) if not any(size % number for size in sizes.values())]
     return [
-        f"tensor_parallel_degree must divide the {' and the '.join(wrong)} of {name}, got {degree}: use "
+        f"tensor_parallel_degree must divide the {' and the '.join(indivisible)} of {name}, got {degree}: use "
         f"{', '.join(map(str, fits))}"
     ]
 
@@ -60,14 +59,14 @@ def divide_matrices(model: Any, mesh: DeviceMesh) -> None:
         plan |= {path: ColwiseParallel(output_layouts=Replicate()) for path in gathered}
     parallelize_module(model, mesh, plan)
     for module in list(model.modules()):
-        own = list(module.parameters(recurse=False))
-        if own and not isinstance(own[0], DTensor):
-            distribute_module(module, mesh, input_fn=_replicated, output_fn=_local)  # type: ignore[arg-type]
+        parameters = list(module.parameters(recurse=False))
+        if parameters and not isinstance(parameters[0], DTensor):
+            distribute_module(module, mesh, input_fn=_as_replicated, output_fn=_as_local)  # type: ignore[arg-type]
     if tied:
         model.get_output_embeddings().weight = model.get_input_embeddings().weight
 
 
-def _replicated(_: torch.nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
+def _as_replicated(_: torch.nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -> tuple[Any, ...]:
     """The inputs of a module, which are the same in the whole group, as tensors of its mesh."""
     return tuple(
         DTensor.from_local(item, mesh, [Replicate()], run_check=False) if isinstance(item, torch.Tensor) else item
@@ -75,6 +74,6 @@ def _replicated(_: torch.nn.Module, inputs: tuple[Any, ...], mesh: DeviceMesh) -
     )
 
 
-def _local(_: torch.nn.Module, output: Any, mesh: DeviceMesh) -> Any:
+def _as_local(_: torch.nn.Module, output: Any, mesh: DeviceMesh) -> Any:
     """The output of a module as a plain tensor."""
     return output.redistribute(mesh, [Replicate()]).to_local() if isinstance(output, DTensor) else output

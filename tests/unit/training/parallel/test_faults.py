@@ -57,7 +57,7 @@ def spec_of(**changes: Any) -> JobSpec:
         (
             Qwen3Config(),
             {"tensor_parallel_degree": 2},
-            "the plan of mine (qwen3) divides in ways that are not supported",
+            "the plan of mine (qwen3) has unsupported styles",
         ),
         (FalconConfig(), {"pipeline_parallel_degree": 2}, "goes with models of type gpt2, gpt_neox, llama, mistral"),
         (BertConfig(), {"pipeline_parallel_degree": 2}, "got mine (bert): set strategy=fsdp without it"),

@@ -21,7 +21,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from paretune.training.parallel.stages import OWN, Stage
+from paretune.training.parallel.stages import STAGE_PREFIX, Stage
 
 SIZES = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 SPECIAL = {"pad_token_id": 0, "bos_token_id": None, "eos_token_id": None}
@@ -58,7 +58,9 @@ def test_the_stages_of_a_model_compute_its_logits(kind: Any, config: Any) -> Non
 
 def test_each_weight_is_in_one_stage_under_its_own_name_and_a_tied_table_in_two() -> None:
     model = GPT2LMHeadModel(GPT2Config(**SIZES, **SPECIAL))
-    first, last = ({name.removeprefix(OWN) for name, _ in stage.named_parameters()} for stage in stages_of(model))
+    first, last = (
+        {name.removeprefix(STAGE_PREFIX) for name, _ in stage.named_parameters()} for stage in stages_of(model)
+    )
 
     assert first | last == {*dict(model.named_parameters()), "lm_head.weight"}
     assert not first & last
