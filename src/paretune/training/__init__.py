@@ -2,17 +2,32 @@
 
 Data comes and goes through the folder and the JSON formats of `paretune.specification.container`.
 
-python -m paretune.training FOLDER    one process of a job: our training or a user's script
-python -m paretune.training.prepare   checks model and data before a job, and tokenises the data
-loop.train                            one training, from the job document to report.json
-trainer.LengthGroupedTrainer          the Hugging Face Trainer with batches of equal length
-strategies.strategy_of                ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
-shared.members.train_members          several trials in one job, each with its own end
-parallel                              matrices, layers and activations of a model, divided over devices
-on_processor                          dropout, attention and memory as they are fast without a GPU
-profiling                             where the time and the memory of some steps go
-memory                                what a step of a model holds, traced without its weights
-script.run_script                     runs a user's own training script
-model.find_model, build_model         model files, and the module that trains
-device                                what this process trains on
+Processes that others start:
+    python -m paretune.training                   one process of a job: our training or a user's script
+    python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
+    python -m paretune.training.predicting        predicts the rows of a file
+    python -m paretune.training.memory_tracing    the memory of training steps, traced without weights
+    python -m paretune.training.device            what PyTorch sees of this machine
+
+One training:
+    loop.train              from the job document to report.json
+    trainer                 the Hugging Face Trainer with our batches and default arguments
+    callback                events, throughput and stop requests of a running training
+    checkpoints             chooses the checkpoint that a training continues from
+    strategies              ddp, fsdp, smddp, smp or deepspeed: how the model is distributed
+    parallel/               weights, matrices and layers of a model, divided over devices
+    model                   finds and builds the model that trains
+    model_folder            writes the trained model
+    rows/                   rows of a data set: read, split, tokenised, distributed to devices
+    tasks/                  labels, losses and metrics of each task
+    cpu_kernels             attention and dropout that are fast on a CPU
+    device                  the device of this process: name, precision, memory
+    profiling/              time and memory of some steps
+
+Jobs and processes:
+    shared_job/             several trials in one job, each with its own end
+    script.run_script       runs a user's own training script
+    rendezvous              starts the processes of a job with torchrun
+    stop_signal             ends a process with its parent, and on SIGTERM with a checkpoint
+    failures                the kind of a failure, and its sentence for the user
 """

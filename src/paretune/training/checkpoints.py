@@ -1,4 +1,4 @@
-"""Which checkpoint a training continues from.
+"""Chooses the checkpoint that a training continues from.
 
 On SageMaker each instance has its own disk. SageMaker copies the folder of checkpoints to S3 while the job runs, and
 from there to every instance when the next job starts. It removes nothing from S3, an interruption may leave a copy
@@ -67,13 +67,13 @@ def unseal(checkpoint: Path) -> None:
 
 def agree(folder: CheckpointFolder) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
-    own = {path.name: path for path in folder.current.glob("checkpoint-*") if _is_complete(path)}
-    known: list[Any] = [own]
+    complete = {path.name: path for path in folder.current.glob("checkpoint-*") if _is_complete(path)}
+    names: list[Any] = [complete]  # of each process
     if torch.distributed.is_initialized():
-        known = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(known, sorted(own))
-    common = set.intersection(*map(set, known))
-    return own[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
+        names = [None] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(names, sorted(complete))
+    common = set.intersection(*map(set, names))
+    return complete[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
 
 
 def wait_for_all() -> None:

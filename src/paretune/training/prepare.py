@@ -1,7 +1,7 @@
-"""Check model, data and training arguments, and tokenise the data: `python -m paretune.training.prepare`.
+"""Checks model, data and training arguments, and tokenises the data: `python -m paretune.training.prepare`.
 
-Runs before a job is launched, in a process of its own, so that the launching process does not import torch. Reads a
-specification; writes the folders of the prepared data and the model, or all faults found.
+It runs before a job is launched, in a separate process, so that the launching process does not import torch. It reads a
+specification, and writes the folders of the prepared data and the model, or all faults.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ from paretune.training.stop_signal import StopSignal
 def main(arguments: list[str]) -> int:
     """Exit code 0 with `dataset` and `model` folders, or 2 with `faults`, as JSON in the output file.
 
-    `arguments`: file with the specification as JSON, folder of prepared data sets, output file.
+    `arguments` are the file with the specification as JSON, the folder of prepared data sets, and the output file.
     """
     request, cache, answer = (Path(argument) for argument in arguments)
     spec = JobSpec.from_text(json.loads(request.read_text()))
@@ -34,8 +34,8 @@ def main(arguments: list[str]) -> int:
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")  # or `datasets` reports every local file it reads
     logging.disable(logging.WARNING)
     try:
-        here = (BUNDLED, ".", "/", "~")
-        if any(not name.startswith(here) and not Path(name).exists() for name in (spec.model, spec.dataset)):
+        local = (BUNDLED, ".", "/", "~")
+        if any(not name.startswith(local) and not Path(name).exists() for name in (spec.model, spec.dataset)):
             hub.go_offline_if_unreachable()
         write_json(answer, _prepare(spec, cache))
     except BadInput as error:
@@ -57,27 +57,27 @@ def _prepare(spec: JobSpec, cache: Path) -> dict[str, Any]:
     faults = _training_argument_faults(spec) + device.device_faults(spec) + strategy_faults(spec)
     faults += package_faults(spec)
     with collecting(faults):
-        _tell(f"looking at {spec.model}")
+        _print_progress(f"looking at {spec.model}")
         folder = model.find_model(spec.model, spec.init)
         faults += model.model_faults(spec, folder)
         config = None
-        with suppress(Exception):  # `model_faults` has said why it cannot be loaded
+        with suppress(Exception):  # `model_faults` has reported why it cannot be loaded
             config = transformers.AutoConfig.from_pretrained(folder)
         if config is not None and spec.entry_script is None:
             faults += division_faults(spec, config)
         tokenizer = model.load_tokenizer(folder)
     with collecting(faults):
-        _tell(f"reading {spec.dataset}")
+        _print_progress(f"reading {spec.dataset}")
         rows, labels = sources.read_rows(spec)
     refuse(faults)
-    prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _tell)
+    prepared = tokenised.prepare(spec, rows, labels, tokenizer, cache, _print_progress)
     if not prepared.facts["train_tokens"]:
         raise BadInput([f"dataset {spec.dataset} has no tokens to train on: every text is empty"])
     return {"dataset": str(prepared.folder), "model": str(folder)}
 
 
-def _tell(text: str) -> None:
-    """Say to the launching process, which reads this one's output, what is done now."""
+def _print_progress(text: str) -> None:
+    """Print the current step for the launching process, which reads this one's output."""
     print(f"{TELLS}{text}", flush=True)
 
 
@@ -89,14 +89,14 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
 
     from paretune.training.trainer import training_arguments
 
-    known = {item.name: item for item in fields(TrainingArguments)}
+    allowed = {item.name: item for item in fields(TrainingArguments)}
     faults = []
     for name, value in spec.training_arguments.items():
-        if name not in known:
-            hint = did_you_mean(name, known, most=2) or "see the transformers documentation"
+        if name not in allowed:
+            hint = did_you_mean(name, allowed, most=2) or "see the transformers documentation"
             faults.append(f"training_arguments has no argument {name} in this version of transformers: {hint}")
-        elif isinstance(known[name].default, (int, float)) and not isinstance(value, (int, float)):
-            kind = "true or false" if isinstance(known[name].default, bool) else "a number"
+        elif isinstance(allowed[name].default, (int, float)) and not isinstance(value, (int, float)):
+            kind = "true or false" if isinstance(allowed[name].default, bool) else "a number"
             faults.append(f"training_arguments: {name} must be {kind}, got {value!r}")
     if not faults:
         # With the defaults of the job; `device_faults` checks the precision.
@@ -109,7 +109,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
 
 
 def strategy_faults(spec: JobSpec) -> list[str]:
-    """Parameters that the strategy does not support; always empty for a user's own script."""
+    """Faults for parameters that the strategy does not support; always empty for a user's own script."""
     if spec.entry_script is not None:
         return []
     faults = []
@@ -125,7 +125,7 @@ def strategy_faults(spec: JobSpec) -> list[str]:
 
 
 def package_faults(spec: JobSpec) -> list[str]:
-    """Optional packages that a job needs and that are not installed where it runs; a SageMaker job installs its own."""
+    """Faults for optional packages that a local job needs and that are missing; a SageMaker job installs its own."""
     if spec.fine_tuning != "qlora" or spec.has_instances or importlib.util.find_spec("bitsandbytes") is not None:
         return []
     rule = "fine_tuning=qlora needs the package bitsandbytes, which is not installed here"

@@ -1,4 +1,4 @@
-"""Start the processes of a job and connect them: torchrun, once per instance.
+"""Starts the processes of a job and connects them: torchrun, once per instance.
 
 On SageMaker each instance runs `python3 -m paretune.training /opt/ml` as the first process of its container, which runs
 torchrun. The rendezvous is at the first host of the sorted list, on the port of SageMaker's own drivers. The store that
@@ -34,7 +34,7 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 
 def world_size(spec: Placement, hosts: Hosts | None) -> int:
-    """Number of training processes of the whole job; without hosts all of them are on this machine."""
+    """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
 
@@ -46,7 +46,7 @@ def network_environment(hosts: Hosts, environment: Mapping[str, str]) -> dict[st
 def torchrun_arguments(spec: Placement, hosts: Hosts | None, root: Path, *, grace_s: float) -> list[str]:
     """Torchrun's arguments for this instance's processes; without `hosts` all processes are on this machine.
 
-    `root` is the job's folder; `grace_s` are the seconds that the processes have to end after SIGTERM.
+    `root` is the job's folder; the processes have `grace_s` seconds to end after SIGTERM.
     """
     if hosts is None:
         arguments = ["--standalone", f"--nproc-per-node={spec.instance_count}"]
@@ -65,8 +65,11 @@ def torchrun_arguments(spec: Placement, hosts: Hosts | None, root: Path, *, grac
 def run_torchrun(arguments: list[str], stopped: Path) -> None:
     """Run torchrun in this process until all processes of this instance have ended.
 
-    RuntimeError names the first process that failed and its signal or exit code. The file `stopped` exists when the
-    processes have stopped as requested.
+    The processes write the file `stopped` if they have stopped as requested.
+
+    Raises:
+        RuntimeError: a process failed, or was stopped without a checkpoint; names the first one and its signal or exit
+            code.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -76,8 +79,8 @@ def run_torchrun(arguments: list[str], stopped: Path) -> None:
         run.main(arguments)
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
-        how = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
-        raise RuntimeError(f"process {rank} ended with {how}") from error
+        cause = failure.signal_name() if failure.exitcode < 0 else f"exit code {failure.exitcode}"
+        raise RuntimeError(f"process {rank} ended with {cause}") from error
     except SignalException as error:
         if not stopped.exists():
             raise RuntimeError(f"stopped by {error.sigval.name} before there was a checkpoint") from error

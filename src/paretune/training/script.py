@@ -69,7 +69,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     """Run the script in this process as `__main__` to its end; the first process writes the report.
 
     Raises:
-        RuntimeError: it ended with an exit code other than 0. Any other exception comes from the script.
+        RuntimeError: the script ended with an exit code other than 0.
+        Exception: any exception of the script.
     """
     script = at_home(document.spec.entry_script or "").resolve()
     rank = int(os.environ.get("RANK", "0"))
@@ -78,8 +79,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     stdout = sys.stdout
     if rank == 0:
-        every = int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS))
-        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), logging_steps=max(1, every))
+        logging_steps = int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS))
+        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), logging_steps=max(1, logging_steps))
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
@@ -113,7 +114,7 @@ class PrintedMetrics:
     """A stream that forwards all text to standard output and writes printed dictionaries of numbers as events.
 
     The Trainer does not print the step. Each printed dictionary of the training counts as `logging_steps` more steps;
-    an evaluation gets the last step counted.
+    an evaluation belongs to the last counted step.
     """
 
     def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = LOGGING_STEPS) -> None:
@@ -124,17 +125,17 @@ class PrintedMetrics:
         self._step = 0
 
     def write(self, text: str) -> int:
-        """Forward `text` and read the lines that it completes."""
+        """Forward `text` and parse the lines that it completes."""
         self._stream.write(text)
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
-            self._read(line.strip())
+            self._parse(line.strip())
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _read(self, line: str) -> None:
+    def _parse(self, line: str) -> None:
         if not (line.startswith("{") and line.endswith("}")):
             return
         try:
@@ -148,7 +149,7 @@ class PrintedMetrics:
             self._step += self._logging_steps
         curve = "eval" if is_evaluation else "train"
         metrics = {f"{curve}/{name.removeprefix('eval_')}": value for name, value in numbers.items()}
-        stdout, sys.stdout = sys.stdout, self._stream  # the printed event must not be read again
+        stdout, sys.stdout = sys.stdout, self._stream  # the printed event must not be parsed again
         try:
             self._events.write(self._step, metrics)
         finally:

@@ -166,7 +166,7 @@ class FullySharded(Strategy):
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
-        """Those of the base class and the names of labels, which the Trainer cannot read from a stage."""
+        """Arguments of the base class and the names of labels, which the Trainer cannot read from a stage."""
         labels = {"label_names": ["labels"]} if self._degrees.pipeline > 1 else {}
         return super().training_arguments() | labels
 
@@ -249,7 +249,7 @@ class SageMakerModelParallel(FullySharded):
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 
     def training_arguments(self) -> dict[str, Any]:
-        """Those of the base class and the names of labels, which the Trainer cannot read from the wrapped model."""
+        """Arguments of the base class and the names of labels, which the Trainer cannot read from the wrapped model."""
         return super().training_arguments() | {"label_names": ["labels"]}
 
     def spread(self, model: Any) -> Any:
@@ -287,7 +287,7 @@ class DeepSpeed(Strategy):
     package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
 
     def training_arguments(self) -> dict[str, Any]:
-        """Those of the base class and the DeepSpeed configuration."""
+        """Arguments of the base class and the DeepSpeed configuration."""
         sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
         zero = {"stage": 2, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
         configuration: dict[str, Any] = {

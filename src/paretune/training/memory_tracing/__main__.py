@@ -15,7 +15,7 @@ from paretune.training.stop_signal import StopSignal
 
 
 def main() -> int:
-    """Always 0; an answer is a TracedStep, or `error`: why the model's own code cannot be traced."""
+    """Exit code 0; each line is a TracedStep, or has an `error` if the model's own code cannot be traced."""
     StopSignal().watch_parent()
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
@@ -27,7 +27,7 @@ def main() -> int:
 
 
 def _answer(setting: StepSetting) -> Mapping[str, Any]:
-    from paretune.training.memory_tracing.step import trace  # after `logging` is quiet, which transformers reads
+    from paretune.training.memory_tracing.step import trace  # transformers reads the level of `logging` at import
 
     try:
         return asdict(trace(setting))

@@ -1,8 +1,8 @@
-"""Training steps on fake tensors, and what they hold after each operation.
+"""Training steps on fake tensors, and the memory in use after each operation.
 
 Fake tensors (torch FakeTensorMode) have shapes and no contents, so a model of any size is built and trained in seconds
 by its own code. `torch.distributed._tools.MemTracker` finds the same peak fifteen times more slowly (torch 2.13: 31 s
-for BERT-base against 2 s) and without the held bytes of every operation, of which peaks of other batches are computed.
+for BERT-base against 2 s) and does not give the bytes after every operation, from which peaks for other batches follow.
 """
 
 import weakref
@@ -25,7 +25,7 @@ from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import layers_of, table_with_unused_rows, with_trained_weights
 
 _ROWS = (2, 4)
-"""Batches that are traced: what is held is linear in the rows, with and without a part that does not depend on them."""
+"""Batches that are traced: the memory is a linear function of the rows."""
 _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 # Operations of models that autocast computes in fp32 on CUDA and not on CPUs. Source: PyTorch 2.13, "Automatic Mixed
 # Precision package", "CUDA Ops that can autocast to float32".
@@ -36,7 +36,7 @@ _IN_FP32 = (
 
 
 def trace(setting: StepSetting) -> TracedStep:
-    """What two training steps and an evaluation of the model hold; any exception of the model's own code."""
+    """The memory of two training steps and an evaluation of the model; raises any exception of the model's own code."""
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting.half)
     model = _build(setting)
     left_out = _leave_out_rows(model, setting.used_tokens)
@@ -48,18 +48,20 @@ def trace(setting: StepSetting) -> TracedStep:
         trained = [item for item in model.parameters() if item.requires_grad]
         optimizer = torch.optim.AdamW(trained, fused=True)
         runs = []
-        for rows in (_ROWS[0], *_ROWS):  # the first makes what later steps find: moments, tables of positions
-            held = _Held(model)
-            with held, nullcontext() if setting.on_processor else _gpu_operations(half):
-                loss = _Pass(setting, model, held, half)
+        for rows in (_ROWS[0], *_ROWS):  # the first step makes the optimiser's moments and tables of positions
+            usage = _MemoryUsage(model)
+            with usage, nullcontext() if setting.on_processor else _gpu_operations(half):
+                loss = _Pass(setting, model, usage, half)
                 loss.train(rows)
                 optimizer.step()
-                held.note()
+                usage.record()
                 optimizer.zero_grad(set_to_none=True)
-                split = len(held.notes)
+                split = len(usage.history)
                 loss.evaluate(rows)
-            runs.append((held.table(0, split), held.table(split, None)))
-        state = _bytes(item for each in optimizer.state.values() for item in each.values() if torch.is_tensor(item))
+            runs.append((usage.table(0, split), usage.table(split, None)))
+        state = _bytes(
+            item for moments in optimizer.state.values() for item in moments.values() if torch.is_tensor(item)
+        )
     (train, evaluated), (more, more_evaluated) = runs[1:]
     return TracedStep(
         **_weights(model, trained, left_out),
@@ -70,15 +72,15 @@ def trace(setting: StepSetting) -> TracedStep:
 
 
 def _build(setting: StepSetting) -> Any:
-    """The model of a configuration, its trainable weights as in a job, on the device `meta`."""
+    """The model of a configuration with the trainable weights of a job, on the device `meta`."""
     config = dict(setting.config)
     kind = transformers.AutoModelForCausalLM
     if setting.task != "causal-lm":
         kind = transformers.AutoModelForSequenceClassification
-        config |= {"num_labels": 2}  # more weigh nothing
-    built = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+        config |= {"num_labels": 2}  # more labels need hardly more memory
+    auto_config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
-        model = kind.from_config(built, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
+        model = kind.from_config(auto_config, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = 0
         model = with_trained_weights(model, setting)
@@ -88,7 +90,7 @@ def _build(setting: StepSetting) -> Any:
 
 
 def _leave_out_rows(model: Any, used: int | None) -> float:
-    """Train `used` rows of the embedding table where the others can be left out; bytes of the table that stays."""
+    """Train only `used` rows of the embedding table if possible; returns the bytes of the table that stays beside."""
     table = None if used is None else table_with_unused_rows(model, used)
     if table is None or used is None:
         return 0.0
@@ -97,36 +99,36 @@ def _leave_out_rows(model: Any, used: int | None) -> float:
 
 
 def _fake(model: Any) -> None:
-    """Replace the tensors of a model by fake ones of a processor; those that are shared stay shared."""
-    made: dict[int, Any] = {}
+    """Replace the tensors of a model by fake tensors on the CPU; shared tensors stay shared."""
+    fakes: dict[int, Any] = {}
     for module in model.modules():
         for tensors in (module._parameters, module._buffers):
             for name, item in tensors.items():
                 if item is None:
                     continue
-                if id(item) not in made:
+                if id(item) not in fakes:
                     fake = torch.empty_like(item, device="cpu")
                     is_weight = isinstance(item, torch.nn.Parameter)
-                    made[id(item)] = torch.nn.Parameter(fake, item.requires_grad) if is_weight else fake
-                tensors[name] = made[id(item)]
+                    fakes[id(item)] = torch.nn.Parameter(fake, item.requires_grad) if is_weight else fake
+                tensors[name] = fakes[id(item)]
 
 
 class _Pass:
-    """Forward passes as the Trainer makes them."""
+    """Forward and backward passes as in the Trainer."""
 
-    def __init__(self, setting: StepSetting, model: Any, held: "_Held", half: torch.dtype | None) -> None:
-        self._setting, self._model, self._held, self._half = setting, model, held, half
+    def __init__(self, setting: StepSetting, model: Any, usage: "_MemoryUsage", half: torch.dtype | None) -> None:
+        self._setting, self._model, self._usage, self._half = setting, model, usage, half
 
     def train(self, rows: int) -> None:
-        """A forward and a backward pass of `rows` rows."""
+        """Run a forward and a backward pass of `rows` rows."""
         self._model.train()
         loss = self._loss(rows)
-        self._held.is_backward = True
+        self._usage.is_backward = True
         loss.backward()
-        self._held.is_backward = False
+        self._usage.is_backward = False
 
     def evaluate(self, rows: int) -> None:
-        """A forward pass whose activations are not kept."""
+        """Run a forward pass whose activations are not kept."""
         self._model.eval()
         with torch.no_grad():
             self._loss(rows)
@@ -145,22 +147,22 @@ class _Pass:
         return torch.nn.functional.cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 
 
-class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes that are held beside weights and optimiser state, by kind, noted after every operation."""
+class _MemoryUsage(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes in use beside weights and optimiser state, by kind, recorded after every operation."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.is_backward = False
-        self.notes: list[tuple[int, ...]] = []
+        self.history: list[tuple[int, ...]] = []
         self._now = [0] * len(KINDS)
-        self._kind: dict[int, tuple[int, int]] = {}  # of a storage: its kind and its bytes
+        self._kind: dict[int, tuple[int, int]] = {}  # storage to its kind and bytes
         self._weights = {item.untyped_storage()._cdata for item in (*model.parameters(), *model.buffers())}
         self._depth = 0
         self._hooks: list[Any] = []
         self._model = model
 
-    def __enter__(self) -> "_Held":
-        """Begin to note, with hooks in the model."""
+    def __enter__(self) -> "_MemoryUsage":
+        """Start recording, with hooks in the model."""
         for layer in layers_of(self._model):
             self._hooks.append(layer.register_forward_pre_hook(self._enter_layer, with_kwargs=True))
             self._hooks.append(layer.register_forward_hook(self._leave_layer, always_call=True))
@@ -171,7 +173,7 @@ class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
-        """Take the hooks out of the model."""
+        """Remove the hooks from the model."""
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
@@ -179,51 +181,51 @@ class _Held(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """The result of an operation; what it has made is counted from now on."""
+        """Run an operation and count the tensors that it has made."""
         result = function(*args, **(kwargs or {}))
         is_cast = function is torch.ops.aten._to_copy.default and _storage(args[0])._cdata in self._weights
         kind = _CASTS if is_cast else _PASSING if self.is_backward else _LAYERS if self._depth else _OTHER
         for item in tree_iter(result):
             if isinstance(item, torch.Tensor):
                 self._count(_storage(item), kind)
-        self.note()
+        self.record()
         return result
 
-    def note(self) -> None:
-        """Note what is held now."""
-        self.notes.append(tuple(self._now))
+    def record(self) -> None:
+        """Record the bytes in use now."""
+        self.history.append(tuple(self._now))
 
     def table(self, start: int, stop: int | None) -> np.ndarray:
-        """Notes from `start` to `stop`: bytes (operations, kinds)."""
-        return np.array(self.notes[start:stop], dtype=np.float64)
+        """The records from `start` to `stop`: bytes (operations, kinds)."""
+        return np.array(self.history[start:stop], dtype=np.float64)
 
     def _count(self, storage: Any, kind: int) -> None:
-        place = storage._cdata
-        if place in self._kind or place in self._weights:
+        address = storage._cdata
+        if address in self._kind or address in self._weights:
             return
-        self._kind[place] = (kind, storage.nbytes())
+        self._kind[address] = (kind, storage.nbytes())
         self._now[kind] += storage.nbytes()
-        weakref.finalize(storage, self._release, place)
+        weakref.finalize(storage, self._release, address)
 
-    def _release(self, place: int) -> None:
-        kind, size = self._kind.pop(place, (0, 0))
+    def _release(self, address: int) -> None:
+        kind, size = self._kind.pop(address, (0, 0))
         self._now[kind] -= size
 
-    def _is_now(self, tensor: Any, kind: int) -> None:
-        place = _storage(tensor)._cdata
-        if place in self._kind:
-            former, size = self._kind[place]
-            self._kind[place] = (kind, size)
-            self._now[former] -= size
+    def _change_kind(self, tensor: Any, kind: int) -> None:
+        address = _storage(tensor)._cdata
+        if address in self._kind:
+            previous, size = self._kind[address]
+            self._kind[address] = (kind, size)
+            self._now[previous] -= size
             self._now[kind] += size
 
     def _has_gradient(self, weight: Any) -> None:
-        self._is_now(weight.grad, _GRADIENTS)
+        self._change_kind(weight.grad, _GRADIENTS)
 
     def _enter_layer(self, layer: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         hidden = args[0] if args else kwargs.get("hidden_states")
         if self._depth == 0 and not self.is_backward and isinstance(hidden, torch.Tensor):
-            self._is_now(hidden, _INPUTS)
+            self._change_kind(hidden, _INPUTS)
         self._depth += 1
 
     def _leave_layer(self, layer: Any, args: Any, result: Any) -> None:

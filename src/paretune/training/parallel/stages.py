@@ -104,7 +104,7 @@ class Stage(torch.nn.Module):
         return self.number == self.stages - 1
 
     def tied_weight(self) -> torch.nn.Parameter | None:
-        """This stage's copy of a table that embeddings and head share; None if they do not, or in a middle stage."""
+        """The stage's copy of a table that embeddings and head share; None if they do not, or in a middle stage."""
         if not self.is_tied or not (self.is_first or self.is_last):
             return None
         owner = self.model.get_input_embeddings() if self.is_first else getattr(self.model, self.head)

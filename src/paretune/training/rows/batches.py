@@ -1,4 +1,4 @@
-"""Which rows make which optimiser step: grouped by length, the same on every cluster.
+"""The rows of each optimiser step: grouped by length, the same on every cluster.
 
 The rows of a step depend only on the global batch size and the seed, not on the number of devices and micro-batches. So
 one process with batch 64, two with 32, and one with 16 and four accumulation steps train on the same steps and differ
@@ -33,26 +33,26 @@ class GlobalBatchSampler(torch.utils.data.Sampler[list[int]]):
         self._cached: tuple[int, list[np.ndarray]] | None = None  # an epoch and its steps
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, which determines the order."""
+        """Set the epoch, which determines the order of the rows."""
         self._epoch = epoch
 
     @property
     def steps(self) -> int:
-        """Optimiser steps per epoch."""
+        """Number of optimiser steps per epoch."""
         return -(-len(self._lengths) // self._plan.global_batch_size)
 
     def __len__(self) -> int:
-        """Micro-batches per epoch."""
+        """Number of micro-batches per epoch."""
         full, rest = divmod(len(self._lengths), self._plan.global_batch_size)
         return full * self._plan.gradient_accumulation_steps + self._micro_batches(rest)
 
     def __iter__(self) -> Iterator[list[int]]:
         for step in self.epoch_steps(self._epoch):
             for part in np.array_split(step, self._micro_batches(len(step))):
-                # Rows of similar length are given to the devices in turn. Every device needs a row, or the others wait
-                # for it: with too few rows it repeats the first.
-                own = part[self._rank :: self._plan.devices] if self._rank < len(part) else part[:1]
-                yield own.tolist()
+                # Rows of similar length go to the devices in turn. Every device needs a row, or the others wait for
+                # it: with too few rows it repeats the first.
+                rows = part[self._rank :: self._plan.devices] if self._rank < len(part) else part[:1]
+                yield rows.tolist()
 
     def epoch_steps(self, epoch: int) -> list[np.ndarray]:
         """Rows of each optimiser step of `epoch`, over all devices, longest row first within a step."""

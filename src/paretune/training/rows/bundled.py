@@ -28,44 +28,46 @@ DATASETS = ("rotten_tomatoes", "imdb")
 
 
 def model_folder(name: str) -> Path:
-    """Folder of the bundled model `name`, a plain Hugging Face directory, its hashes checked.
+    """Folder of the bundled model `name`, a plain Hugging Face directory, with checked hashes.
 
-    BadInput where there is none, its package is not installed, or a file differs from the original.
+    Raises:
+        BadInput: there is no such model, its package is not installed, or a file differs from the original.
     """
     if name != f"{BUNDLED}all-MiniLM-L6-v2":
         raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
     folder = _package(_MODEL_PACKAGE, "model") / "model"
-    _compare("model", {folder / file: digest for file, digest in _MODEL_HASHES.items()})
+    _check_hashes("model", {folder / file: digest for file, digest in _MODEL_HASHES.items()})
     return folder
 
 
 def dataset_file(name: str) -> tuple[Path, str]:
-    """CSV file with columns text, label, source, and the source that `name` stands for; its hash checked.
+    """CSV file with columns text, label, source and a checked hash, and the source that has the data set `name`.
 
-    BadInput where there is none, its package is not installed, or the file differs from the original.
+    Raises:
+        BadInput: there is no such data set, its package is not installed, or the file differs from the original.
     """
     source = name.removeprefix(BUNDLED)
     if source not in DATASETS:
-        allowed = " or ".join(BUNDLED + known for known in DATASETS)
+        allowed = " or ".join(BUNDLED + dataset for dataset in DATASETS)
         raise BadInput([f"dataset must be {allowed}, a hub id, a folder or a file, got {name!r}"])
     path = _package(_DATA_PACKAGE, "dataset") / _DATA_FILE
-    _compare("data set", {path: _DATA_HASH})
+    _check_hashes("data set", {path: _DATA_HASH})
     return path, source
 
 
-def _package(package: str, what: str) -> Path:
+def _package(package: str, content: str) -> Path:
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:
-        raise BadInput([f"the bundled {what} is not installed: {_INSTALL}"])
+        raise BadInput([f"the bundled {content} is not installed: {_INSTALL}"])
     return Path(spec.submodule_search_locations[0])
 
 
-def _compare(what: str, expected: dict[Path, str]) -> None:
+def _check_hashes(content: str, expected: dict[Path, str]) -> None:
     for path, digest in expected.items():
         if not path.is_file():
-            raise BadInput([f"the bundled {what} is damaged: {path} is missing; {_INSTALL} --force-reinstall"])
+            raise BadInput([f"the bundled {content} is damaged: {path} is missing; {_INSTALL} --force-reinstall"])
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        if found != digest:
-            fault = f"sha256 of {path} is {found[:16]}..., expected {digest[:16]}..."
-            raise BadInput([f"the bundled {what} is damaged: {fault}; {_INSTALL} --force-reinstall"])
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != digest:
+            fault = f"sha256 of {path} is {actual[:16]}..., expected {digest[:16]}..."
+            raise BadInput([f"the bundled {content} is damaged: {fault}; {_INSTALL} --force-reinstall"])

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: renamed data sets, whether it answers, and what its errors mean."""
+"""The Hugging Face hub: renamed data sets, whether it answers, and explanations of its errors."""
 
 import os
 import socket
@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from paretune.core.errors import first_line
 
-# One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names to
-# which the hub redirects them.
+# One-word names of data sets, which current `datasets` releases reject (huggingface/datasets#8612), to the names that
+# the hub redirects them to.
 MOVED_DATASETS = {
     "ag_news": "fancyzhx/ag_news",
     "amazon_polarity": "fancyzhx/amazon_polarity",
@@ -53,22 +53,22 @@ def is_offline() -> bool:
     return os.environ.get("HF_HUB_OFFLINE", "").upper() in {"1", "TRUE", "YES", "ON"}
 
 
-def explain(what: str, name: str, error: BaseException) -> str:
-    """One sentence for a failed load of `what` (model or dataset) called `name`.
+def explain(kind: str, name: str, error: BaseException) -> str:
+    """One sentence about why loading the `kind` (model or dataset) `name` failed.
 
     The client libraries wrap errors in one another, so the class names of the whole chain are compared; they are more
     stable than the messages.
     """
     names = {type(link).__name__ for link in chain(error)}
     if "GatedRepoError" in names:
-        return f"{what} {name} needs an access token with accepted terms: log in with `hf auth login`"
+        return f"{kind} {name} needs an access token with accepted terms: log in with `hf auth login`"
     if names & {"RepositoryNotFoundError", "DatasetNotFoundError"} and not is_offline():
-        return f"{what} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
+        return f"{kind} {name} is neither a local path nor on the hub at {endpoint()}: check the spelling"
     no_answer = {"ConnectionError", "ConnectError", "ConnectTimeout", "ReadTimeout"}
     if is_offline() or names & (no_answer | {"LocalEntryNotFoundError", "OfflineModeIsEnabled"}):
         reached = f"is not in the local cache and the hub at {endpoint()} cannot be reached"
-        return f"{what} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
-    return f"{what} {name} cannot be loaded: {reason(error)}"
+        return f"{kind} {name} {reached}: check the connection and HF_ENDPOINT, or give a local path"
+    return f"{kind} {name} cannot be loaded: {reason(error)}"
 
 
 def reason(error: BaseException) -> str:
@@ -77,7 +77,7 @@ def reason(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """`error`, then the errors it was raised from, outermost first."""
+    """The error, then the errors that it was raised from, outermost first."""
     link: BaseException | None = error
     while link is not None:
         yield link

@@ -1,7 +1,7 @@
-"""What differs between tasks: classification, regression, several labels per row, and language models.
+"""Labels, losses and metrics of each task: classification, regression, several labels per row, and language models.
 
 targets.read_targets    labels of a data set as arrays; reports all their faults at once
 losses                  losses that do not grow with accumulation, and numbers in units that a head can learn
 evaluation              metrics of an evaluation
-baselines               what trivial models and TF-IDF reach on the same validation rows
+baselines               scores that trivial models and TF-IDF reach on the same validation rows
 """

@@ -1,4 +1,4 @@
-"""What trivial models and TF-IDF reach on the validation rows: a trained model must beat them.
+"""Scores of trivial models and TF-IDF on the validation rows, which a trained model must beat.
 
 TF-IDF is of words and word pairs that occur at least twice, with sublinear term frequency. Its baseline is absent if no
 word occurs twice.
