@@ -1,9 +1,11 @@
-"""Where jobs run. A launcher is one file or folder here and one fixture of the contract suite.
+"""Where jobs run. A new launcher is one file or folder here, a line in `registry` and a fixture of the contract suite.
 
-base.Launcher         starts jobs, finds those that were started before, knows their price
-base.Job              one job: state, events, report, failure, seconds, log
-base.JobState         RUNNING, STOPPING, and the terminal states COMPLETED, FAILED, STOPPED
-local.LocalLauncher   jobs as processes on this machine
-sagemaker             jobs on SageMaker training clusters
-simulated             jobs whose figures come from estimates and recorded runs
+base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
+registry      the launchers by name, each opened for a job's specification
+shared_jobs   one job that trains several trials of a study
+local         jobs as processes on this machine
+processes     processes of this machine: whether they run, and how to end them
+sagemaker     jobs on SageMaker training clusters
+simulated     jobs on a virtual clock, with figures from estimates and recorded runs
+storage       the bytes on an instance's disk, and the volume that they need
 """

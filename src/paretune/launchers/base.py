@@ -97,7 +97,7 @@ class WarmPool(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What a service has chosen where the request left it a choice.
+    """The capacity that a service has chosen where the request left it a choice.
 
     Attributes:
         instances: the selected instance type and instance count; None without a choice, or before it is made.
@@ -122,7 +122,7 @@ class Trials:
 
 
 class ProjectOutput(ABC):
-    """What the command of a foreign project prints and leaves behind."""
+    """The output of a foreign project's command: lines and files."""
 
     def printed(self) -> list[str]:
         """The lines printed since the last call."""
@@ -279,7 +279,7 @@ class Launcher(ABC):
         return None if None in worst_cases else max(usd for usd in worst_cases if usd is not None)
 
     def location_tags(self) -> Mapping[str, str]:
-        """What `attach` depends on, as tags without their prefix: account, region and bucket, or the machine."""
+        """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""
         return {}
 
     def check(self, spec: JobSpec) -> None:  # noqa: B027  # a launcher may have nothing to check

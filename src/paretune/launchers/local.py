@@ -1,11 +1,11 @@
 """Jobs as processes on this machine: an instance is one data-parallel process.
 
     HOME/jobs/NAME/                 the job's folder (container.JobFolder), with these files in addition:
-    HOME/jobs/NAME/process.json     process that runs it and process that started it
+    HOME/jobs/NAME/process.json     the process that runs it and the process that started it
     HOME/jobs/NAME/stop             time and reason of the first stop request
-    HOME/jobs/NAME/end.json         terminal state; written once, by the first process that sees the end
-    HOME/jobs/NAME/input/data/code/ of a project's job: the copy of the project in which its command runs
-    HOME/checkpoints/HASH/          checkpoints of a specification: a later job with the same one continues from them
+    HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
+    HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
+    HOME/checkpoints/HASH/          checkpoints of a specification; a later job with the same one continues from them
 
 A local job ends when the process that started it ends.
 """
@@ -50,13 +50,13 @@ from paretune.specification.limits import Limits
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
-"""Bytes of a project's file that is copied into the folder of its job; a larger one is linked there."""
+"""Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
 _STARTER_GRACE_S = 2.0
 """Seconds in which only the process that started a job, which knows the exit code, records its end."""
 
 
 class LocalJob(Job):
-    """A job on this machine, in the process that started it (`child` is the job's process) or in another one."""
+    """A job on this machine; `child` is its process if this process has started it."""
 
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name = name
@@ -80,8 +80,8 @@ class LocalJob(Job):
             if self._child is not None:
                 self._child.poll()  # else it stays a zombie
             return JobState(_read(self._end)["state"])
-        ended, code = self._has_ended()
-        if ended:
+        has_ended, code = self._has_ended()
+        if has_ended:
             return self._record_end(code)
         if not self._stop.exists() and self.seconds() > self._max_seconds:
             self._ask_to_stop(f"MaxRuntimeExceeded: it ran longer than {self._max_seconds / 60:g} minutes")
@@ -114,8 +114,8 @@ class LocalJob(Job):
         end = _read(self._end) if self.state().is_terminal else None
         if end is None or not end["reason"]:
             return None
-        is_bare = _code(self.folder).exists() and "ended with exit code" in end["reason"]
-        last = self.log_tail(1) if is_bare else []  # a project's command says more than its exit code
+        has_only_exit_code = _code(self.folder).exists() and "ended with exit code" in end["reason"]
+        last = self.log_tail(1) if has_only_exit_code else []  # a project's command prints the reason
         return FailureKind(end["kind"]), ": ".join([end["reason"], *(line.strip() for line in last)])
 
     def seconds(self) -> float:
@@ -138,7 +138,7 @@ class LocalJob(Job):
         return str(self.folder.log)
 
     def model_location(self) -> str:
-        """Folder of the trained model; empty where a project's command has put nothing into it."""
+        """Folder of the trained model; "" if a project's command has put nothing into it."""
         is_project = _code(self.folder).exists()
         return "" if is_project and not any(self.folder.model.iterdir()) else str(self.folder.model)
 
@@ -179,16 +179,16 @@ class LocalJob(Job):
         return JobState(_read(self._end)["state"])
 
     def _ended_at(self) -> float:
-        """Now, for the process that waits for the job; for one that comes later, when the job last wrote something."""
+        """Now, in the process that started the job; in a later one, the time when the job last wrote something."""
         if self._child is not None:
             return self._clock.now()
         folder = self.folder
-        marks = (folder.log, folder.events, folder.report, folder.failure, folder.stopped)
-        written = [path.stat().st_mtime for path in marks if path.exists()]
+        files = (folder.log, folder.events, folder.report, folder.failure, folder.stopped)
+        written = [path.stat().st_mtime for path in files if path.exists()]
         return min(self._clock.now(), max([self._started, *written]))
 
     def _report(self) -> JobReport | None:
-        """The report that the job has written; None while there is none, and for one that cannot be read."""
+        """The job's report; None if there is none, or if it cannot be read."""
         return read_report(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
@@ -242,18 +242,18 @@ class LocalLauncher(Launcher):
         self._environment = {name: value for name, value in environment.items() if not name.startswith("MLFLOW_")}
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        """The job, its processes started, or the existing one of that name."""
+        """Start the job, or adopt the existing one with its name."""
         folder = JobFolder(self._home / "jobs" / document.job_name)
-        with _alone_in(folder):
+        with _locked(folder):
             return self.attach(document.job_name) or self._begin(folder, document, inputs)
 
     def attach(self, job_name: str) -> LocalJob | None:
-        """The job of that name, running or ended."""
+        """The job with this name, running or ended."""
         root = self._home / "jobs" / job_name
         return LocalJob(job_name, root, self._clock) if (root / "process.json").exists() else None
 
     def location_tags(self) -> Mapping[str, str]:
-        """Which machine this is."""
+        """The name of this machine."""
         return {"machine": machine_name()}
 
     def price(self, spec: Limits) -> Price:
@@ -289,13 +289,13 @@ class LocalLauncher(Launcher):
             claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
             locks += stack.enter_context(claimed)
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
-        own = {"PYTHONSAFEPATH": "1"}  # or a datasets.py in the current folder hides the library
-        return self._start(words, folder, document, own, pass_fds=locks)
+        variables = {"PYTHONSAFEPATH": "1"}  # else a datasets.py in the current folder hides the library
+        return self._start(words, folder, document, variables, pass_fds=locks)
 
     def _start_project(
         self, folder: JobFolder, document: JobDocument, project: ProjectPayload
     ) -> "subprocess.Popen[bytes]":
-        """Run its command in a copy of its files; large ones and those that do not travel are linked."""
+        """Run a project's command in a copy of its files; large files and those that do not travel are linked."""
         code = _code(folder)
         for name, path in project.code.items():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
@@ -308,30 +308,30 @@ class LocalLauncher(Launcher):
             _link(code / name, path.resolve())
         run = parse_job_name(document.job_name)
         write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
-        own = {
+        variables = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
-            "SM_MODEL_DIR": str(folder.model),  # as SageMaker's containers say it to scripts
+            "SM_MODEL_DIR": str(folder.model),  # as in SageMaker's containers
             "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
             **project.variables,
         }
-        return self._start([sys.executable, project.program, str(folder.root)], folder, document, own, cwd=code)
+        return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
 
     def _start(
-        self, words: list[str], folder: JobFolder, document: JobDocument, own: Mapping[str, str], **options: Any
+        self, words: list[str], folder: JobFolder, document: JobDocument, variables: Mapping[str, str], **options: Any
     ) -> "subprocess.Popen[bytes]":
-        share, asked = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
+        share, threads = max(1, usable_cores() // document.plan.devices), self._environment.get("OMP_NUM_THREADS", "")
         environment = {
             # Without it gloo resolves the host name, which can fail.
             **({"GLOO_SOCKET_IFNAME": "lo"} if platform.system() == "Linux" else {}),
             **self._environment,
-            # With more threads than cores, torch's processes wait actively for each other. What a user has set holds:
-            # this one (one number for each level) and its kin, of which torch takes MKL_NUM_THREADS first.
-            "OMP_NUM_THREADS": asked if re.fullmatch(r"\d+(,\d+)*", asked) else str(share),
+            # With more threads than cores, torch's processes busy-wait for each other. A user's own setting wins: this
+            # variable (one number for each level), or MKL_NUM_THREADS, which torch prefers.
+            "OMP_NUM_THREADS": threads if re.fullmatch(r"\d+(,\d+)*", threads) else str(share),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONUNBUFFERED": "1",
             "PARETUNE_STARTER": str(os.getpid()),
-            **own,
+            **variables,
         }
         with folder.log.open("ab") as log:
             return subprocess.Popen(
@@ -348,10 +348,10 @@ class LocalLauncher(Launcher):
     def _claimed_checkpoints(
         self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
     ) -> Iterator[list[int]]:
-        """Link the checkpoints of this specification into the job; file descriptor of their lock, as a list of one.
+        """Link the specification's checkpoints into the job and yield the file descriptor of their lock in a list.
 
-        An empty list, without a link, while another job holds it. The job's process inherits it and holds it until it
-        ends.
+        The job's process inherits the lock and holds it until it ends. While another job holds it, the list is empty
+        and nothing is linked.
         """
         name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
@@ -369,8 +369,8 @@ class LocalLauncher(Launcher):
 
 
 @contextmanager
-def _alone_in(folder: JobFolder) -> Iterator[None]:
-    """Make the folder of a job; no other process is in this block for the same folder."""
+def _locked(folder: JobFolder) -> Iterator[None]:
+    """Make the folder of a job and keep other processes out of this block for the same folder."""
     folder.make()
     descriptor = os.open(folder.root, os.O_RDONLY)
     try:
@@ -381,7 +381,7 @@ def _alone_in(folder: JobFolder) -> Iterator[None]:
 
 
 def _code(folder: JobFolder) -> Path:
-    """Where the files of a project lie in the folder of its job."""
+    """The folder of a project's files in the folder of its job."""
     return folder.document.parent.with_name("code")
 
 

@@ -1,7 +1,7 @@
 """Processes of this machine, identified by process id and start time: whether they run, and how to end them.
 
-A process id means something within one PID namespace only, and containers may share a host name: `default`, the name
-of a pod that is started again. So the text that names a process to others has its namespace, too.
+A process id is valid within one PID namespace only, and containers may share a host name: `default`, or the name of a
+pod that was started again. Therefore the text that names a process to others contains its namespace.
 """
 
 import os
@@ -14,8 +14,8 @@ import psutil
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
-_OF_THE_HOST = "4026531836"
-"""Namespace of the processes outside of all containers: PROC_PID_INIT_INO (Linux, include/linux/proc_ns.h)."""
+_HOST_NAMESPACE = "4026531836"
+"""The namespace of processes outside of all containers: PROC_PID_INIT_INO (Linux, include/linux/proc_ns.h)."""
 _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 
@@ -28,7 +28,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> "Process":
-        """The process `pid`; psutil.NoSuchProcess where there is none."""
+        """The process with this id. Raises psutil.NoSuchProcess if there is none."""
         return cls(pid, psutil.Process(pid).create_time())
 
     def is_living(self) -> bool:
@@ -58,42 +58,42 @@ class Process:
 
 
 def out_of_memory_kills() -> int | None:
-    """Number of processes that Linux has killed for lack of memory since it booted; None where it is not known."""
+    """Number of processes that Linux has killed for lack of memory since it booted; None if it is unknown."""
     path = Path("/proc/vmstat")
     counters = dict(line.split() for line in path.read_text().splitlines()) if path.exists() else {}
     return int(counters["oom_kill"]) if "oom_kill" in counters else None
 
 
 def this_process() -> str:
-    """Where this process runs, its id and its start time, as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
+    """The current process as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
 
     Earlier versions, which wrote `HOST PID START`, take it for a process of another machine.
     """
-    where = "/".join((socket.gethostname(), *_namespace()))
-    return f"{where} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
+    location = "/".join((socket.gethostname(), *_namespace()))
+    return f"{location} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
 
 
 def is_alive(name: str) -> bool | None:
-    """Whether the process with this `this_process` text runs; None for one of another machine or container."""
-    where, _, numbers = name.partition(" ")
+    """Whether the process with a `this_process` text runs; None if it is on another machine or in another container."""
+    location, _, numbers = name.partition(" ")
     pid, _, created = numbers.partition(" ")
-    host, *namespace = where.split("/")
+    host, *namespace = location.split("/")
     here = _namespace()
     if host != socket.gethostname() or not pid.isdigit():
         return None
     if namespace and here and tuple(namespace) != here:
-        is_from_before = namespace[-1] == here[-1] == _OF_THE_HOST and float(created) < psutil.boot_time()
-        return False if is_from_before else None  # the machine was started again
+        is_before_boot = namespace[-1] == here[-1] == _HOST_NAMESPACE and float(created) < psutil.boot_time()
+        return False if is_before_boot else None
     return Process(int(pid), float(created)).is_living()
 
 
 def is_watched(watched_by: str) -> bool:
-    """Whether another process, given by its `this_process` text, runs; False where that is not known, as elsewhere."""
+    """Whether another process, given by its `this_process` text, is known to run."""
     return watched_by != this_process() and bool(is_alive(watched_by))
 
 
 def _namespace() -> tuple[str, ...]:
-    """Boot of the machine and PID namespace that this process is in; nothing where the system does not tell both."""
+    """Boot id of the machine and PID namespace of this process; empty if the system does not have both."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").partition("-")[0], str(_NAMESPACE.stat().st_ino)
     except OSError:

@@ -16,7 +16,7 @@ from paretune.specification.placement import Placement
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """What a launcher is opened with.
+    """The values that a launcher is opened with.
 
     Attributes:
         home: folder of local and simulated jobs.

@@ -253,7 +253,7 @@ class TrialOfSharedJob(Job):
         return 0.0 if self._shared.job is None else self._share_s(self._shared.job.billable_seconds())
 
     def spared_seconds(self) -> float:
-        """What the trial would be billed beyond `billable_seconds` as a job of its own: start-up that others bear."""
+        """Seconds that a job of its own would be billed in addition: the start-up that other trials bear."""
         self._shared.read_events()
         job = self._shared.job
         return 0.0 if job is None else self._shared.spared_s(job.billable_seconds())

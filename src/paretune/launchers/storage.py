@@ -1,4 +1,4 @@
-"""What lies on the disk of an instance: data, model, checkpoints and results, and how large its volume has to be."""
+"""The bytes on an instance's disk: data, model, checkpoints and results, and the volume that they need."""
 
 import math
 from pathlib import Path
@@ -10,24 +10,24 @@ from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
 
 SPARE_GIB = 10
-"""Of a volume, beside what a job is known to read and write: packages, logs, files that a library writes meanwhile."""
+"""Reserve of a volume for what is not counted: packages, logs, temporary files of libraries."""
 _SMALLEST_VOLUME_GIB = 30
 
 
 def volume_for_gib(size: float) -> int:
-    """GiB of a volume with room for `size` bytes, image layers not included; never a small one."""
+    """GiB of a volume for `size` bytes, image layers not included; at least 30."""
     return max(_SMALLEST_VOLUME_GIB, least_volume_gib(size))
 
 
 def least_volume_gib(size: float) -> int:
-    """GiB below which `size` bytes may not fit on a volume."""
+    """The smallest volume in GiB that is sure to hold `size` bytes."""
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
 def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
-    """Most bytes that lie on an instance at one time: what it reads, its checkpoints and its results.
+    """The most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
-    Data count twice, for their Arrow caches. The trained model lies there as a folder and as an archive.
+    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive.
     """
     if inputs.project is not None:
         return 2 * sum(map(_bytes, inputs.project.inputs.values()))
@@ -38,12 +38,12 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
 
 
 def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
-    """The same without the data, of a model of which only the number of its weights is known."""
+    """`bytes_on_disk` without the data, for a model of which only the number of its weights is known."""
     return _bytes_of_model(spec, 4 * parameters, 4 * parameters)
 
 
 def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
-    """Bytes of the model as it is read, of its checkpoints and of the trained one; `weights` are its bytes in fp32."""
+    """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
     written, checkpoint = _written_shares(spec)
     merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
     trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
@@ -52,12 +52,11 @@ def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
 
 
 def _written_shares(spec: JobSpec) -> tuple[float, float]:
-    """Size of the trained model and of one checkpoint, in sizes of all weights in fp32.
+    """Sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
-    A checkpoint holds weights and two moments of Adam for each weight that is trained; DeepSpeed writes the weights
-    twice more, in the model's and in its own format. Adapters are written without the frozen weights; merged, they are
-    as large as the model that was read. A head is counted as half of all weights: the output layer of a small language
-    model.
+    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
+    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
+    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
     """
     if spec.fine_tuning in ADAPTERS:
         return adapter_share(spec), 3 * adapter_share(spec)
@@ -67,26 +66,27 @@ def _written_shares(spec: JobSpec) -> tuple[float, float]:
 
 
 def _most_checkpoints(spec: JobSpec) -> int:
-    """Checkpoints that exist at one time: the newest is complete before the oldest is removed."""
+    """The most checkpoints at one time: the newest is complete before the oldest is removed."""
     if spec.probe_steps is not None:
         return 0
-    chosen = spec.training_arguments
-    most = int(chosen.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + bool(chosen.get("load_best_model_at_end"))
-    # One after each epoch, but after the last one only where the job was stopped.
-    is_by_epoch = chosen.get("save_strategy", "epoch") == "epoch"
+    arguments = spec.training_arguments
+    keeps_best = bool(arguments.get("load_best_model_at_end"))
+    most = int(arguments.get("save_total_limit") or CHECKPOINTS_KEPT) + 1 + keeps_best
+    # One after each epoch, but after the last one only if the job was stopped.
+    is_by_epoch = arguments.get("save_strategy", "epoch") == "epoch"
     return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
 
 
 def _fp32_bytes(model: Path, spec: JobSpec) -> int:
-    """Size of the weights of a model's folder once they are loaded in fp32; of random ones as its config.json says."""
-    told = config_in(model) or {}
-    built = of_config(told, spec.task) if spec.init == "random" else None
+    """Size of a model's weights in fp32, from its files, or from its config.json if they are random."""
+    config = config_in(model) or {}
+    built = of_config(config, spec.task) if spec.init == "random" else None
     if built is not None:
         return 4 * built.parameters
-    stored = told.get("dtype") or told.get("torch_dtype") or ""
+    stored = config.get("dtype") or config.get("torch_dtype") or ""
     return _bytes(model) * (1 if stored == "float32" else 2)
 
 
 def _bytes(path: Path) -> int:
-    """Bytes of a file, or of all files in a folder."""
+    """The size of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())

@@ -63,10 +63,10 @@ def test_a_round_in_another_container_with_this_host_name_keeps_its_lease(
 
 
 def test_a_process_from_before_the_machine_was_started_again_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "_OF_THE_HOST", str(processes._NAMESPACE.stat().st_ino))
+    monkeypatch.setattr(processes, "_HOST_NAMESPACE", str(processes._NAMESPACE.stat().st_ino))
     booted = psutil.boot_time()
     before, after = (
-        f"{socket.gethostname()}/00000000/{processes._OF_THE_HOST} {os.getpid()} {booted + seconds:.0f}"
+        f"{socket.gethostname()}/00000000/{processes._HOST_NAMESPACE} {os.getpid()} {booted + seconds:.0f}"
         for seconds in (-3600, 3600)
     )
 

@@ -1,21 +1,29 @@
 """Jobs on SageMaker training clusters: the only door to AWS.
 
-launcher.SageMakerLauncher      submits, finds and prices jobs, of our training or of projects' commands
-queue.launcher.SageMakerLauncher    the same for jobs that wait their turn in an AWS Batch queue
-jobs.SageMakerJob, ProjectJob   one training job as a `Job`, of the one or the other kind
-account.Account                 the AWS identity: session, region, role, bucket, clients
-preflight.account_faults        what credentials, role, bucket and quotas have against a job; each check as a finding
-images.choose, faults           the training image, and why it cannot run a job
-archive.package_files, project_files, pack   the code that travels
-staging.Staging                 uploads to S3, content-addressed; claims on names
-request.TrainingJobRequest, build   one CreateTrainingJob request, made by the SageMaker Python SDK
-polling.Poller                  asks about all jobs of a process, within a fixed number of calls a minute
-logs.LogReader                  what a job prints in CloudWatch, each line once
-price_list                      AWS's price list, read anew
-aws_errors.explain, classify    AWS's errors and failure reasons as sentences with a next step
+launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands
+training_jobs   jobs created with CreateTrainingJob and found by name; `Submission`, its interface
+queue           the same through an AWS Batch queue
+jobs            SageMakerJob: one training job as a `Job`
+results         what a training job leaves in S3: our report, or a project's output
+warm_pool       instances that are kept after a job
+training_plans  instances that were paid for in advance
+packaging       from a job document to a request: uploads, channels, environment
+request         one CreateTrainingJob request, made by the SageMaker Python SDK
+checkpoints     where checkpoints lie, and which job may continue from them
+images          the training image, and why it cannot run a job
+archive         the code that is sent to a job
+staging         uploads to S3 under the hash of their content; claims on keys
+s3_download     objects in S3 that a user names, downloaded to this machine
+account         the AWS identity: session, region, role, bucket, clients
+preflight       checks of credentials, role, bucket and quotas before a job costs anything
+network         what the subnets of a job can reach
+polling         asks about all jobs of a process, within a limited number of calls a minute
+logs            reads a job's log in CloudWatch, each line once
+price_list      AWS's price list of today
+aws_errors      AWS's errors and failure reasons as sentences with a next step
 """
 
 from paretune.core.errors import refuse
 from paretune.core.packages import sagemaker_is_missing
 
-refuse([why] if (why := sagemaker_is_missing()) else [])  # every import of this folder passes here
+refuse([fault] if (fault := sagemaker_is_missing()) else [])  # every import of this folder passes here

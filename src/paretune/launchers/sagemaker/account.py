@@ -1,4 +1,4 @@
-"""Who we are in AWS: session, region, role and bucket, found where a user would expect them."""
+"""The AWS identity of a job: session, region, role and bucket."""
 
 import contextlib
 import io
@@ -17,15 +17,15 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.specification.placement import Placement
 
 PREFIX = "paretune"
-"""First part of every S3 key."""
+"""The first part of every S3 key."""
 _ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
 
 
 class Account:
-    """An AWS identity in one region. Nothing is asked of AWS before it is needed.
+    """An AWS identity in one region. No call is made before its answer is needed.
 
-    What a parameter leaves open comes from the SageMaker SDK's own configuration file (default bucket, role), then from
-    the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
+    A setting that no parameter gives comes from the SageMaker SDK's own configuration file (default bucket, role), then
+    from the environment (AWS's own variables and profiles; PARETUNE_ROLE, PARETUNE_BUCKET).
 
     Raises:
         LaunchRefused: no region is set anywhere.
@@ -45,7 +45,7 @@ class Account:
         self._clients: dict[str, Any] = {}
 
     def client(self, service: str) -> Any:
-        """The boto client of a service; throttling is backed off inside it."""
+        """The boto client of a service; it backs off when AWS throttles."""
         if service not in self._clients:
             config = Config(
                 retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
@@ -93,17 +93,17 @@ class Account:
     @cached_property
     def configured(self) -> Mapping[str, str | None]:
         """`role` and `bucket` of the SageMaker SDK's configuration file; None where it has none."""
-        # The SDK tells on standard output and in its log which files it did not find.
+        # The SDK prints and logs which files it did not find.
         logging.getLogger("sagemaker.config").setLevel(logging.WARNING)
         with contextlib.redirect_stdout(io.StringIO()):
             from sagemaker.core.config.config import load_sagemaker_config
 
             try:
-                found = load_sagemaker_config()
+                config = load_sagemaker_config()
             except Exception as error:  # whatever its readers of YAML and schemas raise
-                why = first_line(error)
-                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {why}"]) from error
-        settings = found.get("SageMaker") or {}
+                reason = first_line(error)
+                raise BadInput([f"the SageMaker SDK's configuration file cannot be read: {reason}"]) from error
+        settings = config.get("SageMaker") or {}
         session = ((settings.get("PythonSDK") or {}).get("Modules") or {}).get("Session") or {}
         return {"bucket": session.get("DefaultS3Bucket"), "role": (settings.get("TrainingJob") or {}).get("RoleArn")}
 
@@ -125,7 +125,7 @@ class Account:
             raise BadInput(
                 [
                     "role must be set: an IAM role that SageMaker may assume, by name or ARN; docs/sagemaker.md shows "
-                    "its policy, `aws iam list-roles` the roles that there are"
+                    "its policy, `aws iam list-roles` the existing roles"
                 ]
             )
         if role.startswith("arn:"):
@@ -134,22 +134,22 @@ class Account:
 
     @property
     def bucket(self) -> str:
-        """Name of the S3 bucket; `sagemaker-REGION-ACCOUNT`, as the SDK calls it, where none is set."""
-        named = self._cluster.bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
-        return (named or self.default_bucket).removeprefix("s3://").strip("/")
+        """Name of the S3 bucket; by default `sagemaker-REGION-ACCOUNT`, the SDK's own default."""
+        name = self._cluster.bucket or self.configured["bucket"] or self._environment.get("PARETUNE_BUCKET")
+        return (name or self.default_bucket).removeprefix("s3://").strip("/")
 
     @property
     def default_bucket(self) -> str:
-        """Name of the bucket the SageMaker SDK would make."""
+        """Name of the bucket that the SageMaker SDK would create."""
         return f"sagemaker-{self.region}-{self.identity['Account']}"
 
     @property
     def use_of_bucket(self) -> str:
-        """What is refused where the bucket cannot be used."""
+        """The action to name in an error about the bucket."""
         return f"use the bucket {self.bucket}, which must belong to account {self.identity['Account']}"
 
     def create_default_bucket(self) -> None:
-        """Make the default bucket, if it is the one to be used and is not there yet."""
+        """Create the default bucket if the account uses it and it does not exist yet."""
         if self.bucket != self.default_bucket:
             return
         s3 = self.client("s3")
@@ -158,9 +158,9 @@ class Account:
         except AWS_ERRORS as error:
             if code(error) not in {"404", "NoSuchBucket"}:
                 raise LaunchRefused(explain(error, self.use_of_bucket)) from error
-            place = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
+            location = {"CreateBucketConfiguration": {"LocationConstraint": self.region}}
             try:
-                s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else place))
+                s3.create_bucket(Bucket=self.bucket, **({} if self.region == "us-east-1" else location))
             except AWS_ERRORS as refused:
                 if code(refused) != "BucketAlreadyOwnedByYou":
                     raise LaunchRefused(explain(refused, f"create the bucket {self.bucket}; set bucket")) from refused

@@ -1,4 +1,4 @@
-"""The code that travels to a job: paretune itself, a user's own script, and what must be installed beside them.
+"""The code that is sent to a job: paretune itself, a user's own script, and their requirements.
 
 The same sources make the same bytes, so the archive is uploaded once for all jobs.
 """
@@ -19,7 +19,7 @@ NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
 LARGEST_MIB = 50
-"""Of an archive, unpacked: beyond this something was packed that is no code."""
+"""Size limit of the unpacked code; a larger folder holds something else than code."""
 _NEEDED_IN_A_JOB = ("core", "storage", "specification", "estimating", "tracking", "training")
 """Folders whose modules the training, or the training that logs to MLflow itself, imports (`estimating.hardware`;
 `storage` is that of `tracking`)."""
@@ -33,13 +33,12 @@ _NEVER_NAMES = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db", "*.pyc"),
 )
 
-
 _MOST_FILES = 50_000
-"""Of a folder of code outside of a git repository."""
+"""Limit for a folder of code outside of a git repository."""
 
 
 def package_files(package: Path) -> dict[str, Path]:
-    """Name in the archive to file: those folders of the package in `package` that a job needs."""
+    """Names in the archive to files, for those folders of the package at `package` that a job needs."""
     files = {f"{package.name}/__init__.py": package / "__init__.py"}
     for path in (path for folder in _NEEDED_IN_A_JOB for path in sorted((package / folder).rglob("*"))):
         if path.suffix in {".py", ".csv"}:
@@ -48,15 +47,15 @@ def package_files(package: Path) -> dict[str, Path]:
 
 
 def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
-    """Name to file of a user's folder: what git would not ignore, and no environment, cache or secret even so.
+    """Names to files of a user's folder: what git does not ignore, without environments, caches and secrets.
 
     Args:
-        folder: where the names begin.
-        travels: whether they are to be code that is uploaded, which must not be large.
+        folder: the names are relative to it.
+        travels: whether the files are uploaded as code, which must not be large.
 
     Raises:
-        BadInput: git cannot tell what it ignores; the files are more, or larger together, than code can be; a link
-            among those that travel leads out of the folder.
+        BadInput: git cannot list the files; there are more files than code can have, or they are too large together;
+            a link among uploaded files leads out of the folder.
     """
     names = {path: path.relative_to(folder) for path in _not_ignored(folder)}
     environments = {name.parent for name in names.values() if name.name == "pyvenv.cfg"}
@@ -74,15 +73,15 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
     size = sum(path.stat().st_size for path in files.values())
     if travels and size > LARGEST_MIB * 2**20:
         largest = sorted(files.items(), key=lambda item: -item[1].stat().st_size)[:3]
-        shown = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
-        leave_out = f"put {shown} into .gitignore" if _is_in_git(folder) else f"move {shown} elsewhere"
+        listing = ", ".join(f"{name} ({path.stat().st_size / 2**20:.0f} MiB)" for name, path in largest)
+        leave_out = f"put {listing} into .gitignore" if _is_in_git(folder) else f"move {listing} elsewhere"
         rule = f"the code in {folder} must be at most {LARGEST_MIB} MiB, got {size / 2**20:.0f}"
         raise BadInput([f"{rule}: {leave_out}, or the code into a folder of its own"])
     return files
 
 
 def pack(files: Mapping[str, Path | str], target: Path) -> Path:
-    """Write files and texts as a gzipped tar archive whose bytes depend on nothing else."""
+    """Write files and texts as a gzipped tar archive whose bytes depend only on them."""
     with (
         target.open("wb") as raw,
         gzip.GzipFile("", "wb", 6, raw, mtime=0) as packed,
@@ -98,30 +97,30 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
 
 
 def _is_in_git(folder: Path) -> bool:
-    """Whether it lies in a git repository."""
-    return any((place / ".git").exists() for place in (folder, *folder.parents))
+    """Whether the folder is in a git repository."""
+    return any((path / ".git").exists() for path in (folder, *folder.parents))
 
 
 def _links_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Names of files that are links to something outside of the folder: a stranger's project may link to a secret."""
+    """Names of links to files outside of the folder: a stranger's project may link to a secret."""
     inside = folder.resolve()
     return [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
 
 
 def _not_ignored(folder: Path) -> list[Path]:
-    """Files below `folder` that git tracks or would; all of them outside of a repository."""
+    """Files below `folder` that git does not ignore; all of them outside of a repository."""
     if not _is_in_git(folder):
-        found = files_below(folder, _MOST_FILES)
-        if found is None:
+        files = files_below(folder, _MOST_FILES)
+        if files is None:
             text = f"{folder} must be a folder of code, and holds more than {_MOST_FILES:,} files: name another"
             raise BadInput([text])
-        return found
+        return files
     command = ["git", "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "."]
     try:
         done = subprocess.run(command, capture_output=True, check=False)
     except FileNotFoundError:
         raise BadInput([f"{folder} is in a git repository and git is not installed: install it"]) from None
     if done.returncode != 0:  # such as a repository of another user: what it ignores must not travel
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise BadInput([f"git cannot list the files of {folder}: {' '.join(said)[:500]}"])
+        messages = done.stderr.decode(errors="replace").strip().splitlines()
+        raise BadInput([f"git cannot list the files of {folder}: {' '.join(messages)[:500]}"])
     return [folder / os.fsdecode(name) for name in sorted(set(done.stdout.split(b"\0"))) if name]

@@ -1,4 +1,4 @@
-"""What AWS answers when it will not: translated into what a person should do."""
+"""AWS's errors and failure reasons, translated into sentences with a next step."""
 
 import re
 
@@ -10,7 +10,7 @@ from paretune.core.errors import first_line
 from paretune.specification.container import FailureKind
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError)
-"""What boto (1.44) raises where somebody in between has answered: a page for people, or one in another encoding."""
+"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding."""
 AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)
 """Everything boto raises."""
 
@@ -29,7 +29,7 @@ _THROTTLED = {
 
 
 def code(error: BaseException) -> str:
-    """AWS's error code, such as ResourceInUse; empty where there is none."""
+    """AWS's error code, such as ResourceInUse; "" if it has none."""
     return str(error.response.get("Error", {}).get("Code", "")) if isinstance(error, ClientError) else ""
 
 
@@ -41,18 +41,18 @@ def message(error: BaseException) -> str:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same question may be answered a little later: throttling, a broken connection, AWS's own trouble."""
+    """Whether to repeat the call later: throttling, a broken connection, or a fault inside AWS."""
     if isinstance(error, ClientError):
         status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
         return code(error) in _THROTTLED or status >= 500
     if isinstance(error, _NOT_AWS):
         return True
-    ours = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
-    return isinstance(error, BotoCoreError) and not isinstance(error, ours)
+    permanent = (*_NO_CREDENTIALS, exceptions.NoRegionError, exceptions.ParamValidationError)
+    return isinstance(error, BotoCoreError) and not isinstance(error, permanent)
 
 
 def was_heard(error: BaseException) -> bool:
-    """Whether AWS may have done what it was asked, although it did not say so: no answer, or trouble of its own."""
+    """Whether AWS may have carried out the call without confirming it: no answer, or a fault inside AWS."""
     if isinstance(error, ClientError):
         return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)) >= 500
     unclear = (exceptions.HTTPClientError, *_NOT_AWS)
@@ -60,17 +60,17 @@ def was_heard(error: BaseException) -> bool:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Whether this identity may not ask."""
+    """Whether this identity lacks the permission."""
     return code(error) in _DENIED
 
 
 def is_missing(error: BaseException) -> bool:
-    """Whether DescribeTrainingJob knows no job of that name."""
+    """Whether DescribeTrainingJob knows no job with the name."""
     return code(error) in {"ValidationException", "ResourceNotFound"}
 
 
 def explain(error: BaseException, doing: str) -> str:
-    """One sentence with the next step; `doing` is what was tried, such as "create the training job"."""
+    """A sentence with the next step; `doing` names the attempt, such as "create the training job"."""
     if isinstance(error, exceptions.NoRegionError):
         return "no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`"
     if isinstance(error, _NO_CREDENTIALS):
@@ -91,9 +91,9 @@ def explain(error: BaseException, doing: str) -> str:
 
 
 def _quota_advice(about: str) -> str:
-    """How to ask for a larger quota, for the instance type that `about` names."""
-    found = re.search(r"\bml\.[\w-]+\.\w+", about)
-    name = found.group() if found else "INSTANCE_TYPE"
+    """How to request a larger quota for the instance type in the text `about`."""
+    match = re.search(r"\bml\.[\w-]+\.\w+", about)
+    name = match.group() if match else "INSTANCE_TYPE"
     return (
         f'Ask for more: AWS console, Service Quotas, Amazon SageMaker, "{name} for training job usage"; '
         "or use another instance type"
@@ -101,9 +101,9 @@ def _quota_advice(about: str) -> str:
 
 
 def classify(reason: str) -> tuple[FailureKind, str]:
-    """Kind and sentence of a training job's FailureReason.
+    """The kind and sentence in a training job's FailureReason.
 
-    The training wing writes "kind: sentence" into the failure file; SageMaker puts "AlgorithmError: " before it and
+    Our training writes "kind: sentence" into the failure file; SageMaker puts "AlgorithmError: " before it and
     ", exit code: N" behind it.
     """
     text = re.sub(r"^AlgorithmError: ", "", reason.strip())

@@ -1,4 +1,4 @@
-"""Which training image a job runs in, what it holds, and what must be installed beside it.
+"""The training image of a job, and the packages that must be installed in it.
 
 Images and their versions come from the SageMaker SDK's own list (2.27.0 of sagemaker-core).
 """
@@ -23,7 +23,7 @@ _SMDDP = {"version": "2.4.1", "py_version": "py311"}
 _SMP = {"version": "2.5.1", "py_version": "py311"}
 
 OLDEST_TRANSFORMERS = (5, 3)
-"""What the training wing is tested with, to the newest one."""
+"""The oldest version that our training is tested with."""
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
 # The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
@@ -37,45 +37,47 @@ _TRANSFORMERS_OF_OLD_TORCH = "transformers==5.3.0"  # torch 2.4 and 2.5; newer o
 
 @dataclass(frozen=True, kw_only=True)
 class Image:
-    """A training image, and packages that pip installs when the job starts, paid by the second."""
+    """A training image, and packages that pip installs when the job starts, which is billed."""
 
     uri: str
     requirements: tuple[str, ...]
 
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
-    """The image for a job; `direct` where the job itself writes to MLflow."""
+    """The image for a job; `direct` if the job itself writes to MLflow.
+
+    Raises:
+        ValueError: AWS has no image for the strategy and instance type in this region.
+    """
     added = pinned(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.fine_tuning == "qlora" and not spec.runs_own_training:
         added = (*pinned(("bitsandbytes",)), *added)
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
-    where = {"region": region, "instance_type": spec.instance_type}
+    target = {"region": region, "instance_type": spec.instance_type}
     if spec.strategy in {"smddp", "smp"}:
-        newest = _SMDDP if spec.strategy == "smddp" else _SMP
-        uri = _uri("pytorch-smp", **where, **newest)
-        needs = (_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS))
-        return Image(uri=uri, requirements=(*needs, *added))
-    if spec.instance().has_gpu:
-        needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
-        uri = _uri("huggingface", **where, **_HUGGING_FACE)
-        missing = _missing_kernels(spec.instance(), uri)
-        if missing is not None:
-            uri = _uri("pytorch", **where, **_OLDER_GPUS)
-            needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
-        if missing is not None and _missing_kernels(spec.instance(), uri) is not None:
+        uri = _uri("pytorch-smp", **target, **(_SMDDP if spec.strategy == "smddp" else _SMP))
+        return Image(uri=uri, requirements=(_TRANSFORMERS_OF_OLD_TORCH, *pinned(_TRAINING_NEEDS), *added))
+    if not spec.instance().has_gpu:
+        uri = _uri("pytorch", **target, **_CPU)  # there is no Hugging Face image for CPUs
+        return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
+    needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
+    uri = _uri("huggingface", **target, **_HUGGING_FACE)
+    missing = _missing_kernels(spec.instance(), uri)
+    if missing is not None:
+        uri = _uri("pytorch", **target, **_OLDER_GPUS)
+        needs = (*needs, *pinned(("transformers", *_TRAINING_NEEDS)))
+        if _missing_kernels(spec.instance(), uri) is not None:
             raise ValueError(missing)
-        return Image(uri=uri, requirements=(*needs, *added))
-    uri = _uri("pytorch", **where, **_CPU)  # there is no Hugging Face image for CPUs
-    return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
+    return Image(uri=uri, requirements=(*needs, *added))
 
 
 @cache
-def _uri(framework: str, **asked: str) -> str:
-    """The SDK's image. It reads the endpoints of all of AWS each time it is asked, which takes 12 ms."""
+def _uri(framework: str, **options: str) -> str:
+    """The SDK's image. Cached, because each call reads the endpoints of all of AWS, which takes 12 ms."""
     from sagemaker.core import image_uris
 
-    return str(image_uris.retrieve(framework, image_scope="training", **asked))
+    return str(image_uris.retrieve(framework, image_scope="training", **options))
 
 
 def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
@@ -88,20 +90,20 @@ def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
     if lowest <= chip.compute_capability <= highest:
         return None
     versions = (*built, lowest, highest, chip.compute_capability)
-    torch, cuda, low, high, own = (".".join(map(str, version)) for version in versions)
+    torch, cuda, low, high, capability = (".".join(map(str, version)) for version in versions)
     return (
         f"{uri.rpartition('/')[2]} holds PyTorch {torch} for CUDA {cuda}, which runs on GPUs of compute capability "
-        f"{low} to {high}, and {instance.instance_type} has {instance.accelerator} of {own}"
+        f"{low} to {high}, and {instance.instance_type} has {instance.accelerator} of {capability}"
     )
 
 
 def _versions(uri: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """PyTorch and CUDA of a GPU image, as its tag tells them; None where it does not."""
+    """The versions of PyTorch and CUDA in a GPU image's tag; None if the tag does not have them."""
     name = uri.rpartition("/")[2]
-    told = re.search(r"pytorch[\w-]*:v?(\d+)\.(\d+)", name)
-    if told is None or "-cpu" in name:
+    match = re.search(r"pytorch[\w-]*:v?(\d+)\.(\d+)", name)
+    if match is None or "-cpu" in name:
         return None
-    torch = (int(told[1]), int(told[2]))
+    torch = (int(match[1]), int(match[2]))
     cuda = re.search(r"cu(\d\d)(\d)\b", name) or re.search(r"cuda(\d+)\.(\d+)", name)
     if cuda is not None:
         return torch, (int(cuda[1]), int(cuda[2]))
@@ -110,11 +112,11 @@ def _versions(uri: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
 
 
 def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Lowest and highest compute capability that PyTorch's own builds for Linux on x86 have kernels for.
+    """The lowest and highest compute capability that PyTorch's own builds for Linux on x86 have kernels for.
 
     Sources, read 2026-11-21: .ci/manywheel/build_cuda.sh of PyTorch 2.8 to 2.10, RELEASE.md of 2.12 to 2.14, issues
     157517 and 172352 of pytorch/pytorch. The release notes of 2.8 say that CUDA 12.8 and 12.9 leave out 7.0, the build
-    script keeps it: such an image is not chosen, and not refused.
+    script keeps it: such an image is neither chosen nor refused.
     """
     if cuda >= (13, 0):
         return (7, 5), (12, 1)
@@ -125,27 +127,28 @@ def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tupl
 
 def faults(spec: JobSpec, region: str) -> list[str]:
     """Why strategy, instance type and image do not go together; empty if they do."""
-    found = launch_faults(spec)
+    faults = launch_faults(spec)
     if spec.image_uri is not None:
-        return found + _image_faults(spec, spec.image_uri, region) + _shared_image_faults(spec, region)
-    found = found or [fault for one in spec.clusters() for fault in _missing_image(one, region)]
-    return found or _shared_image_faults(spec, region)
+        return faults + _image_faults(spec, spec.image_uri, region) + _shared_image_faults(spec, region)
+    faults = faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
+    return faults or _shared_image_faults(spec, region)
 
 
 def _shared_image_faults(spec: JobSpec, region: str) -> list[str]:
-    """Why one job cannot run on all its types: it has one image."""
+    """Why one image does not run on all instance types of a job."""
     if not spec.ranks_instance_types:
         return []
-    wanted: dict[object, str] = {}
-    for one in spec.clusters():
-        image = one.instance().has_gpu if spec.image_uri else choose(one, region, direct=False).uri.rpartition("/")[2]
-        wanted.setdefault(image, one.instance_type)
-    if len(wanted) == 1:
+    types: dict[object, str] = {}  # image, or kind of image, to the first type that needs it
+    for cluster in spec.clusters():
+        has_gpu = cluster.instance().has_gpu
+        image = has_gpu if spec.image_uri else choose(cluster, region, direct=False).uri.rpartition("/")[2]
+        types.setdefault(image, cluster.instance_type)
+    if len(types) == 1:
         return []
-    types = " and ".join(wanted.values())
     return [
-        f"fallback_instance_types must run one image on demand, where one job names all types, and {types} need "
-        "images of their own: leave some out, or set spot=true, with which the types are tried in turn"
+        f"fallback_instance_types must run one image on demand, where one job names all types, and "
+        f"{' and '.join(types.values())} need images of their own: leave some out, or set spot=true, with which the "
+        "types are tried in turn"
     ]
 
 
@@ -153,41 +156,41 @@ def _missing_image(spec: JobSpec, region: str) -> list[str]:
     try:
         choose(spec, region, direct=False)
     except ValueError as error:
-        why = str(error).partition(". ")[0].strip()
+        reason = str(error).partition(". ")[0].strip()
         return [
-            f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({why}): give "
-            "image_uri, or another region or instance_type"
+            f"AWS's list has no image for strategy {spec.strategy} on {spec.instance_type} in {region} ({reason}): "
+            "give image_uri, or another region or instance_type"
         ]
     return []
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
-    """What the address of an image tells about it: AWS names versions and processor in the tag."""
-    found = []
-    place = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
-    if place and place[1] != region:
-        found.append(f"image_uri lies in {place[1]}, the job runs in {region}: use the address of that region")
+    """Faults that the address of an image shows: AWS names versions and processor in the tag."""
+    faults = []
+    registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
+    if registry and registry[1] != region:
+        faults.append(f"image_uri lies in {registry[1]}, the job runs in {region}: use the address of that region")
     transformers = re.search(r"transformers(\d+)\.(\d+)", uri)
     if transformers and not spec.runs_own_training and tuple(map(int, transformers.groups())) < OLDEST_TRANSFORMERS:
         oldest = ".".join(map(str, OLDEST_TRANSFORMERS))
-        found.append(
+        faults.append(
             f"image_uri holds transformers {'.'.join(transformers.groups())}, paretune's training needs {oldest} or "
             "newer: leave image_uri out, or give an entry_script of your own"
         )
-    gpu = spec.instance().has_gpu
-    if gpu and "-cpu" in uri:
-        found.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
-    if not gpu and "-gpu" in uri:
-        found.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
+    has_gpu = spec.instance().has_gpu
+    if has_gpu and "-cpu" in uri:
+        faults.append(f"image_uri is built for CPUs, and {spec.instance_type} has GPUs: use its -gpu- variant")
+    if not has_gpu and "-gpu" in uri:
+        faults.append(f"image_uri is built for GPUs, and {spec.instance_type} has none: use its -cpu- variant")
     missing = (_missing_kernels(spec.instance(name), uri) for name in spec.instance_types())
-    found += [
-        f"image_uri does not run there: {why}: leave image_uri out, or use another image or instance_type"
-        for why in missing
-        if why is not None
+    faults += [
+        f"image_uri does not run there: {reason}: leave image_uri out, or use another image or instance_type"
+        for reason in missing
+        if reason is not None
     ]
     if spec.strategy in {"smddp", "smp"} and re.search(r"/(huggingface-)?pytorch-training", uri):
-        found.append(
+        faults.append(
             f"strategy {spec.strategy} needs the library in the image, and {uri.rpartition('/')[2]} lacks it: leave "
             "image_uri out, or use an smdistributed-modelparallel image"
         )
-    return found
+    return faults

@@ -175,8 +175,8 @@ class SageMakerJob(AwsJob):
 
     def capacity(self) -> Capacity:
         """SelectedInstanceType and SelectedInstanceCount, and whether AWS shows the requested training plan."""
-        shown = self.description.get("ResourceConfig", {})
-        kind, count = shown.get("SelectedInstanceType"), shown.get("SelectedInstanceCount")
+        resources = self.description.get("ResourceConfig", {})
+        kind, count = resources.get("SelectedInstanceType"), resources.get("SelectedInstanceCount")
         instances = (str(kind), int(count)) if kind and count else None
         return Capacity(instances=instances, has_lost_plan=bool(lost_plan(self.description)))
 
@@ -291,7 +291,7 @@ class SageMakerJob(AwsJob):
 
 
 class _TrainingJobOutput(ProjectOutput):
-    """What a project's command prints in CloudWatch and leaves in S3."""
+    """The lines of a project's command in CloudWatch, and its files in S3."""
 
     def __init__(self, job: Watched, poller: Poller, archive: OutputArchive) -> None:
         self._job = job

@@ -1,8 +1,8 @@
-"""What a job says in CloudWatch: each line once, never the whole log again.
+"""Reads a job's log in CloudWatch; each line is read once.
 
 Every instance has a stream, and a new one after each restart: `JOB/algo-1-1763627000`. Events are lines of JSON that
-the first process of our training writes, on the first instance; everything else is log. What a project's command
-prints there is kept to be shown.
+the first process of our training writes on the first instance; all other lines are log. What a project's command
+prints on the first instance is kept to be shown.
 """
 
 import re
@@ -16,27 +16,27 @@ from paretune.specification.container import Event, read_event
 GROUP = "/aws/sagemaker/TrainingJobs"
 _TRACE = re.compile(r"\++ ")
 _KEPT_LINES = 200
-_WAITING_LINES = 10_000  # printed by a command, and not shown yet
-_FIRST_LINE = "paretune: "  # of a project's job; what comes before is the SageMaker SDK preparing the container
+_WAITING_LINES = 10_000  # printed by a command and not shown yet
+_FIRST_LINE = "paretune: "  # of a project's job; the SageMaker SDK prints the lines before it
 
 
 class LogReader:
     """Reads the streams of one job, a page at a time; the caller decides when a call may be made.
 
     Args:
-        is_project: the job runs a project's command: its lines are no events.
+        is_project: whether the job runs a project's command, whose lines are not events.
 
     Attributes:
-        events: what the job has told so far, in its order.
-        printed: lines of a project's command on the first instance that nobody has taken yet.
-        unreadable: why this identity may not read logs; empty when it may.
+        events: the events read so far, in the order of the log.
+        printed: lines of a project's command on the first instance that are still to be shown.
+        unreadable: why this identity may not read logs; "" if it may.
     """
 
     def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
         self._client = client
         self._job_name = job_name
         self._is_project = is_project
-        self._begun: set[str] = set()  # streams in which a project's own part has begun
+        self._project_streams: set[str] = set()  # in which the project's command has started
         self._tokens: dict[str, str] = {}
         self._tails: dict[str, deque[str]] = {}
         self._last_time: dict[str, int] = {}
@@ -46,11 +46,11 @@ class LogReader:
         self.unreadable = ""
 
     def find_streams(self, *, all_pages: bool = False) -> None:
-        """Look for streams that have come since; one call, which shows those of the first instance, or all pages."""
+        """Look for new streams: with one call, which lists those of the first instance, or with `all_pages`."""
         options = {"logGroupName": GROUP, "logStreamNamePrefix": f"{self._job_name}/"}
         while True:
             page = self._ask(self._client.describe_log_streams, **options)
-            if page is None:  # nobody has ever trained in this account and region
+            if page is None:  # no job has ever run in this account and region
                 return
             for stream in page["logStreams"]:
                 self._tails.setdefault(stream["logStreamName"], deque(maxlen=_KEPT_LINES))
@@ -60,28 +60,28 @@ class LogReader:
 
     @property
     def streams(self) -> list[str]:
-        """Streams found so far, oldest restart first."""
+        """The streams listed so far, oldest restart first."""
         return sorted(self._tails, key=lambda name: (len(name), name))
 
     @property
     def main_streams(self) -> list[str]:
-        """Those of the first instance, which tells the events."""
+        """The streams of the first instance, which has the events."""
         return [name for name in self.streams if self._is_main(name)]
 
     @property
     def unread(self) -> list[str]:
-        """Of the first instance's streams: the newest, and older ones that have not been read to their end."""
+        """The first instance's newest stream, and its older ones that have not been read to their end."""
         main = self.main_streams
         return [name for name in main if name == main[-1] or name not in self._exhausted]
 
     def read(self, stream: str) -> bool:
-        """Take in what is new in one stream; True when there may be more at once. One call."""
+        """Read the new lines of one stream with one call; True if there may be more now."""
         token = self._tokens.get(stream)
         options = {"nextToken": token} if token else {}
         page = self._ask(
             self._client.get_log_events, logGroupName=GROUP, logStreamName=stream, startFromHead=True, **options
         )
-        if page is None:  # the stream is gone, or its token has been forgotten: it is read anew then
+        if page is None:  # the stream is gone, or its token has expired: it is read from its start next time
             self._tokens.pop(stream, None)
             self._exhausted.add(stream)
             return False
@@ -102,8 +102,8 @@ class LogReader:
         self._tails[stream].append(line)
         if self._is_project and self._is_main(stream):
             if line.startswith(_FIRST_LINE):
-                self._begun.add(stream)
-            if stream in self._begun:
+                self._project_streams.add(stream)
+            if stream in self._project_streams:
                 self.printed.append(line)
 
     def _is_main(self, stream: str) -> bool:
@@ -120,15 +120,15 @@ class LogReader:
             return None
 
     def tail(self, lines: int) -> list[str]:
-        """Last lines of the instance that went silent first: where a failure began.
+        """The last lines of the instance that went silent first, where a failure began.
 
-        Without empty lines, and without those in which the SDK's shell script (`set -x`) shows what it does.
+        Empty lines and the trace of the SDK's shell script (`set -x`) are left out.
         """
-        spoken = [name for name in self.streams if self._tails[name]]
-        if not spoken:
+        streams = [name for name in self.streams if self._tails[name]]
+        if not streams:
             return [self.unreadable] if self.unreadable else []
         latest: dict[str, str] = {}  # host to its newest stream
-        for name in spoken:
+        for name in streams:
             latest[name.rpartition("-")[0]] = name
         first = min(latest.values(), key=lambda name: self._last_time[name])
         return [line for line in self._tails[first] if line.strip() and not _TRACE.match(line)][-lines:]

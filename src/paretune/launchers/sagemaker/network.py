@@ -1,4 +1,4 @@
-"""What the subnets of a job can reach: S3, and an index of packages."""
+"""Whether the subnets of a job reach S3 and a package index."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -13,7 +13,7 @@ NETWORK = "network"
 
 
 def network_findings(cluster: AccountSettings, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
-    """What the subnets cannot reach: S3, and an index of packages where the image lacks some.
+    """Whether the subnets reach S3, and a package index if the image lacks packages.
 
     A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
     "Give SageMaker AI training jobs access to resources in your Amazon VPC".
@@ -35,7 +35,7 @@ def network_findings(cluster: AccountSettings, account: Account, installed: Sequ
     if not reach_s3:
         yield failed(
             NETWORK,
-            f"subnets {', '.join(cut_off)} have no way to S3, from which a job reads and to which it writes: add a "
+            f"subnets {', '.join(cut_off)} do not reach S3, where a job reads and writes: add a "
             "gateway endpoint for S3 to their route tables, or a route to a NAT gateway",
         )
     lacks_packages = bool(closed and installed) and cluster.package_index is None
@@ -51,21 +51,21 @@ def network_findings(cluster: AccountSettings, account: Account, installed: Sequ
 
 
 def _routes(account: Account, subnets: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
-    """The active routes of each subnet: those of its own table, or of the main one of its VPC."""
+    """The active routes of each subnet, from its own table or the main table of its VPC."""
     ec2 = account.client("ec2")
-    vpc_of = {one["SubnetId"]: one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]}
-    own: dict[str, list[dict[str, Any]]] = {}
+    vpc_of = {entry["SubnetId"]: entry["VpcId"] for entry in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]}
+    routes: dict[str, list[dict[str, Any]]] = {}
     pages = ec2.get_paginator("describe_route_tables")
     for page in pages.paginate(Filters=[{"Name": "vpc-id", "Values": sorted(set(vpc_of.values()))}]):
         for table in page["RouteTables"]:
             active = [route for route in table.get("Routes", []) if route.get("State") == "active"]
             for entry in table.get("Associations", []):
-                own[table["VpcId"] if entry.get("Main") else entry.get("SubnetId", "")] = active
-    return {name: own.get(name, own.get(vpc, [])) for name, vpc in vpc_of.items()}
+                routes[table["VpcId"] if entry.get("Main") else entry.get("SubnetId", "")] = active
+    return {name: routes.get(name, routes.get(vpc, [])) for name, vpc in vpc_of.items()}
 
 
 def _leads_out(route: dict[str, Any]) -> bool:
-    """Whether a job without a public address can get out by this route; what lies behind a transit gateway may."""
+    """Whether a job without a public address may reach the internet by this route."""
     is_default = route.get("DestinationCidrBlock") == "0.0.0.0/0"
     return is_default and not str(route.get("GatewayId", "")).startswith("igw-")
 
@@ -77,13 +77,13 @@ def _is_endpoint(route: dict[str, Any]) -> bool:
 def _has_s3_endpoint(account: Account, subnets: Sequence[str]) -> bool:
     """Whether the network of the subnets has an interface endpoint for S3."""
     ec2 = account.client("ec2")
-    vpcs = sorted({one["VpcId"] for one in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]})
+    vpcs = sorted({entry["VpcId"] for entry in ec2.describe_subnets(SubnetIds=list(subnets))["Subnets"]})
     names = [f"com.amazonaws.{account.region}.s3", f"cn.com.amazonaws.{account.region}.s3"]
-    found = ec2.describe_vpc_endpoints(
+    endpoints = ec2.describe_vpc_endpoints(
         Filters=[
             {"Name": "vpc-id", "Values": vpcs},
             {"Name": "service-name", "Values": names},
             {"Name": "vpc-endpoint-type", "Values": ["Interface"]},
         ]
     )
-    return bool(found["VpcEndpoints"])
+    return bool(endpoints["VpcEndpoints"])

@@ -105,7 +105,7 @@ class Packager:
         )
 
     def installed(self, spec: JobSpec) -> list[str]:
-        """What pip installs when our training or a user's script starts; nothing is known of a foreign project."""
+        """Names of what pip installs when our training or a user's script starts; empty for a foreign project."""
         if spec.runs_project:
             return []
         requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
@@ -213,7 +213,7 @@ def without_account(spec: JobSpec) -> JobSpec:
 
 
 def _network(document: JobDocument) -> dict[str, str]:
-    """What NCCL and pip need to know of the network."""
+    """Variables about the network for NCCL and pip."""
     return {**network_environment(document.clusters), **index_environment(document.spec)}
 
 

@@ -1,16 +1,15 @@
-"""One poller for all jobs of a process: a bounded number of AWS calls a minute, however many jobs there are.
+"""One poller for all jobs of a process: a limited number of AWS calls a minute, however many jobs there are.
 
 Calls are spent where they tell most: one ListTrainingJobs finds all jobs that have changed, each of those is described
-once, and what is left reads logs, the job read longest ago first. A burst is allowed, so that a single job is seen
-almost live; with a hundred jobs their curves come a little later, never their ends. MLflow's runs may be waited for in
-threads of their own, so one thread at a time asks.
+once, and the remaining calls read logs, the one read longest ago first. Bursts are allowed, so a single job is seen
+almost live. With a hundred jobs their curves come a little later, their ends do not. MLflow's runs may be waited for in
+threads of their own, so a lock lets one thread ask at a time.
 """
 
 import datetime
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from os.path import commonprefix
 from typing import Any
 
@@ -22,20 +21,44 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain, is_miss
 from paretune.launchers.sagemaker.logs import LogReader
 
 CALLS_PER_MINUTE = 60
-"""AWS publishes no limit for these calls; half a dozen a second were seen to be throttled. One a second is polite."""
+"""AWS publishes no limit for these calls. Six a second have been throttled; one a second is polite."""
 _BURST = 10.0
 _INTERVAL_CALLS = 5.0  # between two lists, or two readings of one log: what 5 calls take, 5 s at 60 a minute
-_DESCRIBE_EVERY_S = 300.0  # should a list ever miss a change
-_STREAMS_EVERY = 12.0  # intervals without a word: the job may have been restarted, and speak in another stream
-_OVERLAP = datetime.timedelta(seconds=60)  # a list may be as old as this
-_UNKNOWN_FOR_S = 60.0  # that long a new job may be unknown to AWS itself
+_DESCRIBE_EVERY_S = 300.0  # in case a list misses a change
+_STREAMS_EVERY = 12.0  # intervals without a line: the job may have restarted, and write to another stream
+_OVERLAP = datetime.timedelta(seconds=60)  # a list may be this old
+_UNKNOWN_FOR_S = 60.0  # a new job may be unknown to AWS itself this long
 DELETED = "Deleted"
-"""TrainingJobStatus, as we call it, of a job that AWS no longer knows."""
+"""Our TrainingJobStatus of a job that AWS no longer knows."""
 _TERMINAL = {"Completed", "Failed", "Stopped", "Deleting", DELETED}
 
 
+class CallBudget:
+    """Limits calls to a rate and allows bursts of ten: a token bucket."""
+
+    def __init__(self, clock: Clock, calls_per_minute: float) -> None:
+        self.per_second = calls_per_minute / 60
+        self._clock = clock
+        self._left = _BURST
+        self._refilled = clock.monotonic()
+
+    def spend(self, *, must: bool = False) -> bool:
+        """Count a call and return True if the rate allows it now, or if it `must` be made."""
+        now = self._clock.monotonic()
+        self._left = min(_BURST, self._left + (now - self._refilled) * self.per_second)
+        self._refilled = now
+        if self._left < 1 and not must:
+            return False
+        self._left -= 1
+        return True
+
+    def exhaust(self) -> None:
+        """Allow no call for a while, because AWS is in trouble."""
+        self._left = 0.0
+
+
 class Watched:
-    """What the poller knows of one job: its last description and its log."""
+    """The last description of one job, and its log."""
 
     def __init__(self, name: str, log: LogReader, description: Mapping[str, Any] | None, now: float) -> None:
         self.name = name
@@ -56,31 +79,29 @@ class Watched:
 
     def ended_at(self, clock: Clock) -> float:
         """When the job ended, in seconds since the epoch; now, while it has not."""
-        ended = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
-        return float(ended.timestamp()) if ended and self.has_ended else clock.now()
+        end = self.description.get("TrainingEndTime") or self.description.get("LastModifiedTime")
+        return float(end.timestamp()) if end and self.has_ended else clock.now()
 
 
 class Poller:
-    """Asks AWS about all jobs of this process, in one place.
+    """Asks AWS about all jobs of this process.
 
     Args:
-        calls_per_minute: never more than this, averaged over a minute.
+        calls_per_minute: the most calls, averaged over a minute.
     """
 
     def __init__(self, account: Account, clock: Clock, calls_per_minute: float = CALLS_PER_MINUTE) -> None:
         self._account = account
         self._clock = clock
-        self._rate = calls_per_minute / 60
-        self._interval = _INTERVAL_CALLS / self._rate
-        self._budget = _BURST
-        self._refilled = clock.monotonic()
+        self._calls = CallBudget(clock, calls_per_minute)
+        self._interval = _INTERVAL_CALLS / self._calls.per_second
         self._listed_at = float("-inf")
         self._listed_until: datetime.datetime | None = None  # in AWS's time: its clock and ours may differ
         self._jobs: dict[str, Watched] = {}
         self._lock = threading.RLock()
 
     def watch(self, name: str, description: Mapping[str, Any] | None, *, is_project: bool = False) -> Watched:
-        """Begin to ask about a job; `description` is None for one that has just been created."""
+        """Start to poll a job; `description` is None for one that has just been created."""
         with self._lock:
             if name not in self._jobs:
                 log = LogReader(self._account.client("logs"), name, is_project=is_project)
@@ -88,18 +109,16 @@ class Poller:
             return self._jobs[name]
 
     def look_at_pool(self, name: str, *, now: bool = False) -> None:
-        """Describe a job that has ended anew, for its warm pool: once an interval as the rate allows, or `now`.
+        """Describe an ended job again for its warm pool: once an interval if the rate allows, or `now`.
 
         Raises:
             LostContact: AWS refuses. Passing trouble is waited out.
         """
         with self._lock:
             job = self._jobs[name]
-            self._refill()
-            is_time = self._clock.monotonic() - job.described_at >= self._interval and self._budget >= 1
-            if not (is_time or now):
+            is_due = self._clock.monotonic() - job.described_at >= self._interval
+            if not (now or is_due) or not self._calls.spend(must=now):
                 return
-            self._budget -= 1
             job.described_at = self._clock.monotonic()
             try:
                 job.description = self._account.client("sagemaker").describe_training_job(TrainingJobName=name)
@@ -110,15 +129,20 @@ class Poller:
                     raise LostContact(f"{explain(error, f'look at the warm pool of {name}')}") from error
 
     def look(self) -> None:
-        """Spend what the rate allows now; returns at once when that is nothing. Passing trouble is waited out."""
+        """Make the calls that the rate allows now; returns at once if there are none. Passing trouble is waited out.
+
+        Raises:
+            LostContact: AWS refuses.
+        """
         with self._lock:
-            self._refill()
             try:
                 self._find_changes()
                 for job in self._jobs.values():
-                    old = self._clock.monotonic() - job.described_at > _DESCRIBE_EVERY_S
-                    if (job.changed or old) and not job.has_ended and not self._spend(partial(self._describe, job)):
-                        break
+                    is_old = self._clock.monotonic() - job.described_at > _DESCRIBE_EVERY_S
+                    if (job.changed or is_old) and not job.has_ended:
+                        if not self._calls.spend():
+                            break
+                        self._describe(job)
                 self._read_logs()
             except AWS_ERRORS as error:
                 if not is_transient(error):
@@ -127,12 +151,12 @@ class Poller:
                         f"{explain(error, 'look at the job')}\n{names} may still be running: sign in again, then "
                         f"`{command_line('sync')}`"
                     ) from error
-                self._budget = 0.0  # and come back later
+                self._calls.exhaust()
 
     def drain(self, name: str) -> None:
-        """Read the rest of the log of a job that has ended: not bounded by the rate, for it happens once."""
+        """Read the rest of an ended job's log. This happens once, so the rate does not limit it."""
         job = self._jobs[name]
-        with self._lock, suppress(*AWS_ERRORS):  # the log helps; the results, which are read next, count
+        with self._lock, suppress(*AWS_ERRORS):  # the log is useful, but the results are what counts
             if job.drained or not job.has_ended:
                 return
             job.log.find_streams(all_pages=True)
@@ -141,43 +165,31 @@ class Poller:
                     pass
             job.drained = True
 
-    def _refill(self) -> None:
-        now = self._clock.monotonic()
-        self._budget = min(_BURST, self._budget + (now - self._refilled) * self._rate)
-        self._refilled = now
-
-    def _spend(self, call: Callable[[], object]) -> bool:
-        """Make one call, if the budget has one left."""
-        if self._budget < 1:
-            return False
-        self._budget -= 1
-        call()
-        return True
-
     def _find_changes(self) -> None:
         now = self._clock.monotonic()
         running = {name: job for name, job in self._jobs.items() if job.description and not job.has_ended}
-        if running and now - self._listed_at >= self._interval and self._spend(lambda: self._list(running)):
+        if running and now - self._listed_at >= self._interval and self._calls.spend():
+            self._list(running)
             self._listed_at = now
 
     def _list(self, running: Mapping[str, Watched]) -> None:
         """Mark the jobs that have changed since the last list."""
-        known = [job.description["LastModifiedTime"] for job in running.values()]
-        options: dict[str, Any] = {"LastModifiedTimeAfter": (self._listed_until or min(known)) - _OVERLAP}
+        modified = [job.description["LastModifiedTime"] for job in running.values()]
+        options: dict[str, Any] = {"LastModifiedTimeAfter": (self._listed_until or min(modified)) - _OVERLAP}
         prefix = commonprefix(list(running))[:63]  # noqa: RUF071  # of names; ListTrainingJobs takes 63 characters
         options |= {"MaxResults": 100} | ({"NameContains": prefix} if prefix else {})
-        seen = []
+        times = [self._listed_until] if self._listed_until else []
         while True:
             page = self._account.client("sagemaker").list_training_jobs(**options)
             for summary in page["TrainingJobSummaries"]:
-                seen.append(summary["LastModifiedTime"])
+                times.append(summary["LastModifiedTime"])
                 if summary["TrainingJobName"] in running and _is_news(summary, running):
                     running[summary["TrainingJobName"]].changed = True
             if "NextToken" not in page:
                 break
             options["NextToken"] = page["NextToken"]
-            self._budget -= 1
-        self._listed_until = max([*seen, *([self._listed_until] if self._listed_until else [])], default=None)
+            self._calls.spend(must=True)
+        self._listed_until = max(times, default=None)
 
     def _describe(self, job: Watched) -> None:
         now = self._clock.monotonic()
@@ -189,41 +201,41 @@ class Poller:
             if not job.description and now - job.since < _UNKNOWN_FOR_S:
                 return
             noticed = datetime.datetime.fromtimestamp(self._clock.now(), datetime.UTC)
-            gone = {"TrainingJobStatus": DELETED, "SecondaryStatus": DELETED, "LastModifiedTime": noticed}
-            job.description = {**job.description, **gone}
+            ending = {"TrainingJobStatus": DELETED, "SecondaryStatus": DELETED, "LastModifiedTime": noticed}
+            job.description = {**job.description, **ending}
         job.described_at = now
         job.changed = False
 
     def _read_logs(self) -> None:
-        talking = [
+        """Read logs, the one read longest ago first, until the calls are spent; the next time goes on from there."""
+        writing = [
             job
             for job in self._jobs.values()
             if not job.has_ended
             and not job.log.unreadable
             and job.description.get("SecondaryStatus") not in {None, "Starting", "Pending"}
         ]
-        for job in sorted(talking, key=lambda job: job.read_at):
+        for job in sorted(writing, key=lambda job: job.read_at):
             now = self._clock.monotonic()
             if now - job.read_at < self._interval:
                 return
             is_time = now - job.looked_for_streams_at > _STREAMS_EVERY * self._interval
             if not job.log.main_streams or (job.is_silent and is_time):
-                if not self._spend(job.log.find_streams):
+                if not self._calls.spend():
                     return
+                job.log.find_streams()
                 job.looked_for_streams_at = now
             for stream in job.log.unread:
-                if not self._spend(partial(self._read, job, stream)):
-                    return  # and go on with this job
+                if not self._calls.spend():
+                    return
+                job.is_silent = not job.log.read(stream)  # the newest stream is read last
             job.read_at = now
-
-    def _read(self, job: Watched, stream: str) -> None:
-        job.is_silent = not job.log.read(stream)  # the newest stream is read last
 
 
 def _is_news(summary: Mapping[str, Any], running: Mapping[str, Watched]) -> bool:
-    """Whether a job has changed since it was described; two changes may bear the same time."""
-    known = running[summary["TrainingJobName"]].description
-    if summary["LastModifiedTime"] != known["LastModifiedTime"]:
-        return bool(summary["LastModifiedTime"] > known["LastModifiedTime"])
-    shown = ("TrainingJobStatus", "SecondaryStatus")
-    return any(summary.get(name, known.get(name)) != known.get(name) for name in shown)
+    """Whether a job has changed since it was described. Two changes may have the same time."""
+    description = running[summary["TrainingJobName"]].description
+    if summary["LastModifiedTime"] != description["LastModifiedTime"]:
+        return bool(summary["LastModifiedTime"] > description["LastModifiedTime"])
+    names = ("TrainingJobStatus", "SecondaryStatus")
+    return any(summary.get(name, description.get(name)) != description.get(name) for name in names)

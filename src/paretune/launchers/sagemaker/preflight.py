@@ -1,4 +1,4 @@
-"""Everything that can be asked of an AWS account before the first cent: all faults at once.
+"""Checks of an AWS account before a job costs anything: credentials, role, bucket, network and quotas.
 
 What an identity may not ask (many may not simulate policies or list quotas) is left to CreateTrainingJob itself.
 """
@@ -30,14 +30,14 @@ _VERSION = "2012-10-17"  # of the language of policies
 
 
 def account_faults(cluster: Placement, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
-    """What credentials, role, bucket, network and quotas have against this cluster.
+    """Why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
 
-    `installed` is what pip has to fetch when the job starts.
+    `installed` names what pip installs when the job starts.
 
     Raises:
-        LaunchRefused: AWS does not answer, or does not know us: nothing else can be asked then.
+        LaunchRefused: AWS does not answer, or does not accept the credentials.
     """
-    account.identity  # noqa: B018  # raises; the first thing to ask
+    account.identity  # noqa: B018  # raises
     return faults_of(
         [
             *type_findings(cluster, account),
@@ -50,15 +50,15 @@ def account_faults(cluster: Placement, account: Account, *, installed: Sequence[
 
 
 def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether the job's subnets, if it is given any, reach S3 and what pip has to install."""
+    """Whether the job's subnets, if it has any, reach S3 and the packages that pip has to install."""
     installed: Sequence[str] = ()
-    with suppress(ValueError):  # there is no image, which is told as such
+    with suppress(ValueError):  # a missing image is a finding of its own
         installed = images.choose(spec, account.region, direct=False).requirements
     yield from network_findings(spec, account, installed)
 
 
 def type_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
-    """Types of `instance_facts` that CreateTrainingJob does not take, as the installed botocore knows it."""
+    """Types in `instance_facts` that CreateTrainingJob does not take, according to the installed botocore."""
     described = [name for name in cluster.instance_types() if name in cluster.instance_facts]
     if not described:
         return
@@ -82,7 +82,7 @@ def pass_findings(account: Account) -> Iterator[Finding]:
         answer = account.client("iam").simulate_principal_policy(
             PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
         )
-    except AWS_ERRORS as error:  # may not be asked, or the caller is the account itself
+    except AWS_ERRORS as error:  # the identity may not ask, or the caller is the account itself
         yield not_checked(ROLE, f"whether {caller} may pass {role}: {explain(error, 'simulate its policies')}")
         return
     if any(result["EvalDecision"] != "allowed" for result in answer["EvaluationResults"]):
@@ -96,7 +96,7 @@ def pass_findings(account: Account) -> Iterator[Finding]:
 
 
 def _allow_passing(caller: str, role: str) -> str:
-    """The command with which an administrator lets a user or a role pass `role` to SageMaker."""
+    """The command with which an administrator allows a user or a role to pass `role` to SageMaker."""
     kind = "role" if ":role/" in caller else "user"
     allowed = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": role}
     allowed["Condition"] = {"StringEquals": {"iam:PassedToService": _SERVICE}}  # type: ignore[assignment]
@@ -107,7 +107,7 @@ def _allow_passing(caller: str, role: str) -> str:
 
 
 def trust_finding(account: Account) -> Finding:
-    """Whether the role of the jobs exists, and SageMaker may assume it. Asks for iam:GetRole, which no launch needs.
+    """Whether the role exists and SageMaker may assume it. Needs iam:GetRole, which no launch needs.
 
     Raises:
         BadInput: no role is set.
@@ -117,21 +117,21 @@ def trust_finding(account: Account) -> Finding:
     if role.split(":")[4] != account.identity["Account"]:
         return not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
     try:
-        found = account.client("iam").get_role(RoleName=name)["Role"]
+        details = account.client("iam").get_role(RoleName=name)["Role"]
     except AWS_ERRORS as error:
         if code(error) != "NoSuchEntity":
             return not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
         return failed(
             ROLE,
-            f"role {role} does not exist: set role to one that does (`aws iam list-roles` shows them), or create it "
+            f"role {role} does not exist: set role to an existing one (`aws iam list-roles` shows them), or create it "
             f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` and "
             "give it the second policy of docs/sagemaker.md",
         )
-    statements = _statements(found.get("AssumeRolePolicyDocument"))
+    statements = _statements(details.get("AssumeRolePolicyDocument"))
     if not any(_trusts_sagemaker(statement) for statement in statements):
         return failed(
             ROLE,
-            f"role {role} must trust {_SERVICE}, or no job can take it: let it with `aws iam "
+            f"role {role} must trust {_SERVICE}, or no job can use it: allow that with `aws iam "
             f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'`",
         )
     return passed(ROLE, f"{role} exists and trusts {_SERVICE}")
@@ -142,22 +142,22 @@ def _policy(statements: list[Any]) -> str:
 
 
 def _statements(policy: Any) -> list[Any]:
-    """The statements of a policy, of which one may stand without a list."""
-    found = policy.get("Statement", []) if isinstance(policy, Mapping) else []
-    return list(found) if isinstance(found, list) else [found]
+    """The statements of a policy, which may have one without a list."""
+    statements = policy.get("Statement", []) if isinstance(policy, Mapping) else []
+    return list(statements) if isinstance(statements, list) else [statements]
 
 
 def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
     principal = statement.get("Principal", {})
     services = principal.get("Service", []) if isinstance(principal, Mapping) else [principal]
     actions = statement.get("Action", [])
-    may = {"sts:AssumeRole", "sts:*", "*"} & set([actions] if isinstance(actions, str) else actions)
-    named = {_SERVICE, "*"} & set([services] if isinstance(services, str) else services)
-    return statement.get("Effect") == "Allow" and bool(may) and bool(named)
+    is_allowed = {"sts:AssumeRole", "sts:*", "*"} & set([actions] if isinstance(actions, str) else actions)
+    is_named = {_SERVICE, "*"} & set([services] if isinstance(services, str) else services)
+    return statement.get("Effect") == "Allow" and bool(is_allowed) and bool(is_named)
 
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
-    """Whether the bucket is there, in the region of the jobs, and of this account."""
+    """Whether the bucket exists, in the region of the jobs, and belongs to this account."""
     bucket, fault = account.bucket, ""
     try:
         answer = account.client("s3").head_bucket(Bucket=bucket)
@@ -165,8 +165,8 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
         if code(error) in {"404", "NoSuchBucket"}:
             yield _missing_bucket(account)
             return
-        own = "set bucket to one that `aws s3 ls` shows, or leave it out"
-        answer, fault = getattr(error, "response", {}), f"{explain(error, account.use_of_bucket)}: {own}"
+        hint = "set bucket to one that `aws s3 ls` shows, or leave it out"
+        answer, fault = getattr(error, "response", {}), f"{explain(error, account.use_of_bucket)}: {hint}"
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region = answer.get("BucketRegion") or headers.get("x-amz-bucket-region", "")
     if region and region != account.region:
@@ -183,7 +183,7 @@ def bucket_findings(account: Account) -> Iterator[Finding]:
 def _missing_bucket(account: Account) -> Finding:
     bucket, region = account.bucket, account.region
     if bucket == account.default_bucket:
-        return passed(BUCKET, f"{bucket} is not there yet: the first job creates it")
+        return passed(BUCKET, f"{bucket} does not exist yet: the first job creates it")
     return failed(
         BUCKET,
         f"bucket {bucket} does not exist: create it in {region}, or leave bucket out: "
@@ -192,28 +192,28 @@ def _missing_bucket(account: Account) -> Finding:
 
 
 def quota_findings(cluster: Placement, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
-    """Whether each quota that the job uses is sufficient; then, in one finding, those of the types `besides`."""
+    """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     # The instances of a training plan are reserved already.
-    paid = [one for one in cluster.clusters() if one.training_plan is None]
-    wanted = {f"{one.instance_type} for {usage}": one.instance_count for one in paid}
+    clusters = [each for each in cluster.clusters() if each.training_plan is None]
+    needed = {f"{each.instance_type} for {usage}": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
-        wanted[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
+        needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
     others = {f"{name} for {usage}": name for name in besides}
     try:
-        found = _quotas(account, {*wanted, *others})
-    except AWS_ERRORS as error:  # may not be asked; CreateTrainingJob will tell
+        quotas = _quotas(account, {*needed, *others})
+    except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
-    for name, count in wanted.items():
-        yield _compared(name, found.get(name), count, account)
-    values = [f"{name} {found[quota]['Value']:g}" for quota, name in others.items() if quota in found]
+    for name, count in needed.items():
+        yield _compared(name, quotas.get(name), count, account)
+    values = [f"{name} {quotas[quota]['Value']:g}" for quota, name in others.items() if quota in quotas]
     if values:
         yield passed(QUOTAS, f"of others for {usage}: {', '.join(values)}")
 
 
 def _compared(name: str, quota: Mapping[str, Any] | None, count: int, account: Account) -> Finding:
-    """Whether a quota, None if AWS lists none of that name, is sufficient for `count` instances."""
+    """Whether a quota is sufficient for `count` instances; `quota` is None if AWS lists none with that name."""
     if quota is None:
         return not_checked(QUOTAS, f"AWS lists no quota {name!r} in {account.region}")
     if quota["Value"] >= count:
@@ -228,18 +228,18 @@ def _compared(name: str, quota: Mapping[str, Any] | None, count: int, account: A
 
 
 def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
-    """The quotas of these names; the list is read no further than needed."""
-    found: dict[str, dict[str, Any]] = {}
+    """The quotas with these names; the list is read no further than needed."""
+    quotas: dict[str, dict[str, Any]] = {}
     pages = account.client("service-quotas").get_paginator("list_service_quotas")
     for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
-        found |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
-        if len(found) == len(names):
+        quotas |= {quota["QuotaName"]: quota for quota in page["Quotas"] if quota["QuotaName"] in names}
+        if len(quotas) == len(names):
             break
-    return found
+    return quotas
 
 
 def image_findings(spec: JobSpec, region: str) -> list[Finding]:
-    """Whether there is an image for strategy, instance type and region; asks nothing of AWS."""
+    """Whether there is an image for strategy, instance type and region. Makes no call to AWS."""
     faults = images.faults(spec, region)
     if faults:
         return [failed(IMAGE, fault) for fault in faults]

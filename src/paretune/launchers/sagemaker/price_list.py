@@ -1,4 +1,4 @@
-"""Today's prices of SageMaker Training from AWS: by its Pricing API, or from the public file that needs no account."""
+"""Today's prices of SageMaker Training, from AWS's Pricing API or from the public file that needs no account."""
 
 import http.client
 import json
@@ -37,7 +37,7 @@ _CHUNK_BYTES = 2**18
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What was read: one row a type, by name, where from, and what a user should know of how it was read."""
+    """Prices by instance type, their source, and notes on how they were read."""
 
     prices: tuple[Price, ...]
     source: str
@@ -47,8 +47,8 @@ class Reading:
 def read_prices(region: str, source: str, environment: Mapping[str, str], clock: Clock) -> Reading:
     """On-demand prices of SageMaker Training in a region, as of today.
 
-    `source` is api (needs credentials and pricing:GetProducts), bulk (needs none), or auto: the API where there are
-    credentials that may ask it, else the public file, at PARETUNE_PRICE_LIST_URL where that is set.
+    `source` is api (needs credentials and pricing:GetProducts), bulk (needs none), or auto: the API if there are
+    credentials that allow it, else the public file, or the mirror at PARETUNE_PRICE_LIST_URL.
 
     Raises:
         BadInput: PARETUNE_PRICE_LIST_URL is no address.
@@ -63,22 +63,22 @@ def read_prices(region: str, source: str, environment: Mapping[str, str], clock:
         if source == "api":
             raise
         try:
-            found = _from_file(region, environment, clock, today)
+            reading = _from_file(region, environment, clock, today)
         except LaunchRefused as error:
             raise LaunchRefused(f"{refused}; nor does the public file help: {error}") from error
-        return replace(found, notes=(f"{refused}; the public file was read instead",))
+        return replace(reading, notes=(f"{refused}; the public file was read instead",))
 
 
 def _has_credentials() -> bool:
     try:
         return boto3.Session().get_credentials() is not None
-    except AWS_ERRORS:  # a profile that is broken: the API will say what about it
+    except AWS_ERRORS:  # the API will say what is wrong with the profile
         return True
 
 
 def _from_api(region: str, environment: Mapping[str, str], today: date) -> Reading:
-    wanted = {"regionCode": region, "component": "Training"}
-    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in wanted.items()]
+    fields = {"regionCode": region, "component": "Training"}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     account = Account(Placement(region=_API_REGION), environment)
     try:
         listing = account.client("pricing").get_paginator("get_products")
@@ -87,8 +87,8 @@ def _from_api(region: str, environment: Mapping[str, str], today: date) -> Readi
     except AWS_ERRORS as error:
         raise LaunchRefused(explain(error, "read the price list (pricing:GetProducts)")) from error
     except ValueError as error:
-        why = f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
-        raise LaunchRefused(why) from error
+        reason = f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
+        raise LaunchRefused(reason) from error
     offers = ((product.get("product"), product.get("terms", {}).get("OnDemand")) for product in products)
     return _reading(offers, region, "AWS Pricing API", today)
 
@@ -97,9 +97,9 @@ def _from_file(region: str, environment: Mapping[str, str], clock: Clock, today:
     url = _address(region, environment)
     content = _download(url, region, clock)
     try:
-        found = json.loads(content, object_hook=_only_training)
-        terms = found["terms"]["OnDemand"]
-        offers = [(product, terms.get(sku)) for sku, product in found["products"].items()]
+        document = json.loads(content, object_hook=_only_training)
+        terms = document["terms"]["OnDemand"]
+        offers = [(product, terms.get(sku)) for sku, product in document["products"].items()]
         return _reading(offers, region, "AWS price list", today)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise LaunchRefused(
@@ -108,7 +108,7 @@ def _from_file(region: str, environment: Mapping[str, str], clock: Clock, today:
 
 
 def _only_training(item: dict[str, Any]) -> dict[str, Any] | None:
-    """The object itself; nothing for a product of another kind, so that tens of MB need not be kept."""
+    """Drop products of other kinds while the file is parsed, so that tens of MB need not be kept."""
     return item if "attributes" not in item or _training_type(item["attributes"]) else None
 
 
@@ -125,7 +125,7 @@ def _download(url: str, region: str, clock: Clock) -> bytes:
     """The file's content.
 
     Raises:
-        LaunchRefused: it cannot be had.
+        LaunchRefused: it cannot be downloaded.
     """
     until = clock.monotonic() + _LONGEST_S
     content = bytearray()
@@ -141,25 +141,25 @@ def _download(url: str, region: str, clock: Clock) -> bytes:
                     )
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code in {403, 404}:  # the server's storage says 403 of what is not there
+        if error.code in {403, 404}:  # S3 answers 403 for a missing file
             raise LaunchRefused(f"AWS has no SageMaker price list of {region} at {url} (HTTP {error.code})") from error
         hint = "AWS is throttling: try again in a minute" if error.code in {429, 503} else "try again later"
         raise LaunchRefused(f"the price list at {url} cannot be read (HTTP {error.code}): {hint}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and time-outs are OSErrors
-        why = getattr(error, "reason", None) or error
-        raise LaunchRefused(f"the price list at {url} cannot be read ({why}): check the network") from error
+        reason = getattr(error, "reason", None) or error
+        raise LaunchRefused(f"the price list at {url} cannot be read ({reason}): check the network") from error
     if len(content) < whole:
         raise LaunchRefused(f"the price list at {url} is cut off ({len(content)} of {whole} bytes): try again")
     return bytes(content)
 
 
 def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today: date) -> Reading:
-    """One row a type from products and their on-demand terms.
+    """One price for each instance type, from products and their on-demand terms.
 
     Raises:
-        LaunchRefused: there is no price of a training instance among them.
+        LaunchRefused: none of them is a price of a training instance.
     """
-    found: dict[str, set[float]] = {}
+    amounts_of: dict[str, set[float]] = {}
     usages: dict[str, str] = {}
     for product, terms in offers:
         attributes = product.get("attributes", {}) if isinstance(product, Mapping) else {}
@@ -167,16 +167,16 @@ def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today:
         if instance_type is None or attributes.get("regionCode", region) != region:
             continue
         for usd in _hourly_prices(terms):
-            found.setdefault(instance_type, set()).add(usd)
+            amounts_of.setdefault(instance_type, set()).add(usd)
             usages[instance_type] = str(attributes.get("usagetype") or "component Training")
-    if not found:
+    if not amounts_of:
         raise LaunchRefused(f"{source} has no price of SageMaker Training in {region}")
     prices = []
-    for name, amounts in sorted(found.items()):
+    for name, amounts in sorted(amounts_of.items()):
         doubt = "" if len(amounts) == 1 else f"uncertain: {len(amounts)} prices from {min(amounts):g} USD; "
         prices.append(
             Price(
-                usd_per_hour=max(amounts),  # of several the highest, for a budget must hold
+                usd_per_hour=max(amounts),  # the highest of several, because budgets must hold
                 region=region,
                 as_of=today.isoformat(),
                 source=f"{doubt}{source}, {usages[name]}",
@@ -190,23 +190,23 @@ def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today:
 def _training_type(attributes: Any) -> str | None:
     """The instance type of a product that is an hour of on-demand training; None for anything else.
 
-    Where a product has a usage type, that says what is billed; the component alone would take one-off fees, too.
+    The usage type says what is billed, if the product has one. The component alone would include one-off fees.
     """
     if not isinstance(attributes, Mapping) or str(attributes.get("locationType", "AWS Region")) != "AWS Region":
         return None
     if str(attributes.get("component", "Training")).lower() != "training":
         return None
     if attributes.get("usagetype"):
-        used = _USAGE.search(str(attributes["usagetype"]))
-        return used[1] if used else None
+        usage = _USAGE.search(str(attributes["usagetype"]))
+        return usage[1] if usage else None
     if "component" not in attributes:
         return None
-    named = _TYPE.match(str(attributes.get("instanceName") or attributes.get("instanceType") or ""))
-    return named.group() if named else None
+    match = _TYPE.match(str(attributes.get("instanceName") or attributes.get("instanceType") or ""))
+    return match.group() if match else None
 
 
 def _hourly_prices(terms: Any) -> Iterator[float]:
-    """Dollars an hour in the on-demand terms of one product; free tiers and other units are left out."""
+    """The prices in USD per hour in the on-demand terms of one product, without free tiers and other units."""
     for term in terms.values() if isinstance(terms, Mapping) else []:
         for dimension in term.get("priceDimensions", {}).values():
             try:

@@ -1,8 +1,8 @@
 """One CreateTrainingJob request, made by the SageMaker Python SDK.
 
-The SDK's ModelTrainer builds the request and its drivers; what it would upload, `Staging` uploads by content, and it
-asks AWS nothing. Its `train` is never called, so no telemetry is sent. Checked with sagemaker 3.27.0: the methods
-overridden here are its own inner ones.
+The SDK's ModelTrainer builds the request and its drivers. `Staging` uploads what the SDK would upload, and the SDK
+makes no call to AWS. Its `train` is never called, so it sends no telemetry. Checked with sagemaker 3.27.0, because the
+methods overridden here are private.
 """
 
 import contextlib
@@ -37,13 +37,13 @@ _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobRequest:
-    """What a job is, in our words; `build` says it in AWS's.
+    """A job in our terms; `build` translates it into AWS's.
 
     Attributes:
-        code: name to file or text, unpacked in the job's current folder.
-        command: shell command; it replaces the shell, so that SIGTERM reaches it.
-        environment: shown by DescribeTrainingJob to everybody who may look.
-        others: what SageMaker may take in place of `cluster`, best first, when it has no capacity for that.
+        code: names to files or texts, unpacked in the job's current folder.
+        command: shell command. It replaces the shell, so that it receives SIGTERM.
+        environment: DescribeTrainingJob shows it to everybody who may call that.
+        others: clusters that SageMaker may use, best first, if it has no capacity for `cluster`.
     """
 
     job_name: str
@@ -68,11 +68,11 @@ def load_sdk() -> None:
 
 
 def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict[str, Any]:
-    """The request, ready for boto; code and drivers have been uploaded, unless `staging` is dry.
+    """The request as boto takes it. Code and drivers have been uploaded, unless `staging` is dry.
 
     Raises:
         BadInput: a value is longer than AWS takes.
-        LaunchRefused: the SDK has left the instances or the training plan out.
+        LaunchRefused: the SDK has left out the instances or the training plan.
     """
     refuse(
         [
@@ -94,28 +94,28 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
     return request
 
 
-def lost_capacity(cluster: Placement, others: Sequence[Placement], shown: Mapping[str, Any]) -> str:
-    """What a ResourceConfig lacks of the capacity that was asked for; empty where it has all.
+def lost_capacity(cluster: Placement, others: Sequence[Placement], resources: Mapping[str, Any]) -> str:
+    """The requested part of the capacity that a ResourceConfig lacks; "" if it has all.
 
     SDKs have dropped a training plan without a word (aws/sagemaker-python-sdk#6258), and the job ran on demand.
     """
-    ranked = shown.get("InstancePreferences", ())
-    types = [entry.get("InstanceType") for entry in ranked] if others else [shown.get("InstanceType")]
-    if types != [one.instance_type for one in (cluster, *others)]:
+    ranked = resources.get("InstancePreferences", ())
+    types = [entry.get("InstanceType") for entry in ranked] if others else [resources.get("InstanceType")]
+    if types != [each.instance_type for each in (cluster, *others)]:
         return "InstancePreferences" if others else "InstanceType"
-    return "TrainingPlanArn" if cluster.training_plan not in (None, *_plans(shown)) else ""
+    return "TrainingPlanArn" if cluster.training_plan not in (None, *_plans(resources)) else ""
 
 
 def lost_plan(described: Mapping[str, Any]) -> str:
-    """The training plan that a job was asked for with, as its environment says, and that AWS does not show it with."""
+    """The training plan in a job's environment if AWS does not show the job with it, else ""."""
     plan = str(described.get("Environment", {}).get(TRAINING_PLAN, ""))
     return "" if plan in _plans(described.get("ResourceConfig", {})) else plan
 
 
-def _plans(shown: Mapping[str, Any]) -> list[str]:
-    """The training plans in a ResourceConfig; of several instance types only the first has any."""
-    ranked = shown.get("InstancePreferences", ())
-    return [shown.get("TrainingPlanArn", ""), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
+def _plans(resources: Mapping[str, Any]) -> list[str]:
+    """The training plans in a ResourceConfig; of several instance types only the first can have any."""
+    ranked = resources.get("InstancePreferences", ())
+    return [resources.get("TrainingPlanArn", ""), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
 
 
 def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
@@ -133,7 +133,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
 
     class Builder(ModelTrainer):  # type: ignore[misc]
         def _resolve_staging_bucket(self) -> tuple[str, None]:
-            return staging.bucket, None  # instead of asking IAM before each upload
+            return staging.bucket, None  # the SDK would ask IAM before each upload
 
     cluster = order.cluster
     session = ContentAddressedSession(
@@ -156,7 +156,7 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         source_code=source_code,
         compute=_compute(order, configs),
         networking=network if split_list(cluster.subnets) else None,
-        # Its driver is not used (it keeps SIGTERM from the training); what matters is what it puts into the request.
+        # Its driver is not used, because it keeps SIGTERM from the training; only its part of the request is.
         distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
         stopping_condition=configs.StoppingCondition(
             max_runtime_in_seconds=int(order.max_seconds),
@@ -191,14 +191,14 @@ def _alone(cluster: Placement) -> dict[str, Any]:
 
 
 def _ranked(order: TrainingJobRequest) -> dict[str, Any]:
-    """Types with their counts, best first; one with a training plan is taken from that, the others on demand."""
+    """Instance types with their counts, best first. One with a training plan uses that, the others are on demand."""
     from sagemaker.core.shapes import InstancePreference
 
     preferences = []
-    for one in (order.cluster, *order.others):
-        plan = {} if one.training_plan is None else {"training_plan_arns": [one.training_plan]}
+    for cluster in (order.cluster, *order.others):
+        plan = {} if cluster.training_plan is None else {"training_plan_arns": [cluster.training_plan]}
         preferences.append(
-            InstancePreference(instance_type=one.instance_type, instance_count=one.instance_count, **plan)
+            InstancePreference(instance_type=cluster.instance_type, instance_count=cluster.instance_count, **plan)
         )
     return {"instance_preferences": preferences}
 
@@ -210,9 +210,9 @@ def _longest_wait(order: TrainingJobRequest) -> int:
 
 
 def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
-    """What NCCL needs on instances with EFA: the settings of the SDK's own torchrun driver, for newer types too.
+    """Variables for NCCL on instances with EFA: the settings of the SDK's own torchrun driver, also for newer types.
 
-    Nothing where SageMaker may take another type without: the images of today find EFA by themselves.
+    Empty if SageMaker may choose a type without EFA: current images find EFA by themselves.
     """
     if not all(cluster.instance().family in _RDMA_FAMILIES for cluster in clusters):
         return {}
@@ -220,7 +220,7 @@ def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
 
 
 def index_environment(cluster: AccountSettings) -> dict[str, str]:
-    """Where pip looks for packages: pip's own variable, or that of the SDK's driver, which signs in to CodeArtifact."""
+    """The package index as pip's own variable, or as that of the SDK's driver, which signs in to CodeArtifact."""
     if cluster.package_index is None:
         return {}
     name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
@@ -228,13 +228,13 @@ def index_environment(cluster: AccountSettings) -> dict[str, str]:
 
 
 def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
-    """What a job needs that writes to the tracking server itself; `here` is the environment of this machine."""
+    """Variables for a job that writes to the tracking server itself; `here` is this machine's environment."""
     endpoint = {name: here[name] for name in ("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT",) if here.get(name)}
     return {"MLFLOW_TRACKING_URI": tracking_uri, "MLFLOW_RUN_ID": run_id, **endpoint}
 
 
 def _clean(path: str) -> Path:
-    """The SDK's drivers without what is of this machine: compiled files, and the folder the code was packed in."""
+    """The SDK's drivers without traces of this machine: compiled files, and the folder the code was packed in."""
     folder = Path(path)
     for leftover in folder.rglob("__pycache__"):
         shutil.rmtree(leftover)
@@ -245,21 +245,21 @@ def _clean(path: str) -> Path:
 
 @contextlib.contextmanager
 def _role_taken_as_it_is() -> Iterator[None]:
-    """The SDK would ask IAM about the role with rights that few users have; the preflight has asked what it can."""
-    before = os.environ.get("SAGEMAKER_VALIDATE_ROLE")
+    """Keep the SDK from asking IAM about the role, which few users may; the preflight has asked what it can."""
+    previous = os.environ.get("SAGEMAKER_VALIDATE_ROLE")
     os.environ["SAGEMAKER_VALIDATE_ROLE"] = "false"
     try:
         yield
     finally:
-        if before is None:
+        if previous is None:
             del os.environ["SAGEMAKER_VALIDATE_ROLE"]
         else:
-            os.environ["SAGEMAKER_VALIDATE_ROLE"] = before
+            os.environ["SAGEMAKER_VALIDATE_ROLE"] = previous
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The SDK narrates on standard output and in its log; what goes wrong it raises."""
+    """Silence the SDK's standard output and log; its errors are raised."""
     names = ("sagemaker", "sagemaker.config", "sagemaker.train", "sagemaker.core", "sagemaker.train.model_trainer")
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:

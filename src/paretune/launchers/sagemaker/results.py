@@ -1,4 +1,4 @@
-"""What an ended training job left in S3: our training's report, or the output of a foreign project."""
+"""The results of an ended training job in S3: our training's report, or the output of a foreign project."""
 
 import re
 import tarfile

@@ -1,9 +1,9 @@
-"""Uploads to S3, content-addressed: what is there already is not sent again, whichever job or machine sent it.
+"""Uploads to S3 under the hash of their content, so that nothing is sent twice by any job or machine.
 
 s3://BUCKET/paretune/code/HASH/            the code that travels, and the SDK's drivers
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
-s3://BUCKET/paretune/models/HASH/          models to start from
-s3://BUCKET/paretune/files/HASH/           files a user's own script reads
+s3://BUCKET/paretune/models/HASH/          pretrained models
+s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
 s3://BUCKET/paretune/checkpoints/...       checkpoints, by specification
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
@@ -23,7 +23,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 
 @dataclass(frozen=True)
 class Claim:
-    """A name that somebody holds: who, in which version of the claim, and since when (seconds since the epoch)."""
+    """The job that owns an S3 key, the version of the claim (its ETag), and its time in seconds since the epoch."""
 
     owner: str
     version: str
@@ -32,13 +32,13 @@ class Claim:
 
 @dataclass
 class Staging:
-    """Where uploads go.
+    """Uploads to one bucket.
 
     Attributes:
-        kms_key: encrypts what is uploaded; None leaves it to the bucket.
-        dry: only say where things would lie.
-        check: called before and while files are sent; what it raises ends the upload.
-        uploaded: S3 keys that were sent by this object, with their bytes.
+        kms_key: encrypts the uploads; None leaves that to the bucket.
+        dry: whether only to return the URIs and send nothing.
+        check: called before and while files are sent; raises to cancel the upload.
+        uploaded: the S3 keys sent by this object, with their sizes in bytes.
     """
 
     s3: Any
@@ -49,28 +49,28 @@ class Staging:
     uploaded: dict[str, int] = field(default_factory=dict)
 
     def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
-        """S3 URI, with a slash at its end, of a folder's content."""
+        """Upload a folder and return its S3 URI with a slash at the end; `digest` replaces the hash of its content."""
         files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
         missing = dict(files) if self.dry else self._missing(prefix, files)
-        # The smallest last: a data set is complete when its description is there.
+        # The smallest last: a data set is complete when its description exists.
         for name, path in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
             self._send(prefix + name, path)
         return self.uri(prefix)
 
     def file(self, kind: str, path: Path) -> str:
-        """S3 URI of one file, below a prefix that holds nothing else."""
+        """Upload a file under a prefix of its own and return its S3 URI."""
         prefix = f"{PREFIX}/{kind}/{_digest({path.name: path})}/"
         if self.dry or self._missing(prefix, {path.name: path}):
             self._send(prefix + path.name, path)
         return self.uri(prefix + path.name)
 
     def upload(self, kind: str, path: Path) -> str:
-        """S3 URI of a file, or of a folder's content."""
+        """Upload a file or folder and return its S3 URI."""
         return self.folder(kind, path) if path.is_dir() else self.file(kind, path)
 
     def text(self, key: str, text: str) -> str:
-        """S3 URI of a small text, written anew each time."""
+        """Write a small text, each time again, and return its S3 URI."""
         if not self.dry:
             self.check()
             try:
@@ -81,21 +81,21 @@ class Staging:
         return self.uri(key)
 
     def open(self, key: str) -> Any:
-        """A stream of an object's bytes; None when there is none."""
-        found = self._get(key)
-        return None if found is None else found["Body"]
+        """A stream of an object's bytes; None if there is no such object. Raises boto's errors."""
+        answer = self._get(key)
+        return None if answer is None else answer["Body"]
 
     def claim(self, key: str) -> Claim | None:
-        """Who holds the name `key`; None when nobody does."""
+        """The claim on a key; None if no job has claimed it."""
         try:
-            found = self._get(key)
-            return found and Claim(found["Body"].read().decode(), found["ETag"], found["LastModified"].timestamp())
+            answer = self._get(key)
+            return answer and Claim(answer["Body"].read().decode(), answer["ETag"], answer["LastModified"].timestamp())
         except AWS_ERRORS as error:
             raise self._refused(error) from error
 
-    def take(self, key: str, owner: str, former: Claim | None) -> bool:
-        """Make `owner` hold the name `key`, in place of `former`; False when somebody else was faster."""
-        condition = {"IfMatch": former.version} if former is not None else {"IfNoneMatch": "*"}
+    def take(self, key: str, owner: str, previous: Claim | None) -> bool:
+        """Claim a key for `owner` in place of the `previous` claim; False if another job was faster."""
+        condition = {"IfMatch": previous.version} if previous is not None else {"IfNoneMatch": "*"}
         try:
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=owner.encode(), **condition, **self._encryption())
         except AWS_ERRORS as error:
@@ -105,7 +105,7 @@ class Staging:
         return True
 
     def remove(self, prefix: str) -> None:
-        """Delete all objects whose keys begin with `prefix`."""
+        """Delete all objects whose keys start with `prefix`."""
         for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
             keys = [{"Key": entry["Key"]} for entry in page.get("Contents", [])]
             if keys:
@@ -124,13 +124,14 @@ class Staging:
             raise
 
     def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
-        there: dict[str, int] = {}
+        """The files that are not in S3 in their size."""
+        sizes: dict[str, int] = {}
         try:
             for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
-                there |= {entry["Key"]: entry["Size"] for entry in page.get("Contents", [])}
+                sizes |= {entry["Key"]: entry["Size"] for entry in page.get("Contents", [])}
         except AWS_ERRORS as error:
             raise self._refused(error) from error
-        return {name: path for name, path in files.items() if there.get(prefix + name) != path.stat().st_size}
+        return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}
 
     def _send(self, key: str, path: Path) -> None:
         self.uploaded[key] = path.stat().st_size
@@ -156,5 +157,5 @@ def _digest(files: dict[str, Path]) -> str:
     for name, path in sorted(files.items()):
         digest.update(f"\0{name}\0{path.stat().st_size}\0".encode())
         with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)  # updates it, chunk by chunk
+            hashlib.file_digest(file, lambda: digest)  # updates the digest chunk by chunk
     return digest.hexdigest()[:32]

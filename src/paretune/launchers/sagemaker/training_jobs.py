@@ -21,7 +21,7 @@ from paretune.specification.placement import Placement
 
 _SHOWN_WITHIN_S = 60.0  # DescribeTrainingJob may know a job later than CreateTrainingJob does
 _LOOK_EVERY_S = 2.0
-_Shown = TypeVar("_Shown")
+_Value = TypeVar("_Value")
 
 
 class Submission(ABC):
@@ -58,7 +58,7 @@ class Submission(ABC):
         return ()
 
     def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What `create` would send."""
+        """The request that `create` would send."""
         return request
 
 
@@ -137,13 +137,13 @@ class TrainingJobs(Submission):
             LostContact: it cannot be stopped: it may run on demand.
         """
         name, spec, doubt = document.job_name, document.spec, ""
-        shown: Mapping[str, Any] = {}
+        resources: Mapping[str, Any] = {}
         try:
             description = look_for(_SHOWN_WITHIN_S, lambda: self._describe(name), self.clock)
-            shown = {} if description is None else description.get("ResourceConfig", {})
+            resources = {} if description is None else description.get("ResourceConfig", {})
         except LaunchRefused as error:
             doubt = f" ({error})"
-        if lost_capacity(spec, document.clusters[1:], shown):
+        if lost_capacity(spec, document.clusters[1:], resources):
             job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
 
     def _describe(self, name: str) -> Mapping[str, Any] | None:
@@ -185,12 +185,12 @@ def adopt_after(error: Exception, name: str, find: Callable[[], AwsJob | None], 
     raise LaunchRefused(explain(error, "create the training job")) from error
 
 
-def look_for(seconds: float, look: Callable[[], _Shown | None], clock: Clock) -> _Shown | None:
+def look_for(seconds: float, look: Callable[[], _Value | None], clock: Clock) -> _Value | None:
     """Call `look` until it returns something; None after `seconds`."""
     until = clock.monotonic() + seconds
-    while (shown := look()) is None and clock.monotonic() < until:
+    while (value := look()) is None and clock.monotonic() < until:
         clock.sleep(_LOOK_EVERY_S)
-    return shown
+    return value
 
 
 def _off_plan(name: str, plan: str) -> str:

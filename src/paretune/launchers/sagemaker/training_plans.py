@@ -41,7 +41,7 @@ class SageMakerTrainingPlans(TrainingPlans):
             return None
 
     def remarks(self, spec: Placement) -> list[str]:
-        """What AWS says of the plan, or of those that it offers for the cluster."""
+        """AWS's description of the plan, or of the plans that it offers for the cluster."""
         if spec.training_plan is None:
             return []
         price = self._on_demand_price(spec)

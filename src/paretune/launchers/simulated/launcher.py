@@ -1,10 +1,10 @@
-"""Simulated jobs. A job is two small files; its state is a pure function of them and the virtual time.
+"""The simulated launcher. A job is two small files; its state is a pure function of them and the virtual time.
 
     HOME/simulated/clock                the virtual time (virtual_clock)
     HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
 
-So nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
+Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
 
 import bisect
@@ -26,13 +26,13 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 from paretune.specification.job import JobSpec, launch_faults
 
 STOP_SECONDS = 5.0
-"""Virtual seconds from a stop request to the end of the job, in which a real job writes a checkpoint."""
+"""Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
 _ROUNDING_S = 1e-6  # four times the resolution of a present time stamp
-_WAITED = "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"
+_WAITED_TOO_LONG = "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes"
 
 
 class SimulatedJob(Job):
-    """A simulated job, `created` in virtual seconds since the epoch; `timeline` is its course if it is not stopped."""
+    """A simulated job, `created` in virtual seconds since the epoch; it follows `timeline` unless it is stopped."""
 
     def __init__(
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
@@ -44,7 +44,7 @@ class SimulatedJob(Job):
         self._clock = clock
         self._timeline = timeline
         self._changes = [created + moment for moment in timeline.changes()]
-        self._read = 0
+        self._events_read = 0
         self._stop_requested: float | None = None  # virtual seconds since the creation; cached once known
         clock.watch(self)
 
@@ -61,14 +61,14 @@ class SimulatedJob(Job):
         """Events since the last call; once the job has been stopped, an event that says so."""
         stop, end, _ = self._end()
         until = min(self._elapsed, stop if end < self._timeline.seconds else end)
-        known = self._timeline.events
-        due = itertools.takewhile(lambda entry: entry[0] <= until, known[self._read :])
+        events = self._timeline.events
+        due = itertools.takewhile(lambda entry: entry[0] <= until, events[self._events_read :])
         new = [replace(event, time=self._created + moment) for moment, event in due]
-        self._read += len(new)
-        if self._read <= len(known) and self.state() is JobState.STOPPED:
-            step = max((event.step for moment, event in known if moment <= stop), default=0)
+        self._events_read += len(new)
+        if self._events_read <= len(events) and self.state() is JobState.STOPPED:
+            step = max((event.step for moment, event in events if moment <= stop), default=0)
             new.append(Event(time=self._created + end, step=step, message="stopped"))
-            self._read = len(known) + 1
+            self._events_read = len(events) + 1
         return new
 
     def stop(self) -> None:
@@ -89,7 +89,7 @@ class SimulatedJob(Job):
         """Kind and reason of the failure, or the limit that stopped the job."""
         state = self.state()
         if state is JobState.STOPPED and (reason := self._end()[2]):
-            return FailureKind.CAPACITY if reason == _WAITED else FailureKind.ERROR, reason
+            return FailureKind.CAPACITY if reason == _WAITED_TOO_LONG else FailureKind.ERROR, reason
         return self._timeline.failure if state is JobState.FAILED else None
 
     def seconds(self) -> float:
@@ -97,18 +97,18 @@ class SimulatedJob(Job):
         return min(max(self._clock.now() - self._created, 0.0), self._end()[1])
 
     def billable_seconds(self) -> float:
-        """Virtual seconds in which instances were running, times the share that is billed."""
+        """Virtual seconds in which instances were running, times the billed share."""
         return self._timeline.running_seconds(self.seconds()) * self._timeline.billable_share
 
     def detail(self) -> str:
-        """SageMaker's secondary status; empty for a job without instances."""
+        """SageMaker's secondary status; "" for a job without instances."""
         if not self._document.spec.has_instances:
             return ""
         state = self.state()
         return self._timeline.phase_at(self.seconds()).detail if state is JobState.RUNNING else state.value
 
     def facts(self) -> dict[str, str]:
-        """`basis`: the recorded runs or the estimate that its figures come from."""
+        """`basis`: the recorded runs or the estimate behind its figures."""
         return dict(self._timeline.facts)
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -120,7 +120,7 @@ class SimulatedJob(Job):
         return str(self._stop_file).replace(".stop.json", ".json")
 
     def model_location(self) -> str:
-        """A sentence that there is no model."""
+        """A sentence saying that there is no model."""
         return "none: a simulated job trains nothing"
 
     def next_change(self, after: float) -> float | None:
@@ -129,8 +129,8 @@ class SimulatedJob(Job):
         if end <= after:
             return None
         following = self._changes[bisect.bisect_right(self._changes, after) :][:1]
-        found = min(moment for moment in (*following, stop, end) if moment > after)
-        return found if math.isfinite(found) else None
+        change = min(moment for moment in (*following, stop, end) if moment > after)
+        return change if math.isfinite(change) else None
 
     @property
     def _elapsed(self) -> float:
@@ -138,7 +138,7 @@ class SimulatedJob(Job):
         return self._clock.now() - self._created + _ROUNDING_S
 
     def _end(self) -> tuple[float, float, str]:
-        """Time of the stop request (infinite: none), time of the end, and the limit that stopped the job.
+        """Time of the stop request (infinite if none), time of the end, and the limit that stopped the job.
 
         Times are virtual seconds since the creation. A request less than STOP_SECONDS before the end has no effect.
         """
@@ -159,15 +159,15 @@ class SimulatedJob(Job):
         limits = [(self._timeline.reaches(longest), sentence)]
         if spec.spot:
             minutes = spec.max_wait_minutes or longest / 60 + 60
-            limits.append((minutes * 60, _WAITED))
+            limits.append((minutes * 60, _WAITED_TOO_LONG))
         return min(limits)
 
 
 class SimulatedLauncher(Launcher):
     """Creates jobs on `clock`, the virtual clock of the folder `home`; their origin is `simulated`.
 
-    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` gives the timeline of
-    a new job; BadInput where it cannot.
+    PARETUNE_PRICES, AWS_REGION and AWS_DEFAULT_REGION are read from `environment`. `timeline_of` makes the timeline of
+    a new job and raises BadInput if it cannot.
     """
 
     name = "simulated"
@@ -189,10 +189,10 @@ class SimulatedLauncher(Launcher):
         self._timeline_of = timeline_of
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> SimulatedJob:
-        """The job, created at the virtual time, or the existing one of that name."""
-        known = self.attach(document.job_name)
-        if known is not None:
-            return known
+        """Create the job at the virtual time, or adopt the existing one with its name."""
+        existing = self.attach(document.job_name)
+        if existing is not None:
+            return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
@@ -201,7 +201,7 @@ class SimulatedLauncher(Launcher):
         return self._job(document, created, timeline)
 
     def attach(self, job_name: str) -> SimulatedJob | None:
-        """The job of that name, running or ended."""
+        """The job with this name, running or ended."""
         return self._read(job_name) if self._path(job_name).exists() else None
 
     def price(self, spec: JobSpec) -> Price | None:
@@ -209,7 +209,7 @@ class SimulatedLauncher(Launcher):
         return usual_price(spec, self._prices, self._environment)
 
     def check(self, spec: JobSpec) -> None:
-        """Raise `BadInput` where the job could not run, or has no timeline on one of its instance types."""
+        """Raise `BadInput` if the job could not run, or has no timeline on one of its instance types."""
         faults = launch_faults(spec)
         for candidate in spec.clusters():
             with collecting(faults):
@@ -245,5 +245,5 @@ class SimulatedLauncher(Launcher):
 
 
 def clock_path(home: Path) -> Path:
-    """File of the virtual time of `home`."""
+    """The file with the virtual time of `home`."""
     return home.resolve() / "simulated" / "clock"

@@ -49,8 +49,8 @@ class Timeline:
     def running_seconds(self, until: float) -> float:
         """Seconds in which instances were running, up to `until` seconds after the creation."""
         begins = itertools.accumulate((phase.seconds for phase in self.phases[:-1]), initial=0.0)
-        begun = [(phase, begin) for phase, begin in zip(self.phases, begins, strict=True) if phase.runs]
-        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in begun)
+        running = [(phase, begin) for phase, begin in zip(self.phases, begins, strict=True) if phase.runs]
+        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in running)
 
     def reaches(self, running_seconds: float) -> float:
         """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do."""
@@ -68,9 +68,9 @@ class Timeline:
         return next((phase for phase, end in zip(self.phases, ends, strict=True) if moment < end), self.phases[-1])
 
     def as_json(self) -> dict[str, Any]:
-        """JSON values; the events are under `told`, the name in files of earlier versions."""
+        """JSON values. The key of the events is `told`, as in files of earlier versions."""
         return {
-            "phases": [{"seconds": one.seconds, "detail": one.detail, "runs": one.runs} for one in self.phases],
+            "phases": [{"seconds": phase.seconds, "detail": phase.detail, "runs": phase.runs} for phase in self.phases],
             "told": [[moment, event.line()] for moment, event in self.events],
             "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
             "report": None if self.report is None else self.report.to_json(),
@@ -100,9 +100,9 @@ class Timeline:
 
 
 def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline:
-    """The timeline of a shared job, from those that its trials would have as jobs of their own.
+    """The timeline of a shared job, from the timelines that its trials would have as jobs of their own.
 
-    One trial after the other, with the start-up of the first one for all; a trial that fails does not end the job.
+    The trials follow each other and share the start-up of the first. A trial that fails does not end the job.
     """
     phases: list[Phase] = []
     events: list[tuple[float, Event]] = []
@@ -111,14 +111,13 @@ def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline
         begin = sum(phase.seconds for phase in phases) - sum(phase.seconds for phase in timeline.phases[:left_out])
         phases += timeline.phases[left_out:]
         startup = begin + sum(phase.seconds for phase in timeline.phases[: _before_training(timeline.phases)])
-        said = f"trial {number} of {len(timelines)} of {document.job_name}"
-        told = Event(time=0.0, step=0, member=member.member, message=said)
-        events.append((startup, told))
+        message = f"trial {number} of {len(timelines)} of {document.job_name}"
+        events.append((startup, Event(time=0.0, step=0, member=member.member, message=message)))
         for moment, event in timeline.events:
             events.append((max(startup, begin + moment), replace(event, member=member.member)))
         end = sum(phase.seconds for phase in phases)
-        ended = MemberEnd(seconds=max(0.0, end - startup), report=timeline.report, failure=timeline.failure)
-        events.append((end, Event(time=0.0, step=0, member=member.member, ended=ended.as_json())))
+        member_end = MemberEnd(seconds=max(0.0, end - startup), report=timeline.report, failure=timeline.failure)
+        events.append((end, Event(time=0.0, step=0, member=member.member, ended=member_end.as_json())))
     first = timelines[0]
     return Timeline(
         phases=tuple(phases),

@@ -1,4 +1,4 @@
-"""Timelines of simulated jobs: seconds and F1 from recorded runs or an estimate, failures as `simulation` sets them.
+"""Timelines of simulated jobs: seconds and F1 from recorded runs or an estimate, failures from `simulation`.
 
 Every random draw is a function of the simulation's seed, the job's specification hash and seed, and the attempt: the
 same command gives the same timeline, whatever ran before it.
@@ -34,8 +34,8 @@ _MOST_INTERRUPTIONS = 100
 class TimelineFactory:
     """Makes the timeline of a job.
 
-    For jobs that name no table of recorded runs: `predict` gives the estimate of a job, `recall_f1` the F1 of runs like
-    it and which runs they are; None where there is none.
+    For jobs without a table of recorded runs, `predict` gives the estimate of a job, and `recall_f1` the F1 of runs
+    like it with a text that names them. Both return None if there is nothing.
     """
 
     predict: Callable[[JobDocument], Estimate | None]
@@ -43,15 +43,15 @@ class TimelineFactory:
     read_table: Callable[[Path], RecordedRuns] = field(default_factory=lambda: functools.cache(RecordedRuns.read))
 
     def __call__(self, document: JobDocument) -> Timeline:
-        """The timeline of the job if it is not stopped; BadInput where neither table nor estimate covers the job."""
-        first = self._of_one(document.members[0] if document.members else document)
+        """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
+        first = self._single(document.members[0] if document.members else document)
         if not document.members or (first.failure is not None and first.failure[0] is FailureKind.CAPACITY):
             return first
-        others = [self._of_one(member, has_capacity=True) for member in document.members[1:]]
+        others = [self._single(member, has_capacity=True) for member in document.members[1:]]
         return in_one_job(document, [first, *others])
 
-    def _of_one(self, document: JobDocument, *, has_capacity: bool = False) -> Timeline:
-        """The timeline of a job of its own; where it `has_capacity`, it does not fail for the lack of it."""
+    def _single(self, document: JobDocument, *, has_capacity: bool = False) -> Timeline:
+        """The timeline of a job with one trial. With `has_capacity` it does not fail for lack of capacity."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
         wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Starting", runs=False)
@@ -77,31 +77,31 @@ class TimelineFactory:
             return self.read_table(Path(spec.recorded_runs)).answer(
                 spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds
             )
-        found = self.predict(document)
-        if found is None:
+        estimate = self.predict(document)
+        if estimate is None:
             remedy = "set recorded_runs to a table of runs, or set max_train_samples"
-            why = speed_remarks(spec.instance()) if spec.has_instances else []
+            remarks = speed_remarks(spec.instance()) if spec.has_instances else []
             raise BadInput(
-                [f"{sentence}; set recorded_runs to a table of runs" for sentence in why]
+                [f"{sentence}; set recorded_runs to a table of runs" for sentence in remarks]
                 or [f"the seconds of this job cannot be estimated: {remedy}"]
             )
-        basis = f"the estimate ({found.basis})"
-        if found.did_not_fit is not None or found.memory.gib > found.usable_gib:
+        basis = f"the estimate ({estimate.basis})"
+        if estimate.did_not_fit is not None or estimate.memory.gib > estimate.usable_gib:
             return ReplayedJob(
-                billable_seconds=found.time.startup_seconds,
+                billable_seconds=estimate.time.startup_seconds,
                 f1=None,
                 status=OUT_OF_MEMORY,
-                basis=f"{found.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
+                basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
         recalled = self.recall_f1(document) if spec.probe_steps is None else None
         f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
         return ReplayedJob(
-            billable_seconds=found.time.seconds,
+            billable_seconds=estimate.time.seconds,
             f1=f1,
             basis=f"seconds from {basis}{source}",
-            startup_seconds=found.time.startup_seconds,
-            steps=found.time.steps,
-            measured={metrics.PEAK_MEMORY_GIB: found.memory.gib},
+            startup_seconds=estimate.time.startup_seconds,
+            steps=estimate.time.steps,
+            measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
         )
 
 
@@ -112,11 +112,11 @@ class _Draws:
         self.settings = settings
         self._job = (document.spec.spec_hash(), document.spec.seed, document.attempt)
 
-    def share(self, *what: object) -> float:
-        return self.settings.share(*what, *self._job)
+    def share(self, *key: object) -> float:
+        return self.settings.share(*key, *self._job)
 
-    def exponential(self, mean: float, *what: object) -> float:
-        return self.settings.exponential(mean, *what, *self._job)
+    def exponential(self, mean: float, *key: object) -> float:
+        return self.settings.exponential(mean, *key, *self._job)
 
     def noise(self, answer: ReplayedJob) -> ReplayedJob:
         """`answer` with the run-to-run noise of seconds and F1."""
@@ -218,7 +218,7 @@ def _curve(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     """The report of a completed job: F1, and the throughput that follows from the seconds."""
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
-    found: dict[str, float] = {metrics.TRAIN_SECONDS: training}
+    measured: dict[str, float] = {metrics.TRAIN_SECONDS: training}
     facts: dict[str, str | int | float | bool] = {
         "simulated": True,
         "basis": answer.basis,
@@ -229,9 +229,9 @@ def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
     }
     if answer.steps is not None:
         facts["steps"] = answer.steps
-        found[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
-    found |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
-    return JobReport(metrics=found, facts=facts)
+        measured[metrics.THROUGHPUT_SAMPLES] = answer.steps * document.plan.global_batch_size / training
+    measured |= {**answer.measured, **({} if answer.f1 is None else {metrics.F1: answer.f1})}
+    return JobReport(metrics=measured, facts=facts)
 
 
 def _between_0_and_1(value: float) -> float:

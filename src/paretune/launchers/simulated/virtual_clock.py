@@ -17,7 +17,7 @@ class Scheduled(Protocol):
     """An object that changes at known virtual times."""
 
     def next_change(self, after: float) -> float | None:
-        """The first change later than `after`, in seconds since the epoch; None when there is none."""
+        """The first change later than `after`, in seconds since the epoch; None if there is none."""
 
 
 class VirtualClock:
@@ -59,11 +59,11 @@ class VirtualClock:
         """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
         file_lock.lock(self._file)
         try:
-            begun = self.now()
-            changes = [change for item in self._watched if (change := item.next_change(begun)) is not None]
-            self._wake_at = {moment for moment in self._wake_at if moment > begun}
-            following = min([*changes, *self._wake_at], default=begun)
-            _SECONDS.pack_into(self._time, 0, max(begun + seconds, following))
+            now = self.now()
+            changes = [change for item in self._watched if (change := item.next_change(now)) is not None]
+            self._wake_at = {moment for moment in self._wake_at if moment > now}
+            following = min([*changes, *self._wake_at], default=now)
+            _SECONDS.pack_into(self._time, 0, max(now + seconds, following))
         finally:
             file_lock.unlock(self._file)
 

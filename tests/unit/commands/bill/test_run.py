@@ -17,7 +17,7 @@ from moto import mock_aws
 
 from paretune.cli.main import main
 from paretune.commands.bill.recorded_costs import RecordedCost
-from paretune.launchers.sagemaker.objects.fetching import s3_client
+from paretune.launchers.sagemaker.s3_download import s3_client
 from tests.stand_ins.bill import ARN, MONTH, UNIT, UNTIL, Bill, BillMaker, write_file
 
 Run = Callable[..., tuple[int, Any, str]]

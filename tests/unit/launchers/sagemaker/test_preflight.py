@@ -168,7 +168,7 @@ NAT = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}
 INTERNET = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}
 TRANSIT = {"DestinationCidrBlock": "0.0.0.0/0", "TransitGatewayId": "tgw-1"}
 S3 = {"DestinationPrefixListId": "pl-1", "GatewayId": "vpce-1"}
-NO_S3, NO_INDEX = "have no way to S3", "have no route to the internet"
+NO_S3, NO_INDEX = "do not reach S3", "have no route to the internet"
 
 
 def in_subnets(cluster: Placement = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:

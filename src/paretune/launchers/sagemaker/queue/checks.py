@@ -1,4 +1,4 @@
-"""What a queue has against a job, as far as AWS Batch tells."""
+"""Whether a queue takes a job, as far as AWS Batch tells."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,31 +15,31 @@ _USABLE = {"VALID", "UPDATING"}
 
 
 def queue_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
-    """Whether the queue is there, takes training jobs, and takes this one; nothing where the job has no queue."""
+    """Whether the queue exists, takes training jobs, and takes this one. No findings if the job has no queue."""
     if cluster.queue is None:
         return
     name, region = cluster.queue, account.region
     try:
-        found = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
-    except AWS_ERRORS as error:  # may not be asked; SubmitServiceJob will tell
+        queues = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
+    except AWS_ERRORS as error:  # the identity may not ask; SubmitServiceJob will tell
         yield not_checked(QUEUE, explain(error, f"look at the queue {name}"))
         return
-    if not found:
-        shown = f"`aws batch describe-job-queues --region {region}` shows those that there are"
-        yield failed(QUEUE, f"queue {name} does not exist in {region}: {shown}")
+    if not queues:
+        command = f"`aws batch describe-job-queues --region {region}` shows the existing ones"
+        yield failed(QUEUE, f"queue {name} does not exist in {region}: {command}")
         return
-    (queue,) = found
+    (queue,) = queues
     if queue.get("jobQueueType") != _TYPE:
         kind = queue.get("jobQueueType", "unknown")
-        yield failed(QUEUE, f"queue {name} must be of type {_TYPE}, got {kind}: ask whoever keeps it for another one")
+        yield failed(QUEUE, f"queue {name} must be of type {_TYPE}, got {kind}: ask its owner for another one")
         return
     faults = []
     if queue["state"] != "ENABLED":
         mend = f"`aws batch update-job-queue --job-queue {name} --state ENABLED --region {region}`"
         faults.append(f"queue {name} must be ENABLED to take jobs, got {queue['state']}: enable it with {mend}")
     if queue.get("status", "VALID") not in _USABLE:
-        why = queue.get("statusReason") or "AWS gives no reason"
-        faults.append(f"queue {name} must be VALID, got {queue['status']} ({why}): ask whoever keeps it")
+        reason = queue.get("statusReason") or "AWS gives no reason"
+        faults.append(f"queue {name} must be VALID, got {queue['status']} ({reason}): ask its owner")
     faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
     faults += _size_faults(cluster, queue, account)
     yield from (failed(QUEUE, fault) for fault in faults)
@@ -48,14 +48,14 @@ def queue_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
 
 
 def _size_faults(cluster: Placement, queue: Mapping[str, Any], account: Account) -> list[str]:
-    """A job of more instances than any service environment of the queue holds would wait for ever.
+    """A fault if the job needs more instances than any service environment of the queue has: it would wait forever.
 
-    Nothing where an identity may not ask, or an environment counts something else than instances.
+    No fault if the identity may not ask, or if an environment does not count instances.
     """
     names = [entry["serviceEnvironment"] for entry in queue.get("serviceEnvironmentOrder", [])]
     with suppress(*AWS_ERRORS):
-        found = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
-        limits = [limit for entry in found.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
+        answer = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
+        limits = [limit for entry in answer.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
         sizes = [limit.get("maxCapacity", 0) for limit in limits if limit.get("capacityUnit") == "NUM_INSTANCES"]
         if sizes and len(sizes) == len(limits) and max(sizes) < cluster.instance_count:
             rule = (
@@ -66,13 +66,13 @@ def _size_faults(cluster: Placement, queue: Mapping[str, Any], account: Account)
 
 
 def _share_faults(cluster: Placement, *, has_policy: bool) -> list[str]:
-    """A queue with a scheduling policy wants the share of each job; another one takes none (SubmitServiceJob)."""
-    given = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
-    if has_policy and not given:
+    """A fault if the job names a share and the queue has no scheduling policy, or the reverse (SubmitServiceJob)."""
+    shares = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
+    if has_policy and not shares:
         return [
-            f"queue {cluster.queue} has a scheduling policy and wants to know whose share a job belongs to: set "
+            f"queue {cluster.queue} has a scheduling policy and needs the share of each job: set "
             "share_identifier (fair share) or quota_share_name (quota shares)"
         ]
-    if given and not has_policy:
-        return [f"queue {cluster.queue} has no scheduling policy and takes no {given[0]}: leave it out"]
+    if shares and not has_policy:
+        return [f"queue {cluster.queue} has no scheduling policy and takes no {shares[0]}: leave it out"]
     return []

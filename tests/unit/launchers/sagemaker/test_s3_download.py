@@ -14,7 +14,7 @@ from botocore.response import StreamingBody
 from moto import mock_aws
 
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.objects.fetching import fetch, s3_client
+from paretune.launchers.sagemaker.s3_download import fetch, s3_client
 
 BUCKET = "reviews-of-films"
 ROWS = (".csv", ".jsonl")
@@ -207,7 +207,7 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path) -
     put(s3, d__notes_dot_md=b"1")
     faults = {
         "s3://no-such-bucket-here/rows.csv": "there is no bucket no-such-bucket-here",
-        f"s3://{BUCKET}/missing.csv": "is no object, and no prefix of any: see `aws s3 ls",
+        f"s3://{BUCKET}/missing.csv": "is neither an object nor a prefix of objects: see `aws s3 ls",
         f"s3://{BUCKET}/d/": "has 1 objects, none of which ends in .csv, .jsonl",
         "s3:///rows.csv": "must be s3://BUCKET/KEY",
     }
@@ -217,7 +217,7 @@ def test_what_is_not_there_is_said_with_the_next_step(s3: Any, tmp_path: Path) -
         assert words in str(caught.value)
 
 
-def test_redacted_the_fault_says_how_to_sign_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_credentials_the_fault_says_how_to_sign_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

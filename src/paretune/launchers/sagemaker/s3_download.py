@@ -1,10 +1,10 @@
-"""An object in S3, or all objects below a prefix, as a file or folder on this machine.
+"""Downloads an object in S3, or all objects below a prefix, as a file or folder on this machine.
 
-<folder>/<digest>/NAME            what was fetched; complete, for it is renamed to this last of all
-<folder>/<digest>.part/NAME       complete files of an unfinished fetch; NAME.part is continued where it ends
+<folder>/<digest>/NAME            a complete download; it gets this name last
+<folder>/<digest>.part/NAME       complete files of an unfinished download; NAME.part is continued where it ends
 
-`digest` is made of the names, ETags and sizes, so that an object that has changed is fetched again and one that has not
-is not. Buckets of other accounts can be read, if they allow it.
+`digest` is made of the names, ETags and sizes, so that only changed objects are downloaded again. Buckets of other
+accounts can be read if they allow it.
 """
 
 import hashlib
@@ -25,12 +25,12 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.specification.inputs import IN_S3
 
 _SPARE = 2**30
-"""Bytes that a disk must have beside what is fetched: rows are written once more, as tokens."""
+"""Free bytes that the disk must have in addition to the download: rows are written once more, as tokens."""
 _CHUNK = 2**20
 _TRIES = 5
 _LONGEST_NAME = 255 - len(".part")
-"""Bytes of a file's name: 255 on the file systems of Linux and macOS, less those of the ending of an unfinished one."""
-_MOST_NAMED = 5  # keys that cannot be files, of as many as there are
+"""Bytes of a file's name: 255 on the file systems of Linux and macOS, less the suffix of an unfinished file."""
+_MOST_NAMED = 5  # keys in one message
 _NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 
 
@@ -45,7 +45,7 @@ class _Object:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
-    """A client with this machine's credentials; without a region anywhere that of us-east-1, which finds all buckets.
+    """A client with this machine's credentials. Its default region is us-east-1, which finds all buckets.
 
     Raises:
         BadInput: the AWS configuration cannot be used.
@@ -67,14 +67,15 @@ def fetch(
     suffixes: Collection[str] = (),
     check: Callable[[], None] = lambda: None,
 ) -> Path:
-    """The file or folder below `folder` with the content of `uri`, which is that of the parameter `parameter`.
+    """Download `uri`, the value of a parameter, and return the file or folder below `folder`.
 
-    An object is a file. A prefix is a folder of the objects below it whose names end in one of `suffixes` (all without
-    any), or the file where there is one only. `check` is called now and then; what it raises ends the fetch.
+    An object becomes a file. A prefix becomes a folder of the objects below it whose names have one of the `suffixes`
+    (all objects if there are no suffixes), or a file if there is only one. `check` is called from time to time; it
+    raises to cancel the download.
 
     Raises:
-        BadInput: there are no credentials, no such bucket or object, nothing that can be read, an object whose key is
-            no path below a folder, or no room for it.
+        BadInput: there are no credentials, no such bucket or object, no permission, a key that is not a path below a
+            folder, or too little disk space.
     """
     bucket, _, key = uri.removeprefix(IN_S3).partition("/")
     if not bucket or _NO_CHARACTER_OF_A_PATH.search(uri):
@@ -91,7 +92,7 @@ def fetch(
     try:
         file_lock.lock(descriptor)
         if not made.is_dir():
-            _check_room(parameter, uri, objects, draft)
+            _check_disk_space(parameter, uri, objects, draft)
             for item in objects:
                 try:
                     _fetch_object(s3, bucket, item, draft / item.name, check)
@@ -107,9 +108,9 @@ def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: 
     """The object `key`, or those below it."""
     if key and not key.endswith("/"):
         try:
-            found = s3.head_object(Bucket=bucket, Key=key)
+            answer = s3.head_object(Bucket=bucket, Key=key)
             name = key.rpartition("/")[2]
-            return [_Object(key=key, name=name, etag=found["ETag"], size=found["ContentLength"])]
+            return [_Object(key=key, name=name, etag=answer["ETag"], size=answer["ContentLength"])]
         except AWS_ERRORS as error:
             if code(error) not in {"404", "NoSuchKey", "NotFound"}:
                 raise
@@ -129,30 +130,30 @@ def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: 
     if others:
         ends = f", none of which ends in {', '.join(sorted(suffixes))}" if suffixes else ", none of which is a file"
         raise BadInput([f"{parameter} {uri} has {others} objects{ends}: name another prefix, or one object"])
-    raise BadInput([f"{parameter} {uri} is no object, and no prefix of any: see `aws s3 ls {uri}`"])
+    raise BadInput([f"{parameter} {uri} is neither an object nor a prefix of objects: see `aws s3 ls {uri}`"])
 
 
 def _check_names(parameter: str, uri: str, objects: Collection[_Object]) -> None:
-    """Raise BadInput where a name would not be a file of its own below a folder; S3 takes any text as a key."""
+    """Raise BadInput if a name cannot be a file of its own below a folder; S3 allows any text as a key."""
     folders = {above for item in objects for above in _folders(item.name)}
     faults = [
-        f"{parameter} {uri} holds the key {item.key!a}, which cannot be a file below a folder: {why}: rename the "
+        f"{parameter} {uri} holds the key {item.key!a}, which cannot be a file below a folder: {reason}: rename the "
         "object, or name another prefix"
         for item in objects
-        if (why := _fault_of_name(item.name, folders))
+        if (reason := _fault_of_name(item.name, folders))
     ]
     refuse([*faults[:_MOST_NAMED], *([f"{len(faults)} keys in all cannot be files"] * (len(faults) > _MOST_NAMED))])
 
 
 def _folders(name: str) -> Iterator[str]:
     """The folders of a name: `a` and `a/b` of `a/b/c.csv`."""
-    for place, character in enumerate(name):
+    for index, character in enumerate(name):
         if character == "/":
-            yield name[:place]
+            yield name[:index]
 
 
 def _fault_of_name(name: str, folders: Collection[str]) -> str:
-    """Why a name is none of a file below a folder; empty where it is one. `folders` are those of all names."""
+    """Why a name cannot be a file below a folder; "" if it can. `folders` are the folders of all names."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or Path(name).is_absolute():
         return "a part of it is empty, `.` or `..`"
@@ -163,9 +164,9 @@ def _fault_of_name(name: str, folders: Collection[str]) -> str:
     return "another key is below it, as if it were a folder" if name in folders else ""
 
 
-def _check_room(parameter: str, uri: str, objects: list[_Object], draft: Path) -> None:
-    there = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
-    needed = sum(item.size for item in objects) - there + _SPARE
+def _check_disk_space(parameter: str, uri: str, objects: list[_Object], draft: Path) -> None:
+    present = sum(path.stat().st_size for path in draft.rglob("*") if path.is_file())
+    needed = sum(item.size for item in objects) - present + _SPARE
     free = shutil.disk_usage(draft.parent).free
     if needed > free:
         sizes = f"{needed / 2**30:.1f} GiB are needed for {parameter} {uri}, and {free / 2**30:.1f} GiB are free"
@@ -173,7 +174,7 @@ def _check_room(parameter: str, uri: str, objects: list[_Object], draft: Path) -
 
 
 def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callable[[], None]) -> None:
-    """Write an object to `path`, going on where an earlier fetch of it has ended."""
+    """Write an object to `path`, continuing where an earlier download ended."""
     if path.is_file() and path.stat().st_size == item.size:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -189,16 +190,20 @@ def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callab
 
 
 def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[], None]) -> None:
-    """Append to the file `part` what it lacks of an object; BadInput where that is another object by now."""
-    there = part.stat().st_size if part.exists() else 0
-    if there > item.size:
+    """Append the missing bytes of an object to the file `part`.
+
+    Raises:
+        BadInput: the object has changed meanwhile.
+    """
+    present = part.stat().st_size if part.exists() else 0
+    if present > item.size:
         part.unlink()
-        there = 0
+        present = 0
     with part.open("ab") as file:
-        if there < item.size:
-            wanted = {"Range": f"bytes={there}-"} if there else {}
+        if present < item.size:
+            span = {"Range": f"bytes={present}-"} if present else {}
             try:
-                body = s3.get_object(Bucket=bucket, Key=item.key, IfMatch=item.etag, **wanted)["Body"]
+                body = s3.get_object(Bucket=bucket, Key=item.key, IfMatch=item.etag, **span)["Body"]
             except AWS_ERRORS as error:
                 if code(error) in {"PreconditionFailed", "412"}:
                     changed = f"s3://{bucket}/{item.key} has changed while it was being read: repeat the command"
@@ -214,7 +219,7 @@ def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[],
 
 
 def _fault(parameter: str, uri: str, bucket: str, error: BaseException) -> str:
-    """Why something in S3 cannot be read, with the next step."""
+    """Why an object cannot be read, with the next step."""
     if code(error) == "NoSuchBucket":
         return f"{parameter} {uri}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
     if is_denied(error):
