@@ -1,4 +1,4 @@
-"""What a job is specified by, and what travels into it; standard library only.
+"""The specification of a job, and the documents that travel into it; standard library only.
 
 job          JobSpec                 one training on one cluster: all sections below, rules between them, hash, command
 command      Command                 a command of the command line: its parameters, reader and runner

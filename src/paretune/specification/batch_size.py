@@ -148,8 +148,8 @@ def _split(section: Batch, total: int, devices: int) -> tuple[int, int]:
     if batch in divisors and accumulation in (None, share // batch):
         return batch, share // batch
     parts = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
-    given = " and ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
+    conditions = " and ".join(f"{name} {value}" for name, value in parts.items() if value is not None)
     listed = divisors if len(divisors) <= 16 else [*divisors[:8], *divisors[-8:]]
     pairs = ", ".join(f"{size} x {share // size}" for size in listed)
-    rule = f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''} cannot be made with {given}"
+    rule = f"global_batch_size {total} on {devices} device{'s' if devices > 1 else ''} cannot be made with {conditions}"
     raise BadInput([f"{rule}: possible per_device_train_batch_size x gradient_accumulation_steps are {pairs}"])

@@ -93,7 +93,7 @@ def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Inst
 
 
 def fact_faults(facts: Mapping[str, Any]) -> list[str]:
-    """What is invalid or missing in a value of `instance_facts`."""
+    """Invalid and missing entries of a value of `instance_facts`."""
     faults = []
     for name, description in facts.items():
         if not name.startswith("ml.") or name.count(".") != 2 or not isinstance(description, Mapping):
@@ -125,16 +125,16 @@ def _value_faults(name: str, fact: str, value: object) -> list[str]:
     return [f"instance_facts: {fact} of {name} must be a number of at least {least}, got {value!r}"]
 
 
-def unknown_type(instance_type: str, known: Collection[str]) -> str:
-    """The message for an instance type that is not in `known`."""
-    hint = similar_types(instance_type, known)
-    return f"instance_type must be one of the {len(known)} known types, got {instance_type!r}{hint}"
+def unknown_type(instance_type: str, types: Collection[str]) -> str:
+    """The message for an instance type that is not in `types`."""
+    hint = similar_types(instance_type, types)
+    return f"instance_type must be one of the {len(types)} known types, got {instance_type!r}{hint}"
 
 
-def similar_types(instance_type: str, known: Collection[str]) -> str:
+def similar_types(instance_type: str, types: Collection[str]) -> str:
     """Suffix of a message that suggests at most three similar types, or empty if none is similar."""
     name = f"ml.{instance_type.removeprefix('ml.')}"
-    return did_you_mean(name, known, lead=": ", most=1 if name in known else 3, cutoff=0.7)
+    return did_you_mean(name, types, lead=": ", most=1 if name in types else 3, cutoff=0.7)
 
 
 @cache

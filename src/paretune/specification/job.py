@@ -311,7 +311,7 @@ def _fit_faults(spec: JobSpec) -> list[str]:
 
 
 def _task_faults(spec: JobSpec) -> list[str]:
-    """What paretune's own training does not support for regression and multi-label classification."""
+    """Settings that paretune's own training does not support for regression and multi-label classification."""
     if spec.entry_script is not None or spec.task not in {metrics.REGRESSION, metrics.MULTI_LABEL}:
         return []
     rule, faults = f"task={spec.task}", []
@@ -366,7 +366,7 @@ def _shared_job_faults(spec: JobSpec) -> list[str]:
         "fallback_instance_types": (len(spec.instance_types()) > 1, "trials of one job have one instance type"),
     }
     rule = f"trials_per_job={spec.trials_per_job} goes without"
-    return [f"{rule} {name}: {why}; leave one of them out" for name, (is_set, why) in conflicts.items() if is_set]
+    return [f"{rule} {name}: {reason}; leave one of them out" for name, (is_set, reason) in conflicts.items() if is_set]
 
 
 def launch_faults(spec: JobSpec) -> list[str]:

@@ -100,16 +100,16 @@ def read(cls: type[_T], texts: Mapping[str, str], command: str = "main") -> _T:
     Raises:
         BadInput: all unknown names, wrong types and out-of-range values at once.
     """
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
+    items = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass
     kinds = annotations(cls)  # type: ignore[arg-type]  # a class is hashable
     faults: list[str] = []
     values: dict[str, Any] = {}
     for name, text in texts.items():
-        if name not in known:
-            faults.append(f"unknown parameter {name}: {parameter_hint(name, known, command)}")
+        if name not in items:
+            faults.append(f"unknown parameter {name}: {parameter_hint(name, items, command)}")
         elif text.strip():
             try:
-                values[name] = parse(name, text, kinds[name], known[name].metadata["example"])
+                values[name] = parse(name, text, kinds[name], items[name].metadata["example"])
             except ValueError as error:
                 faults.append(str(error))
     with collecting(faults):
@@ -162,9 +162,9 @@ def groups_of(cls: type) -> dict[str, str]:
     return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
 
 
-def parameter_hint(name: str, known: Collection[str], command: str = "main") -> str:
+def parameter_hint(name: str, names: Collection[str], command: str = "main") -> str:
     """Suggestion of similar parameters for an unknown `name`, or of the command that lists all of them."""
-    return did_you_mean(name, known, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
+    return did_you_mean(name, names, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
 
 
 def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:

@@ -113,8 +113,8 @@ def _local_faults(placement: Placement) -> list[str]:
     """Parameters that have no meaning on this machine."""
     faults = []
     if placement.launcher == "local" and placement.instance_type.startswith("ml."):
-        given = f"instance_type={placement.instance_type}"
-        faults.append(f"launcher local runs on this machine, got {given}: leave one out")
+        rule = f"launcher local runs on this machine, got instance_type={placement.instance_type}"
+        faults.append(f"{rule}: leave one out")
     elif placement.instance_type != "local":
         hint = catalog.similar_types(placement.instance_type, catalog.instances())
         rule = "instance_type must be local or one of SageMaker's (ml.*)"

@@ -52,7 +52,7 @@ def is_same_database(first: sa.Engine, second: sa.Engine) -> bool:
     return first.url == second.url
 
 
-def migrate(connection: sa.Connection, where: str, revisions: Path, version_table: str) -> None:
+def migrate(connection: sa.Connection, name: str, revisions: Path, version_table: str) -> None:
     """Create tables, or upgrade tables of an earlier version; rows are kept.
 
     Several processes may open a database at the same moment: SQLite admits one writing transaction at a time, and on
@@ -61,7 +61,7 @@ def migrate(connection: sa.Connection, where: str, revisions: Path, version_tabl
 
     Args:
         connection: in a transaction.
-        where: the database, for messages.
+        name: the database, for messages.
         revisions: folder of the Alembic revisions, one per file.
         version_table: name of the table with the version.
 
@@ -79,7 +79,7 @@ def migrate(connection: sa.Connection, where: str, revisions: Path, version_tabl
     if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
         versions = f"version of its tables: {version}, known here: up to {newest}"
         raise BadInput(
-            [f"storage {where} was written by a newer paretune ({versions}): update paretune, or name another storage"]
+            [f"storage {name} was written by a newer paretune ({versions}): update paretune, or name another storage"]
         )
     upgrade = EnvironmentContext(Config(), scripts, fn=lambda revision, _: scripts._upgrade_revs("head", revision))
     with upgrade as environment:
