@@ -35,7 +35,7 @@ class Model:
 
     model: str = parameter(
         BUNDLED_MODEL,
-        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, is installed with paretune",
+        "Hugging Face model id or folder; the default, a MiniLM with 22.7M parameters, comes as a Python package",
         affects=TRAINING | {"data"},
         group="model",
         basic=True,
@@ -54,7 +54,7 @@ class Data:
 
     dataset: str = parameter(
         BUNDLED_DATASET,
-        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); installed with paretune: "
+        "hub id, folder, or CSV, TSV, JSONL or Parquet file (also s3://BUCKET/KEY); as Python packages: "
         "bundled:rotten_tomatoes, bundled:imdb",
         affects=_ROWS,
         group="data",

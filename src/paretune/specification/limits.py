@@ -30,7 +30,7 @@ class Limits:
     )
     max_silence_minutes: float = parameter(
         30.0,
-        "stop a job that hangs: no output and no CPU or GPU in use for this many minutes; 0 = never",
+        "stop a job that hangs: no events and no CPU or GPU in use for this many minutes; 0 = never",
         minimum=0,
         maximum=40_320,
         affects={"stopping"},
