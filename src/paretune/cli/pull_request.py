@@ -17,7 +17,7 @@ from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 from paretune.specification import metrics
 
 _ERRORS = 2.0 * math.sqrt(2)
-"""Standard deviations of one run from which on two runs count as different: two of their difference."""
+"""Standard deviations of one run from which two runs count as different: two of their difference."""
 _ROWS = (  # metric, words, format, whether more is better (None: neither), noise, whether that is a share
     (metrics.F1, "F1 (macro, validation)", ".4f", True, F1_NOISE, False),
     (metrics.PERPLEXITY, "perplexity", ".3f", False, F1_NOISE, True),
@@ -29,29 +29,29 @@ _ROWS = (  # metric, words, format, whether more is better (None: neither), nois
 _MADE_BY_THE_RUN = {"max_cost_usd", "max_runtime_minutes", "tags"}
 
 
-def comment(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> str:
-    """Markdown with a table, what changed beyond noise, and which settings differ; `main` is None where unknown.
+def comment(branch: Mapping[str, Any], main: Mapping[str, Any] | None) -> str:
+    """Return Markdown with a table, the changes beyond noise, and the settings that differ; `main` may be None.
 
-    Noise is what two equal runs differ by where no repeats have shown it (`estimating.noise`): a difference counts from
-    two standard errors on.
+    Noise is the assumed difference of two equal runs (`estimating.noise`): a difference counts from two standard
+    errors on.
     """
-    mine, base = ours["metrics"], {} if main is None else main["metrics"]
+    branch_metrics, main_metrics = branch["metrics"], {} if main is None else main["metrics"]
     lines = ["### paretune", "", "| | this branch | main | change |", "| --- | ---: | ---: | --- |"]
     for name, words, form, more_is_better, noise, is_share in _ROWS:
-        if name in mine or name in base:
-            cells = [f"{found[name]:{form}}" if name in found else "" for found in (mine, base)]
-            said = (
-                _change(mine[name], base[name], more_is_better, noise, is_share)
-                if name in mine and name in base
+        if name in branch_metrics or name in main_metrics:
+            cells = [f"{figures[name]:{form}}" if name in figures else "" for figures in (branch_metrics, main_metrics)]
+            change = (
+                _change(branch_metrics[name], main_metrics[name], more_is_better, noise, is_share)
+                if name in branch_metrics and name in main_metrics
                 else ""
             )
-            lines.append(f"| {words} | {cells[0]} | {cells[1]} | {said} |")
-    lines += ["", *_remarks(ours, main)]
+            lines.append(f"| {words} | {cells[0]} | {cells[1]} | {change} |")
+    lines += ["", *_remarks(branch, main)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _change(ours: float, base: float, more_is_better: bool | None, noise: float, is_share: bool) -> str:
-    difference = ours - base
+def _change(value: float, base: float, more_is_better: bool | None, noise: float, is_share: bool) -> str:
+    difference = value - base
     share = f" ({difference / base:+.1%})" if is_share and base else ""
     if more_is_better is None or not math.isfinite(difference):
         return ""
@@ -61,41 +61,41 @@ def _change(ours: float, base: float, more_is_better: bool | None, noise: float,
     return f"{word}{share or f' by {abs(difference):.4f}'}"
 
 
-def _remarks(ours: Mapping[str, Any], main: Mapping[str, Any] | None) -> list[str]:
-    remarks = [f"- {remark}" for remark in ours.get("remarks", [])]
+def _remarks(branch: Mapping[str, Any], main: Mapping[str, Any] | None) -> list[str]:
+    remarks = [f"- {remark}" for remark in branch.get("remarks", [])]
     if main is None:
-        return [*remarks, "- nothing is known of the main branch yet: its next run is kept"]
-    names = [name for name in {**ours["params"], **main["params"]} if name not in _MADE_BY_THE_RUN]
+        return [*remarks, "- there is no result of the main branch yet: its next run is kept"]
+    names = [name for name in {**branch["params"], **main["params"]} if name not in _MADE_BY_THE_RUN]
     for name in names:
-        mine, base = ours["params"].get(name), main["params"].get(name)
-        if mine != base:
-            remarks.append(f"- setting `{name}`: {_shown(mine)} here, {_shown(base)} on main")
-    if ours["origin"] != main["origin"]:
-        remarks.append(f"- {ours['origin']} here, {main['origin']} on main: not to be compared")
+        value, base = branch["params"].get(name), main["params"].get(name)
+        if value != base:
+            remarks.append(f"- setting `{name}`: {_setting_text(value)} here, {_setting_text(base)} on main")
+    if branch["origin"] != main["origin"]:
+        remarks.append(f"- {branch['origin']} here, {main['origin']} on main: not to be compared")
     return remarks
 
 
-def _shown(value: object) -> str:
+def _setting_text(value: object) -> str:
     return "not set" if value in (None, "") else f"`{value}`"
 
 
 def read(path: str) -> dict[str, Any]:
-    """The document of a finished job.
+    """Read the document of a finished job.
 
     Raises:
-        BadInput: it is none.
+        BadInput: the file holds something else.
     """
     try:
-        found = json.loads(Path(path).read_text())
+        document = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise BadInput([f"{path} must be what `paretune main --json` prints: {error}"]) from error
-    if not isinstance(found, dict) or not isinstance(found.get("metrics"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("metrics"), dict):
         raise BadInput([f"{path} must be what `paretune main --json` prints of a finished job"])
-    return {"params": {}, "origin": "measured"} | found
+    return {"params": {}, "origin": "measured"} | document
 
 
 def run(words: Sequence[str]) -> str:
-    """The comment on the job of the first file beside that of the second; the second need not exist."""
+    """Return the comment on the job of the first file, compared with that of the second, which need not exist."""
     if not 1 <= len(words) <= 2:
         raise BadInput(["usage: python -m paretune.cli.pull_request RESULT.json [MAIN.json]"])
     main = read(words[1]) if len(words) > 1 and Path(words[1]).is_file() else None

@@ -60,7 +60,7 @@ def test_without_a_run_of_the_main_branch_there_is_no_comparison() -> None:
     text = comment(job(f1=0.8), None)
 
     assert row(text, "F1") == ["0.8000", "", ""]
-    assert "nothing is known of the main branch yet" in text
+    assert "there is no result of the main branch yet" in text
 
 
 def test_a_simulated_job_is_not_compared_with_a_measured_one() -> None:

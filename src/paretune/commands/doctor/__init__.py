@@ -1,11 +1,14 @@
-"""What is wrong with machine, account and server, and one real job that shows whether AWS is as expected.
+"""The command `doctor`: checks machine, account and server; a real job shows whether AWS behaves as expected.
 
-request.DoctorRequest     what to check, and whether to pay for a job
-local_checks              Python environment, profile, home folder, MLflow
-cloud_checks              credentials, role, bucket, quotas, image, price
-budget_checks             what is left of budgets beyond one study
-examination.examine       all checks; each is made, whatever the others find
-paid_job.observe          launches the job and gathers what AWS, CloudWatch, S3 and MLflow say of it
-expectations              what a job is expected to look like: one table; `compare` holds an observed job against it
-report                    the same as a page to be posted: account, names and addresses are masked
+command        registers the command
+request        DoctorRequest: the cluster to check, and whether to run a paid job
+run            makes the checks, runs the paid job, writes its report
+examination    all checks, each independent of the others
+local_checks   Python environment, profile, home folder
+cloud_checks   credentials, role, bucket, quotas, image, price
+budget_checks  what is left of budgets beyond one study
+paid_job       launches the job and gathers what AWS, CloudWatch, S3 and MLflow show of it
+expectations   expectations of a job in one table; `compare` checks an observed job against them
+report         the result as a page to be posted
+masking        masks account, names and addresses
 """

@@ -1,4 +1,4 @@
-"""What is left of the budgets that the jobs of a command, or of the profile, count against."""
+"""Checks of the budgets that the jobs of a command, or of the profile, count against."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,7 +13,7 @@ BUDGETS = "budgets"
 
 
 def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
-    """What is left of each budget this month, of real dollars; nothing where no file of budgets is named.
+    """Yield what is left of each budget this month, in real dollars; nothing if no file of budgets is named.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.
@@ -21,21 +21,21 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
     try:
         path = request.spec.budget or read_profile(environment).get("budget")
     except BadInput:
-        return  # a finding on the profile says what is wrong with it
+        return  # the check of the profile reports the fault
     if path is None:
         return
     ledger = budget_ledger_of(path, home_of(environment), environment)
-    never, known = ledger.unmatched()
+    never, used_tags = ledger.unmatched()
     for standing in ledger.statuses(now, "measured"):
         balance, name = standing.balance, standing.budget.name
         tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
-        told = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
+        status = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
         if standing.left_usd > 0:
-            spelling = f"; no job has had these tags yet, jobs have had {', '.join(known)}: check the spelling"
-            yield passed(BUDGETS, told + (spelling if standing.budget in never else ""))
+            spelling = f"; no job has had these tags yet, jobs have had {', '.join(used_tags)}: check the spelling"
+            yield passed(BUDGETS, status + (spelling if standing.budget in never else ""))
         else:
             more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
             yield failed(
                 BUDGETS,
-                f"{told}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
+                f"{status}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
             )

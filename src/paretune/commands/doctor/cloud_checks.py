@@ -1,4 +1,4 @@
-"""Checks of an AWS account: what can be asked of it without paying."""
+"""Checks of an AWS account that cost nothing."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date, datetime
@@ -19,14 +19,14 @@ from paretune.specification.regions import usual_region
 
 AWS, REGION, CREDENTIALS, PRICE = "aws", "region", "credentials", "price"
 _USUAL_TYPES = (PAID_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
-"""Whose quotas are shown beside those of the job's own types."""
+"""Instance types whose quotas are shown beside those of the job."""
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
 def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterator[Finding]:
-    """Every check of the account, in the order in which they are mended."""
+    """Yield every check of the account, in the order in which faults are repaired."""
     if request.is_local:
-        yield passed(AWS, f"not looked at: {_UNNEEDED}")
+        yield passed(AWS, f"not checked: {_UNNEEDED}")
         return
     spec = request.spec
     try:
@@ -52,7 +52,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: 
 
 
 def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[Finding]:
-    """Who we are, then role, bucket, network, quotas, queue and plan, if AWS knows us."""
+    """Yield the identity, then role, bucket, network, quotas, queue and plan if the credentials are valid."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -71,8 +71,8 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
         PLAN: lambda: plan_findings(spec, account, now, SageMakerLauncher.billed_after_limit_s),
     }
     for subject, check in checks.items():
-        found = list(run_check(subject, check))
-        yield from found
+        results = list(run_check(subject, check))
+        yield from results
         if subject == preflight.ROLE and not _has_no_role(account):
             yield from run_check(subject, lambda: [preflight.trust_finding(account)])
 
@@ -80,7 +80,7 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
 def _has_no_role(account: Account) -> bool:
     try:
         return not account.role_arn
-    except ParetuneError:  # which has been told
+    except ParetuneError:  # which another check reports
         return True
 
 
@@ -90,10 +90,12 @@ def _not_reached(first: str) -> Iterator[Finding]:
 
 
 def _price_finding(spec: Placement, region: str, environment: Mapping[str, str], today: date) -> Finding:
-    """Whether the price of the instance type is known; its age and other doubts are said."""
+    """Return whether the price of the instance type is known, with remarks on its age."""
     price = PriceList.read(environment).price(spec.instance_type, region)
     remarks = price_remarks(price, spec.instance_type, region, today)
     if price is None:
         return failed(PRICE, "; ".join(remarks))
-    shown = f"{spec.instance_type} in {region}: {price.usd_per_hour:g} USD an hour, read {price.as_of or 'some day'}"
-    return passed(PRICE, "; ".join([shown, *remarks]))
+    price_text = (
+        f"{spec.instance_type} in {region}: {price.usd_per_hour:g} USD an hour, read {price.as_of or 'some day'}"
+    )
+    return passed(PRICE, "; ".join([price_text, *remarks]))

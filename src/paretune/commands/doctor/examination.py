@@ -1,4 +1,4 @@
-"""All checks, each made whatever the others find."""
+"""Makes all checks, each independent of the others."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ from paretune.pricing.prices import PriceList, usual_price
 
 
 def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> list[Finding]:
-    """What every check found, those of this machine first; nothing is raised, and nothing is paid."""
+    """Return the findings of all checks, those of this machine first; nothing is raised, and nothing costs money."""
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         local_checks.ENVIRONMENT: local_checks.environment_findings,
         local_checks.TORCH: lambda: [local_checks.torch_finding(environment)],
@@ -28,7 +28,7 @@ def examine(request: DoctorRequest, environment: Mapping[str, str], clock: Clock
 
 
 def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], clock: Clock) -> float | None:
-    """The most dollars that the paid job can be billed; None where its price is not known, or it would be refused."""
+    """Return the highest bill of the paid job, or None if its price is unknown, or it would be refused."""
     try:
         from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 
@@ -38,17 +38,17 @@ def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], 
         except LaunchRefused:  # no region is set yet
             price = usual_price(spec, PriceList.read(environment), environment)
             return admit(spec, price, SageMakerLauncher.billed_after_limit_s)
-    except (ParetuneError, ImportError):  # which are among the findings
+    except (ParetuneError, ImportError):  # a check reports it
         return None
 
 
 def _store_findings() -> list[Finding]:
-    from paretune.tracking.store_check import store_findings  # where MLflow cannot be imported, that is a finding
+    from paretune.tracking.store_check import store_findings  # if MLflow cannot be imported, the check fails
 
     return store_findings()
 
 
 def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterable[Finding]:
-    from paretune.commands.doctor.cloud_checks import cloud_findings  # likewise boto3
+    from paretune.commands.doctor.cloud_checks import cloud_findings  # the same for boto3
 
     return cloud_findings(request, environment, now)

@@ -1,7 +1,7 @@
-"""What a job on SageMaker is expected to look like when it has completed; `compare` says where one does not.
+"""Expectations of a completed job on SageMaker; `compare` checks a job against them.
 
-What is expected stands in the tables below: it is what paretune relies on, what the model of DescribeTrainingJob says
-(botocore 1.44.5), and what the emulator of the tests does. Nothing of it has been compared with the service itself.
+They stand in the tables below and come from what paretune relies on, from the model of DescribeTrainingJob (botocore
+1.44.5) and from the emulator of the tests. They have not been compared with the service itself.
 """
 
 import itertools
@@ -17,7 +17,7 @@ from paretune.specification.container import Event
 from paretune.tracking import schema
 
 STATUSES = ("Starting", "Downloading", "Training", "Uploading", "Completed")
-"""SecondaryStatusTransitions of a job on new instances that nothing disturbs, in their order."""
+"""SecondaryStatusTransitions of an undisturbed job on new instances, in order."""
 FIELDS: Mapping[str, type] = {
     "TrainingJobName": str,
     "TrainingJobArn": str,
@@ -37,109 +37,111 @@ FIELDS: Mapping[str, type] = {
     "CheckpointConfig": dict,
     "ModelArtifacts": dict,
 }
-"""Fields that DescribeTrainingJob has of a completed job and that paretune reads, or would miss."""
+"""Fields in DescribeTrainingJob of a completed job that paretune reads."""
 ABSENT = ("FailureReason", "WarmPoolStatus")
-"""Fields that it does not have of one that has not failed and keeps no instances."""
+"""Fields that are absent for a job that has not failed and keeps no instances."""
 NOT_DESCRIBED = ("Tags",)
 """Parameters of CreateTrainingJob that DescribeTrainingJob does not repeat."""
 MEASURED = (metrics.F1, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS)
-"""Metrics of the run, beside those of the bill."""
+"""Metrics of the run, without those of the bill."""
 ROUNDING_S = 2.0
-"""Two time stamps and a number of whole seconds may differ by so much."""
+"""Largest difference between two time stamps and a number of whole seconds."""
 _MISSING = "missing"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """One expectation, and what was found: `part` is request, states, events, bill or metrics."""
+    """One expectation and the actual value: `part` is request, states, events, bill or metrics."""
 
     part: str
-    what: str
+    subject: str
     expected: str
-    found: str
+    actual: str
     holds: bool
 
 
-def compare(seen: ObservedJob) -> list[Comparison]:
-    """Every expectation with what was found; none of a job that was never created."""
-    if not seen.description:
+def compare(job: ObservedJob) -> list[Comparison]:
+    """Compare a job with every expectation; returns nothing for a job that was never created."""
+    if not job.description:
         return []
-    return [*_request(seen), *_fields(seen), *_states(seen), *_events(seen), *_bill(seen), *_metrics(seen)]
+    return [*_request(job), *_fields(job), *_states(job), *_events(job), *_bill(job), *_metrics(job)]
 
 
-def unknown_fields(seen: ObservedJob) -> list[str]:
-    """Fields of DescribeTrainingJob that were neither asked for nor expected: something to learn from."""
-    return sorted(set(seen.description) - set(FIELDS) - set(seen.request) - set(ABSENT) - {"ResponseMetadata"})
+def unknown_fields(job: ObservedJob) -> list[str]:
+    """Return fields of DescribeTrainingJob that were neither requested nor expected."""
+    return sorted(set(job.description) - set(FIELDS) - set(job.request) - set(ABSENT) - {"ResponseMetadata"})
 
 
-def _row(part: str, what: str, expected: object, found: object, holds: bool | None = None) -> Comparison:
-    """A comparison; without `holds`, of two equal values."""
-    same = expected == found if holds is None else holds
-    return Comparison(part=part, what=what, expected=str(expected), found=str(found), holds=same)
+def _row(part: str, subject: str, expected: object, actual: object, holds: bool | None = None) -> Comparison:
+    """Return a comparison; by default it holds if both values are equal."""
+    same = expected == actual if holds is None else holds
+    return Comparison(part=part, subject=subject, expected=str(expected), actual=str(actual), holds=same)
 
 
-def _request(seen: ObservedJob) -> Iterator[Comparison]:
-    """Whether the job was created as it was asked for."""
-    for name, sent in seen.request.items():
-        found = seen.description.get(name, _MISSING)
-        if name == "TrainingJobName" and seen.spec.queue is not None:
-            is_of_queue = str(found).startswith(BATCH_JOB_PREFIX)
-            yield _row("request", "the queue has named the training job", f"{BATCH_JOB_PREFIX}...", found, is_of_queue)
+def _request(job: ObservedJob) -> Iterator[Comparison]:
+    """Compare the created job with the request."""
+    for name, sent in job.request.items():
+        actual = job.description.get(name, _MISSING)
+        if name == "TrainingJobName" and job.spec.queue is not None:
+            is_of_queue = str(actual).startswith(BATCH_JOB_PREFIX)
+            yield _row("request", "the queue has named the training job", f"{BATCH_JOB_PREFIX}...", actual, is_of_queue)
         elif name not in NOT_DESCRIBED:
-            yield _row("request", f"{name} is as it was sent", sent, found, _contains(found, sent))
+            yield _row("request", f"{name} is as it was sent", sent, actual, _contains(actual, sent))
 
 
-def _contains(found: Any, sent: Any) -> bool:
-    """Whether all that was sent is in what was found; AWS may have added its defaults."""
+def _contains(actual: Any, sent: Any) -> bool:
+    """Whether the actual value contains all that was sent; AWS may have added defaults."""
     if isinstance(sent, Mapping):
-        return isinstance(found, Mapping) and all(
-            name in found and _contains(found[name], value) for name, value in sent.items()
+        return isinstance(actual, Mapping) and all(
+            name in actual and _contains(actual[name], value) for name, value in sent.items()
         )
     if isinstance(sent, (list, tuple)):
         return (
-            isinstance(found, (list, tuple))
-            and len(found) == len(sent)
-            and all(_contains(one, other) for one, other in zip(found, sent, strict=True))
+            isinstance(actual, (list, tuple))
+            and len(actual) == len(sent)
+            and all(_contains(value, sent_value) for value, sent_value in zip(actual, sent, strict=True))
         )
-    return bool(found == sent)
+    return bool(actual == sent)
 
 
-def _fields(seen: ObservedJob) -> Iterator[Comparison]:
+def _fields(job: ObservedJob) -> Iterator[Comparison]:
     for name, kind in FIELDS.items():
-        value = seen.description.get(name)
-        found = _MISSING if value is None else type(value).__name__
-        yield _row("states", f"DescribeTrainingJob has {name}", kind.__name__, found, isinstance(value, kind))
+        value = job.description.get(name)
+        actual = _MISSING if value is None else type(value).__name__
+        yield _row("states", f"DescribeTrainingJob has {name}", kind.__name__, actual, isinstance(value, kind))
     for name in ABSENT:
-        found = seen.description.get(name, _MISSING)
-        yield _row("states", f"DescribeTrainingJob has no {name}", _MISSING, found)
+        actual = job.description.get(name, _MISSING)
+        yield _row("states", f"DescribeTrainingJob has no {name}", _MISSING, actual)
 
 
-def _states(seen: ObservedJob) -> Iterator[Comparison]:
-    """Which states the job went through, in which order, and whether their times follow each other."""
-    said = seen.description
-    transitions = said.get("SecondaryStatusTransitions", [])
+def _states(job: ObservedJob) -> Iterator[Comparison]:
+    """Compare the states of the job, their order, and whether their times follow each other."""
+    description = job.description
+    transitions = description.get("SecondaryStatusTransitions", [])
     passed = [str(entry.get("Status", _MISSING)) for entry in transitions]
     yield _row("states", "secondary statuses, in order", " ".join(STATUSES), " ".join(passed))
-    yield _row("states", "TrainingJobStatus", "Completed", said.get("TrainingJobStatus", _MISSING))
-    yield _row("states", "SecondaryStatus is the last of them", passed[-1:], [said.get("SecondaryStatus", _MISSING)])
-    wrong = [
+    yield _row("states", "TrainingJobStatus", "Completed", description.get("TrainingJobStatus", _MISSING))
+    yield _row(
+        "states", "SecondaryStatus is the last of them", passed[-1:], [description.get("SecondaryStatus", _MISSING)]
+    )
+    gaps = [
         f"{entry.get('Status')} ends at {entry.get('EndTime', _MISSING)}, {after.get('Status')} starts at "
         f"{after.get('StartTime', _MISSING)}"
         for entry, after in itertools.pairwise(transitions)
         if not _is_short(_between(entry, "EndTime", after, "StartTime"))
     ]
-    yield _row("states", "each ends when the next one starts", "yes", "; ".join(wrong) or "yes")
+    yield _row("states", "each ends when the next one starts", "yes", "; ".join(gaps) or "yes")
     names = ("CreationTime", "TrainingStartTime", "TrainingEndTime")
-    times = [said[name] for name in names if isinstance(said.get(name), datetime)]
+    times = [description[name] for name in names if isinstance(description.get(name), datetime)]
     yield _row("states", f"{' <= '.join(names)}", "yes", "yes" if times == sorted(times) else times)
     starts = {str(entry.get("Status")): entry for entry in transitions}
-    began = _between(said, "TrainingStartTime", starts.get("Downloading", {}), "StartTime")
+    began = _between(description, "TrainingStartTime", starts.get("Downloading", {}), "StartTime")
     expected = "0 s after Downloading began"
     yield _row("states", "TrainingStartTime", expected, _seconds(None if began is None else -began), _is_short(began))
 
 
 def _between(before: Mapping[str, Any], begin: str, after: Mapping[str, Any], end: str) -> float | None:
-    """Seconds from one time to another; None where one of them is missing."""
+    """Return the seconds from one time to another, or None if one is missing."""
     times = before.get(begin), after.get(end)
     if not isinstance(times[0], datetime) or not isinstance(times[1], datetime):
         return None
@@ -154,21 +156,21 @@ def _seconds(value: float | None) -> str:
     return _MISSING if value is None else f"{value:.1f} s"
 
 
-def _events(seen: ObservedJob) -> Iterator[Comparison]:
-    """Whether all that the job wrote came through, by CloudWatch and at all, and stands in MLflow's curves."""
-    written = {event.line() for event in seen.written}
+def _events(job: ObservedJob) -> Iterator[Comparison]:
+    """Compare the events that the job wrote with those in CloudWatch, those received, and MLflow's curves."""
+    written = {event.line() for event in job.written}
     yield _row("events", "events in the job's results", "more than 0", len(written), bool(written))
-    for way, there in (("the log in CloudWatch", seen.logged), ("log and results together", seen.received)):
-        came = len(written & {event.line() for event in there})
-        yield _row("events", f"of them received through {way}", len(written), came)
-    for name, curve in seen.curves.items():
-        points = _points(seen.written, name)
+    for way, events in (("the log in CloudWatch", job.logged), ("log and results together", job.received)):
+        received = len(written & {event.line() for event in events})
+        yield _row("events", f"of them received through {way}", len(written), received)
+    for name, curve in job.curves.items():
+        points = _points(job.written, name)
         lacking = [step for step, value in points.items() if not _is_close(curve.get(step), value)]
         yield _row("events", f"steps of {name} missing or different in MLflow", [], lacking)
 
 
 def _points(events: Sequence[Event], name: str) -> dict[int, float]:
-    """Step to value; the first of a step, as MLflow's curve keeps it."""
+    """Return step to value; the first of a step, as in MLflow's curve."""
     points: dict[int, float] = {}
     for event in events:
         if name in event.metrics:
@@ -176,42 +178,44 @@ def _points(events: Sequence[Event], name: str) -> dict[int, float]:
     return points
 
 
-def _is_close(found: float | None, expected: float, tolerance: float = 1e-9) -> bool:
-    return found is not None and abs(found - expected) <= tolerance * max(1.0, abs(expected))
+def _is_close(actual: float | None, expected: float, tolerance: float = 1e-9) -> bool:
+    return actual is not None and abs(actual - expected) <= tolerance * max(1.0, abs(expected))
 
 
-def _bill(seen: ObservedJob) -> Iterator[Comparison]:
-    """Whether what AWS bills follows from its own times, and was booked."""
-    said, booked = seen.description, seen.metrics
-    billed = said.get("BillableTimeInSeconds")
-    taken = _between(said, "TrainingStartTime", said, "TrainingEndTime")
+def _bill(job: ObservedJob) -> Iterator[Comparison]:
+    """Compare AWS's billed seconds with its times, and with what was booked."""
+    description, booked = job.description, job.metrics
+    billed = description.get("BillableTimeInSeconds")
+    duration_s = _between(description, "TrainingStartTime", description, "TrainingEndTime")
     if not isinstance(billed, int):
         yield _row("bill", "BillableTimeInSeconds", "a whole number", _MISSING)
         return
-    trained = said.get("TrainingTimeInSeconds", _MISSING)
+    trained = description.get("TrainingTimeInSeconds", _MISSING)
     yield _row("bill", "BillableTimeInSeconds is TrainingTimeInSeconds", trained, billed)
-    holds = taken is not None and _is_short(billed - taken)
-    yield _row("bill", "BillableTimeInSeconds is TrainingEndTime - TrainingStartTime", _seconds(taken), billed, holds)
-    found = booked.get(metrics.BILLABLE_SECONDS)
-    yield _row("bill", "billable_seconds in MLflow", billed, found, _is_close(found, billed))
-    if seen.price is not None:
-        dollars, paid = seen.price.cost_usd(billed, seen.spec.instance_count), booked.get(metrics.COST_USD)
-        formula = f"{billed} s x {seen.spec.instance_count} x {seen.price.usd_per_hour:g} USD an hour"
+    holds = duration_s is not None and _is_short(billed - duration_s)
+    yield _row(
+        "bill", "BillableTimeInSeconds is TrainingEndTime - TrainingStartTime", _seconds(duration_s), billed, holds
+    )
+    recorded = booked.get(metrics.BILLABLE_SECONDS)
+    yield _row("bill", "billable_seconds in MLflow", billed, recorded, _is_close(recorded, billed))
+    if job.price is not None:
+        dollars, paid = job.price.cost_usd(billed, job.spec.instance_count), booked.get(metrics.COST_USD)
+        formula = f"{billed} s x {job.spec.instance_count} x {job.price.usd_per_hour:g} USD an hour"
         yield _row("bill", f"cost_usd in MLflow is {formula}", f"{dollars:.6f}", paid, _is_close(paid, dollars))
-    if seen.worst_usd is not None:
+    if job.worst_usd is not None:
         paid = booked.get(metrics.COST_USD)
-        most = f"at most {seen.worst_usd:.4f}"
-        yield _row("bill", "cost_usd is within the worst case", most, paid, paid is not None and paid <= seen.worst_usd)
+        most = f"at most {job.worst_usd:.4f}"
+        yield _row("bill", "cost_usd is within the worst case", most, paid, paid is not None and paid <= job.worst_usd)
 
 
-def _metrics(seen: ObservedJob) -> Iterator[Comparison]:
-    """Whether the run has what every job records."""
+def _metrics(job: ObservedJob) -> Iterator[Comparison]:
+    """Check that the run has the metrics and tags that every job records."""
     for name in MEASURED:
-        value = seen.metrics.get(name)
+        value = job.metrics.get(name)
         yield _row("metrics", f"{name} in MLflow", "a number", _MISSING if value is None else value, value is not None)
-    lasted = _between(seen.description, "CreationTime", seen.description, "TrainingEndTime")
-    found = seen.metrics.get(metrics.JOB_SECONDS)
-    holds = lasted is not None and found is not None and _is_short(found - lasted)
-    yield _row("metrics", "job_seconds is TrainingEndTime - CreationTime", _seconds(lasted), found, holds)
+    lasted = _between(job.description, "CreationTime", job.description, "TrainingEndTime")
+    recorded = job.metrics.get(metrics.JOB_SECONDS)
+    holds = lasted is not None and recorded is not None and _is_short(recorded - lasted)
+    yield _row("metrics", "job_seconds is TrainingEndTime - CreationTime", _seconds(lasted), recorded, holds)
     for tag, expected in ((schema.STATE, "Completed"), (schema.SECONDARY_STATUS, "Completed")):
-        yield _row("metrics", f"tag {tag}", expected, seen.tags.get(tag, _MISSING))
+        yield _row("metrics", f"tag {tag}", expected, job.tags.get(tag, _MISSING))

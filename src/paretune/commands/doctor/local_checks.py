@@ -1,4 +1,4 @@
-"""Checks of this machine, which no job can do without."""
+"""Checks of this machine."""
 
 import os
 import shlex
@@ -30,7 +30,7 @@ _TORCH_TIMEOUT_S = 120.0
 
 
 def environment_findings() -> Iterator[Finding]:
-    """Whether the packages that paretune requires are installed, in versions within its ranges."""
+    """Check that the packages that paretune requires are installed, in versions within its ranges."""
     required = [Requirement(line) for line in requires("paretune") or []]
     always = [requirement for requirement in required if requirement.marker is None]
     wrong = [
@@ -49,8 +49,8 @@ def environment_findings() -> Iterator[Finding]:
     else:
         python = f"Python {sys.version.split()[0]}, paretune {version('paretune')}"
         yield passed(ENVIRONMENT, f"{python}, {len(always)} packages in versions that it works with")
-    if why := sagemaker_is_missing():
-        yield passed(ENVIRONMENT, f"without jobs on SageMaker: {why}")
+    if reason := sagemaker_is_missing():
+        yield passed(ENVIRONMENT, f"without jobs on SageMaker: {reason}")
     missing = [line for line in requirements_of("demo") if installed(package_of(line)) == "absent"]
     if missing:
         yield passed(
@@ -61,12 +61,12 @@ def environment_findings() -> Iterator[Finding]:
 
 
 def torch_finding(environment: Mapping[str, str]) -> Finding:
-    """What PyTorch sees, for information; it is asked in a process of its own, as everything of PyTorch."""
+    """Report the device that PyTorch sees; PyTorch always runs in a process of its own."""
     missing = training_is_missing()
     if missing:
         return passed(TORCH, f"without what trains on this machine; for that, {missing}")
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-m", "paretune.training.device"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -77,41 +77,41 @@ def torch_finding(environment: Mapping[str, str]) -> Finding:
         )
     except subprocess.TimeoutExpired:
         return not_checked(TORCH, f"PyTorch has not been imported after {_TORCH_TIMEOUT_S:g} s")
-    if done.returncode == 0:
-        return passed(TORCH, done.stdout.strip())
-    said = (done.stderr.strip().splitlines() or ["no reason"])[-1]
+    if process.returncode == 0:
+        return passed(TORCH, process.stdout.strip())
+    reason = (process.stderr.strip().splitlines() or ["no reason"])[-1]
     return failed(
-        TORCH, f"PyTorch cannot be imported ({said}): `pip install --force-reinstall {pinned(('torch',))[0]}`"
+        TORCH, f"PyTorch cannot be imported ({reason}): `pip install --force-reinstall {pinned(('torch',))[0]}`"
     )
 
 
 def profile_findings(environment: Mapping[str, str], faults: tuple[str, ...]) -> list[Finding]:
-    """What the profile sets, or what is wrong with it; `faults` are those of its values."""
+    """Report the settings of the profile, or its faults; `faults` are those of its values."""
     try:
-        found = read_profile(environment)
+        profile = read_profile(environment)
     except BadInput as error:
         return [failed(PROFILE, fault) for fault in error.faults]
     path = environment.get("PARETUNE_PROFILE") or FILE
     if faults:
         return [failed(PROFILE, f"in {path}: {fault}") for fault in faults]
-    if not found:
+    if not profile:
         return [passed(PROFILE, f"none; {FILE} in this folder could set region, role and bucket")]
-    return [passed(PROFILE, f"{path} sets {', '.join(f'{name}={spell(text)}' for name, text in found.items())}")]
+    return [passed(PROFILE, f"{path} sets {', '.join(f'{name}={spell(text)}' for name, text in profile.items())}")]
 
 
 def home_finding(environment: Mapping[str, str]) -> Finding:
-    """Whether the folder of jobs and prepared data can be written to, and has room."""
+    """Check that the folder of jobs and prepared data is writable and has room."""
     home = home_of(environment)
-    there = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
+    existing = next(folder for folder in (home, *home.absolute().parents) if folder.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK):
         return failed(
             HOME, f"{home} must be a folder that can be written to: `export PARETUNE_HOME=$HOME/.paretune`, or allow it"
         )
-    free_gib = shutil.disk_usage(there).free / 2**30
+    free_gib = shutil.disk_usage(existing).free / 2**30
     if free_gib < _LEAST_FREE_GIB:
         return failed(
             HOME,
             f"the disk of {home} must have {_LEAST_FREE_GIB:g} GiB free, got {free_gib:.2f}: make room, or set "
-            f"PARETUNE_HOME to another disk; `du -xh -d 2 {there}` shows what is large",
+            f"PARETUNE_HOME to another disk; `du -xh -d 2 {existing}` shows what is large",
         )
     return passed(HOME, f"{home}, {free_gib:.0f} GiB free")

@@ -1,4 +1,4 @@
-"""Takes out of a text what tells whose account and machine it is from."""
+"""Masks everything in a text that identifies an account or a machine."""
 
 import getpass
 import re
@@ -26,27 +26,27 @@ _PATTERNS = {  # in this order: an ARN holds an account
     r"(?<![\d.])\d{12}(?!\d)|(?<!\d)\d{4}-\d{4}-\d{4}(?!\d)": "<account>",
 }
 _E_MAIL = r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # before any name, which may be the part before the @
-_SHORTEST = 2  # characters of a name that is masked wherever it stands as a word
+_SHORTEST = 2  # characters of a name that is masked wherever it is a word
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """Replaces names that are known to be private, then all that looks like an account, ARN, key or address.
+    """Replaces private names, then everything that looks like an account, ARN, key or address.
 
     Attributes:
-        names: private text to what stands for it.
+        names: private text to its replacement.
     """
 
     names: Mapping[str, str]
 
     @classmethod
     def of(cls, cluster: Placement, account: Account | None) -> "Mask":
-        """The mask of a job's account and of this machine; what of the account cannot be asked is not known to it."""
+        """Return the mask of a job's account and of this machine; names that AWS does not answer are left out."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
-        names_of_users = ("kms_key", "package_index", "user", "budget", "queue", *OF_A_QUEUE[:2])
-        given = [getattr(cluster, name) or "" for name in names_of_users]
-        given += [*split_list(cluster.subnets), *split_list(cluster.security_group_ids)]
-        names |= dict.fromkeys((*given, *cluster.tags, *cluster.tags.values()), "<private>")
+        private_fields = ("kms_key", "package_index", "user", "budget", "queue", *OF_A_QUEUE[:2])
+        private = [getattr(cluster, name) or "" for name in private_fields]
+        private += [*split_list(cluster.subnets), *split_list(cluster.security_group_ids)]
+        names |= dict.fromkeys((*private, *cluster.tags, *cluster.tags.values()), "<private>")
         names |= _parts(cluster.role or "", "<role>") | {(cluster.bucket or ""): "<bucket>"}
         if account is not None:
             with suppress(ParetuneError):
@@ -58,7 +58,7 @@ class Mask:
         return cls(names={text: mask for text, mask in names.items() if len(text) >= _SHORTEST})
 
     def __call__(self, text: str) -> str:
-        """`text` without them."""
+        """Return `text` with all of them replaced."""
         text = re.sub(_E_MAIL, "<e-mail>", text)
         for name in sorted(self.names, key=len, reverse=True):
             text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", self.names[name], text)
@@ -68,5 +68,5 @@ class Mask:
 
 
 def _parts(arn: str, mask: str) -> dict[str, str]:
-    """An ARN or a name, and the names in its path, each with its mask."""
+    """Return an ARN or a name, and the names in its path, each with its mask."""
     return {arn: mask, **dict.fromkeys(arn.split("/")[1:], mask)}

@@ -1,4 +1,4 @@
-"""One small job that is paid for, and all that AWS, CloudWatch, S3 and MLflow say of it."""
+"""Runs one small paid job and gathers what AWS, CloudWatch, S3 and MLflow show of it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,18 +18,18 @@ from paretune.tracking import Run, Tracking, schema
 
 @dataclass(kw_only=True)
 class ObservedJob:
-    """A job as every side tells it; what a side does not tell is empty.
+    """A job as each service shows it; what a service does not show is empty.
 
     Attributes:
-        request: the CreateTrainingJob request, where this process has sent it.
-        description: what DescribeTrainingJob says at the end.
-        received: what the launcher heard, from log and results, while it watched.
-        logged: what CloudWatch has of the job's own events.
-        written: what the job's results have of them.
+        request: the CreateTrainingJob request, if this process has sent it.
+        description: the answer of DescribeTrainingJob at the end.
+        received: events that the launcher received from log and results while it watched.
+        logged: events of the job in CloudWatch.
+        written: events in the job's results.
         metrics: of the MLflow run.
         curves: metric of the job's own events to step and value in MLflow.
-        worst_usd: what the job could be billed at most.
-        failure: why it has no result; empty where it has one.
+        worst_usd: highest possible bill of the job.
+        failure: why it has no result; empty if it has one.
     """
 
     spec: JobSpec
@@ -50,54 +50,54 @@ class ObservedJob:
 
 
 def observe(spec: JobSpec, workplaces: Workplaces) -> ObservedJob:
-    """Launch `spec`, as every job is launched, and look at it from all sides when it has ended, well or not.
+    """Launch `spec` like every job, and observe it when it has ended, successfully or not.
 
-    A signal stops the job first; `workplaces.interruption` then says so.
+    A signal stops the job first; `workplaces.interruption` then has the reason.
     """
-    seen = ObservedJob(spec=spec)
+    observed = ObservedJob(spec=spec)
     with watched(workplaces.interruption) as on_events:
 
         def listen(events: list[Event]) -> None:
-            seen.received += events
+            observed.received += events
             on_events(events)
 
         try:
             tracking = workplaces.of(spec).tracking
-            seen.run_id = tracking.opened_run_id() or tracking.create("doctor").run_id
-            workplace = workplaces.with_opened_run(seen.run_id).of(spec)
+            observed.run_id = tracking.opened_run_id() or tracking.create("doctor").run_id
+            workplace = workplaces.with_opened_run(observed.run_id).of(spec)
             launcher = workplace.launcher
             if not isinstance(launcher, SageMakerLauncher):
                 raise TypeError(f"the launcher of a paid job is {type(launcher).__name__}")
-            seen.account = launcher.account
-            seen.price, seen.worst_usd = launcher.price(spec), launcher.worst_case_usd(spec)
+            observed.account = launcher.account
+            observed.price, observed.worst_usd = launcher.price(spec), launcher.worst_case_usd(spec)
             try:
                 run_job(spec, workplace, listen)
             finally:
-                _look(seen, launcher, tracking)
+                _fill_in(observed, launcher, tracking)
         except ParetuneError as error:
-            seen.failure = str(error)
-        except Exception as error:  # the report says so too: it is read by those who can mend it
-            seen.failure = f"{type(error).__name__}: {first_line(error)}"
-    return seen
+            observed.failure = str(error)
+        except Exception as error:  # the report has it, too: maintainers read it
+            observed.failure = f"{type(error).__name__}: {first_line(error)}"
+    return observed
 
 
-def _look(seen: ObservedJob, launcher: SageMakerLauncher, tracking: Tracking) -> None:
+def _fill_in(observed: ObservedJob, launcher: SageMakerLauncher, tracking: Tracking) -> None:
     """Fill in what is known of a job that has ended, or was never created.
 
-    It may be that of an earlier run, which was killed: then this process has sent no request.
+    It may be the job of an earlier process that was killed; then this process has sent no request.
     """
-    seen.run_id = tracking.run(seen.run_id).tags().get(schema.WATCHED_RUN) or seen.run_id
-    run = tracking.run(seen.run_id)
-    seen.tags, seen.metrics = run.tags(), run.metrics()
-    seen.name = seen.tags.get(schema.JOB_NAME, "")
-    seen.request = launcher.last_request
-    job = launcher.attach(seen.name) if seen.name else None
+    observed.run_id = tracking.run(observed.run_id).tags().get(schema.WATCHED_RUN) or observed.run_id
+    run = tracking.run(observed.run_id)
+    observed.tags, observed.metrics = run.tags(), run.metrics()
+    observed.name = observed.tags.get(schema.JOB_NAME, "")
+    observed.request = launcher.last_request
+    job = launcher.attach(observed.name) if observed.name else None
     if job is None:
         return
     job.state()
-    seen.description = job.description
-    seen.logged, seen.written = job.logged_events(), job.written_events()
-    seen.curves = _curves(run, seen.written)
+    observed.description = job.description
+    observed.logged, observed.written = job.logged_events(), job.written_events()
+    observed.curves = _curves(run, observed.written)
 
 
 def _curves(run: Run, events: Sequence[Event]) -> dict[str, dict[int, float]]:

@@ -23,24 +23,24 @@ _PAID = {
     "max_runtime_minutes": "20",  # (20 x 60 + 180 s) at 0.115 USD an hour: 0.044 USD
     "max_cost_usd": str(MOST_USD),
 }
-_KEPT = {
+_INHERITED = {
     *affecting(JobSpec, "ownership", without=("stopping",)),
     *("image_uri", "model", "dataset", "dataset_config_name", "text_column", "label_column"),
 } - {"keep_alive_minutes"}
-"""What the paid job takes over from the request."""
+"""Parameters that the paid job inherits from the request."""
 _OWN = ("paid",)
 
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """What to check.
+    """The cluster to check, and whether to run a paid job.
 
     Attributes:
         spec: the job to be checked for; on SageMaker unless `is_local`.
-        is_local: nothing of AWS is to be checked: the launcher is local or simulated.
-        wants_sagemaker: an instance type, the account or its profile has been set, or a job is to be paid for;
-            otherwise a machine without credentials is in order.
-        profile_faults: what of the profile no job can have.
+        is_local: whether the launcher is local or simulated, so that AWS is not checked.
+        wants_sagemaker: whether an instance type, the account or its profile has been set, or a paid job is requested;
+            otherwise a machine without credentials is no fault.
+        profile_faults: faults of the values in the profile.
     """
 
     spec: JobSpec
@@ -51,10 +51,10 @@ class DoctorRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
-        """From what was typed, completed by the profile; a broken profile is no fault of the request.
+        """Read the typed texts, completed by the profile; a broken profile does not refuse the request.
 
         Raises:
-            BadInput: all that is wrong with what was typed.
+            BadInput: all faults of the typed texts.
         """
         faults, paid = list[str](), False
         try:
@@ -71,25 +71,25 @@ class DoctorRequest:
             spec = JobSpec.from_text(usual | typed)
         if faults:
             raise BadInput(faults)
-        wrong, profile = list[str](), dict[str, str]()
+        profile_faults, profile = list[str](), dict[str, str]()
         if not is_local:
-            with collecting(wrong):
+            with collecting(profile_faults):
                 profile = read_profile(environment)
                 spec = JobSpec.from_text(usual | profile | typed)
-        asked = ({"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)) & {*typed, *profile}
+        account_settings = ({"instance_type", *affecting(JobSpec, "ownership")} - set(CHARGED)) & {*typed, *profile}
         return cls(
             spec=spec,
             paid=paid,
             is_local=is_local,
-            wants_sagemaker=not is_local and bool(asked or paid or typed.get("launcher") == "sagemaker"),
-            profile_faults=tuple(wrong),
+            wants_sagemaker=not is_local and bool(account_settings or paid or typed.get("launcher") == "sagemaker"),
+            profile_faults=tuple(profile_faults),
         )
 
     def paid_spec(self) -> JobSpec:
-        """The job that is paid for: of seconds on a CPU instance, in the account that was asked for.
+        """Return the paid job: some seconds on a CPU instance, in the requested account.
 
         Raises:
-            BadInput: what is taken over does not go with that job.
+            BadInput: an inherited parameter does not fit this job.
         """
-        kept = {name: text for name, text in self.spec.changed().items() if name in _KEPT}
-        return JobSpec.from_text(kept | _PAID)
+        inherited = {name: text for name, text in self.spec.changed().items() if name in _INHERITED}
+        return JobSpec.from_text(inherited | _PAID)

@@ -1,4 +1,4 @@
-"""The command `doctor`: what is wrong with machine, account and server, and whether a real job runs as expected."""
+"""Runs `doctor`: checks machine, account and server, and whether a real job runs as expected."""
 
 import os
 from collections import Counter
@@ -17,7 +17,7 @@ from paretune.core.untrusted import printable
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
-    """What every check found, and, where asked for, how one paid job went; nothing is raised for what is wrong."""
+    """Make all checks and, if asked for, one paid job; failed checks are reported, not raised."""
     environment, clock = dict(os.environ), SystemClock()
     findings = examine(request, environment, clock)
     counts = Counter(finding.verdict for finding in findings)
@@ -34,7 +34,7 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
         lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
         return CommandOutput(text="\n".join(lines), document=document, exit_code=_code(counts))
     if counts[Verdict.FAILED]:
-        lines.append("paid=true: no job was launched, mend what is wrong first")
+        lines.append("paid=true: no job was launched, repair what is wrong first")
         return CommandOutput(text="\n".join(lines), document=document, exit_code=BadInput.exit_code)
     print(printable("\n".join(lines)), flush=True)  # before the minutes that the job takes
     text, document["paid"], code = _pay(request, findings)
@@ -42,37 +42,38 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
 
 
 def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict[str, object], int]:
-    """What the paid job says, for a person and for a program, and the exit code."""
+    """Run the paid job; return its text, its document and the exit code."""
     from paretune.commands.doctor.expectations import compare
     from paretune.commands.doctor.paid_job import observe
     from paretune.commands.doctor.report import write_report
     from paretune.jobs.workplace import Workplaces
 
     workplaces, clock = Workplaces.of_process(), SystemClock()
-    seen = observe(request.paid_spec(), workplaces)
+    job = observe(request.paid_spec(), workplaces)
     now = clock.now()
     moment = datetime.fromtimestamp(now, UTC)
-    path = workplaces.home / "doctor" / f"{moment:%Y%m%d-%H%M%S}-{seen.run_id[:8] or 'no-run'}.md"
-    write_report(path, findings, seen, now)
-    rows = compare(seen)
+    path = workplaces.home / "doctor" / f"{moment:%Y%m%d-%H%M%S}-{job.run_id[:8] or 'no-run'}.md"
+    write_report(path, findings, job, now)
+    rows = compare(job)
     different = [row for row in rows if not row.holds]
-    lines = [f"differs: {row.part}: {row.what}: expected {row.expected}, found {row.found}" for row in different]
-    lines += [f"the job has no result: {seen.failure}"] if seen.failure else []
+    lines = [f"differs: {row.part}: {row.subject}: expected {row.expected}, found {row.actual}" for row in different]
+    lines += [f"the job has no result: {job.failure}"] if job.failure else []
     lines.append(f"{len(different)} of {len(rows)} expectations differ from what was found")
     lines.append(f"report, without names of your account, to be posted: {path}")
-    failed = bool(different or seen.failure or not rows)
+    failed = bool(different or job.failure or not rows)
     code = Interrupted.exit_code if workplaces.interruption.reason else BadInput.exit_code if failed else 0
     return (
         "\n".join(lines),
         {
             "report": str(path),
-            "run_id": seen.run_id or None,
-            "job_name": seen.name or None,
-            "cost_usd": seen.metrics.get("cost_usd"),
-            "failure": seen.failure or None,
+            "run_id": job.run_id or None,
+            "job_name": job.name or None,
+            "cost_usd": job.metrics.get("cost_usd"),
+            "failure": job.failure or None,
             "compared": len(rows),
             "differences": [
-                {"part": row.part, "what": row.what, "expected": row.expected, "found": row.found} for row in different
+                {"part": row.part, "what": row.subject, "expected": row.expected, "found": row.actual}
+                for row in different
             ],
         },
         code,
@@ -80,7 +81,7 @@ def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict
 
 
 def _open_run(environment: dict[str, str]) -> None:
-    """Name the run that `mlflow run` has opened for this command; MLflow's own trouble is among the findings."""
+    """Mark the run that `mlflow run` has opened for this command; faults of MLflow are reported by a check."""
     if "MLFLOW_RUN_ID" not in environment:
         return
     from paretune.tracking import Tracking, schema  # MLflow takes a second to import
@@ -99,20 +100,20 @@ def _document(finding: Finding) -> dict[str, object]:
 
 
 def _table(findings: Sequence[Finding]) -> str:
-    """A line for every check."""
+    """Return a line for every check."""
     rows = [(finding.verdict.value, finding.subject, " ".join(finding.text.split())) for finding in findings]
     return text_table(("", "", ""), rows).lstrip("\n")
 
 
 def _summary(counts: Counter[Verdict]) -> str:
-    asked = (
+    counts_text = (
         f"{counts[Verdict.PASSED]} ok, {counts[Verdict.FAILED]} wrong, {counts[Verdict.NOT_CHECKED]} could not be asked"
     )
-    return f"{asked}; nothing was paid for this"
+    return f"{counts_text}; nothing was paid for this"
 
 
 def _offer(worst_usd: object) -> str:
-    """What the paid job would do, and cost at most."""
+    """Return what the paid job would do, and its highest cost."""
     cost = (
         f"{worst_usd:.3f} USD" if isinstance(worst_usd, float) else f"{MOST_USD:g} USD, refused where no price is known"
     )

@@ -23,48 +23,48 @@ from paretune.tracking import RecordedJob, Run, RunStatus, Tracking, schema
 from paretune.tracking.recorded_job import DATASET_SIZE
 
 ORIGIN = "published"
-_SAME_COST = 0.01  # of a cost: rounded seconds and prices make no larger a difference
+_SAME_COST = 0.01  # largest relative difference that rounded seconds and prices make
 
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What became of a table: ids of new runs, how many rows were known, and the instance types without a price.
+    """The result of an import: ids of new runs, number of rows that had a run, and instance types without a price.
 
-    `lines_apart` are those of new rows whose cost_usd is not seconds x instances x hourly price, by more than 1 %.
+    `deviating_lines` are those of new rows whose cost_usd is not seconds x instances x hourly price, by more than 1 %.
     """
 
     added: tuple[str, ...]
-    known: int
+    already_there: int
     unpriced: tuple[str, ...]
-    lines_apart: tuple[int, ...] = ()
+    deviating_lines: tuple[int, ...] = ()
 
 
 def import_runs(
     request: ImportRequest, tracking: Tracking, price_of: Callable[[JobSpec], Price | None], now: float
 ) -> Imported:
-    """Make a run of each row that is not there yet; a run that an interrupted import has left is finished.
+    """Create a run for each row that has none; a run that an interrupted import has left is completed.
 
     Points of curves get the time `now`, in seconds since the epoch.
 
     Raises:
-        TrackingUnavailable: MLflow does not answer; asked again, the rest is imported.
+        TrackingUnavailable: MLflow does not answer; the same command imports the rest.
     """
-    there = {
+    imported = {
         job.row_key: None if job.state else job.run_id
         for job in map(RecordedJob, tracking.runs(f"tags.`{schema.ORIGIN}` = '{ORIGIN}'"))
         if job.row_key
     }
     added: list[str] = []
-    known, unpriced, apart, seen = 0, dict[str, None](), list[int](), Counter[str]()
+    already_there, unpriced, deviating, counts = 0, dict[str, None](), list[int](), Counter[str]()
     for row, spec in zip(request.table.rows, request.specs, strict=True):
-        key = _key(row, request, seen)
-        unfinished = there.get(key)
-        if key in there and unfinished is None:
-            known += 1
+        key = _key(row, request, counts)
+        unfinished = imported.get(key)
+        if key in imported and unfinished is None:
+            already_there += 1
             continue
         price = _price(row, spec, request.table.name) or (price_of(spec) if row.cost_usd is None else None)
-        if _is_apart(row, spec, price):
-            apart.append(row.line)
+        if _deviates(row, spec, price):
+            deviating.append(row.line)
         if price is None and row.cost_usd is None:
             unpriced[spec.instance_type] = None
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
@@ -74,11 +74,13 @@ def import_runs(
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
-    return Imported(added=tuple(added), known=known, unpriced=tuple(unpriced), lines_apart=tuple(apart))
+    return Imported(
+        added=tuple(added), already_there=already_there, unpriced=tuple(unpriced), deviating_lines=tuple(deviating)
+    )
 
 
 def _price(row: RecordedRow, spec: Placement, source: str) -> Price | None:
-    """The price that the table tells of the row; None where it tells none."""
+    """Return the price in the row, or None if it has none."""
     if row.hourly_price_usd is None:
         return None
     return Price(
@@ -91,29 +93,29 @@ def _price(row: RecordedRow, spec: Placement, source: str) -> Price | None:
     )
 
 
-def _is_apart(row: RecordedRow, spec: JobSpec, price: Price | None) -> bool:
-    """Whether the cost that the table tells is another one than its seconds and its price make."""
+def _deviates(row: RecordedRow, spec: JobSpec, price: Price | None) -> bool:
+    """Whether the cost in the row differs from seconds x price."""
     if price is None or row.cost_usd is None or row.billable_seconds is None:
         return False
     return not math.isclose(row.cost_usd, cost_usd(price, spec, row.billable_seconds) or 0.0, rel_tol=_SAME_COST)
 
 
-def _key(row: RecordedRow, request: ImportRequest, seen: Counter[str]) -> str:
-    """What makes a row one and the same: what it says, what was typed for it, and its place among equal rows."""
+def _key(row: RecordedRow, request: ImportRequest, counts: Counter[str]) -> str:
+    """Return the identity of a row: its cells, the typed parameters, and its position among equal rows."""
     digest = row.digest()
-    seen[digest] += 1
-    what = json.dumps([digest, seen[digest], sorted(request.typed.items())])
-    return hashlib.sha256(what.encode()).hexdigest()[:24]
+    counts[digest] += 1
+    identity = json.dumps([digest, counts[digest], sorted(request.typed.items())])
+    return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
 def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source: str, now: float) -> None:
-    """Everything that a row says, and that it is all."""
+    """Record everything in a row, and mark the run as complete."""
     state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
     usd = row.cost_usd
     if usd is None and row.billable_seconds is not None:
         usd = cost_usd(price, spec, row.billable_seconds)
-    known = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
-    found = dict(row.measured) | {name: value for name, value in known.items() if value is not None}
+    values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
+    measured = dict(row.measured) | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))
@@ -122,7 +124,7 @@ def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source
         run.log_events(
             Event(time=now, step=epoch, metrics={"eval/f1": value}) for epoch, value in enumerate(row.curve, start=1)
         )
-        run.log_metrics(found)
+        run.log_metrics(measured)
         run.set_tags(
             {
                 schema.SOURCE: source,

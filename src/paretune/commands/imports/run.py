@@ -1,4 +1,4 @@
-"""The command `import`: runs of other teams, from a table into MLflow."""
+"""Runs `import`: brings runs of other teams from a table into MLflow."""
 
 import os
 from functools import partial
@@ -12,7 +12,7 @@ from paretune.tracking import Tracking, schema
 
 
 def run_import(request: ImportRequest) -> CommandOutput:
-    """A run of every row that was not there yet, and how many those are."""
+    """Create a run for every row that has none yet."""
     clock, environment = SystemClock(), dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
     tracking = Tracking(environment, clock)
@@ -20,23 +20,25 @@ def run_import(request: ImportRequest) -> CommandOutput:
         tracking.begin("import").set_tags({schema.KIND: "import"})  # `mlflow run` shows a run for every command
     imported = import_runs(request, tracking, price_of, clock.now())
     table = request.table
-    lines = [f"{table.name}: {len(imported.added)} runs imported as published, {imported.known} were there already"]
+    lines = [
+        f"{table.name}: {len(imported.added)} runs imported as published, {imported.already_there} were there already"
+    ]
     if table.ignored:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     if imported.unpriced:
         lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
-    if imported.lines_apart:
+    if imported.deviating_lines:
         lines.append(
             "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "
-            f"in {len(imported.lines_apart)} runs, such as line {imported.lines_apart[0]}: it may hold storage or a "
-            "discount"
+            f"in {len(imported.deviating_lines)} runs, such as line {imported.deviating_lines[0]}: it may contain "
+            "storage or a discount"
         )
     return CommandOutput(
         text="\n".join(lines),
         document={
             "table": table.name,
             "run_ids": list(imported.added),
-            "known": imported.known,
+            "known": imported.already_there,
             "ignored_columns": list(table.ignored),
             "unpriced_instance_types": list(imported.unpriced),
         },

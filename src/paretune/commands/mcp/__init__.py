@@ -1,7 +1,9 @@
-"""A server for agents (Model Context Protocol, stdio): they may look, and may launch what was quoted, within a budget.
+"""The command `mcp`: a server for agents (Model Context Protocol, stdio), which may launch quotes within a budget.
 
-quotes.Quotes        what a command may cost at most, signed, so that nothing else can be launched in its name
-session.Session      admits quotes within the dollars of a session, and knows what was launched
-commands.Command     a `paretune` command that runs as a process of its own
-server.serve         the tools that an agent sees
+command   registers the command
+server    the tools that an agent sees
+session   admits quotes within the dollars of a session, and knows the launched commands
+quoting   turns a request of an agent into a quote
+quotes    Quotes: the highest cost of a command, signed, so that nothing else can be launched in its name
+commands  CommandProcess: a `paretune` command in a process of its own
 """

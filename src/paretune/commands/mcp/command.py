@@ -10,7 +10,7 @@ from paretune.specification.parameters import check, help_lines, parameter, swit
 
 @dataclass(frozen=True, kw_only=True)
 class McpRequest:
-    """What agents may do through this server.
+    """Limits of what agents may do through this server.
 
     Raises:
         BadInput: with all faults at once.

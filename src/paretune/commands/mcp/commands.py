@@ -11,19 +11,19 @@ from typing import Any, Protocol
 
 
 class Running(Protocol):
-    """A command that was begun."""
+    """A command that was started."""
 
     def outcome(self) -> Mapping[str, Any] | None:
-        """None while it runs; then its document of `--json`, or `{"error": ...}`."""
+        """Return None while it runs, then its document of `--json`, or `{"error": ...}`."""
 
     def stop(self) -> None:
-        """Ask it to stop its job, as Ctrl-C does; its outcome says how that went."""
+        """Ask it to stop its job, as Ctrl-C does; its outcome has the result."""
 
     def last_lines(self) -> list[str]:
-        """What it has said of its progress, the last lines."""
+        """Return the last lines of its progress."""
 
 
-class Command:
+class CommandProcess:
     """`paretune NAME --key value ... --json`, with standard output and error in two files of a folder."""
 
     def __init__(self, name: str, parameters: Mapping[str, str], folder: Path) -> None:
@@ -41,23 +41,23 @@ class Command:
             )
 
     def outcome(self) -> Mapping[str, Any] | None:
-        """As `Running.outcome`; a process that left no document has failed."""
+        """Return the outcome as `Running.outcome` does; a process without a document has failed."""
         code = self._process.poll()
         if code is None:
             return None
         try:
-            found = json.loads(self._document.read_text())
+            document = json.loads(self._document.read_text())
         except (OSError, ValueError):
-            found = None
-        if isinstance(found, dict):
-            return found
+            document = None
+        if isinstance(document, dict):
+            return document
         return {"error": {"message": "\n".join(self.last_lines()) or "no answer", "exit_code": code}}
 
     def stop(self) -> None:
-        """SIGINT, where it still runs."""
+        """Send SIGINT if it still runs."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGINT)
 
     def last_lines(self) -> list[str]:
-        """Of standard error."""
+        """Return the last lines of standard error."""
         return self._log.read_text(errors="replace").splitlines()[-10:] if self._log.exists() else []

@@ -1,4 +1,4 @@
-"""Quotes: what a command may cost at most, signed by this server, good once and for a while."""
+"""Quotes: the highest cost of a command, signed by this server, valid once and for a limited time."""
 
 import hashlib
 import hmac
@@ -13,22 +13,22 @@ from dataclasses import asdict, dataclass, field
 from paretune.core.errors import BadInput
 
 VALID_S = 900.0
-"""Seconds that a quote may be launched in: prices and quotas change seldom, agents forget often."""
+"""Validity of a quote in seconds."""
 _LONGEST = 100_000  # characters of a signed quote
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """One command and the most that it can cost.
+    """One command and its highest possible cost.
 
     Attributes:
         command: `main` or `study`.
         parameters: name to text, as they would be typed.
         identity: hash of the job's specification, or of the study as YAML.
         worst_case_usd: bound of its bill, USD.
-        priced_as_of: date of the price row that the bound was computed with; empty where none was needed.
+        priced_as_of: date of the price that the bound was computed with; empty if none was needed.
         expires: seconds since the epoch.
-        number: unlike that of any other quote.
+        number: unique number of the quote.
     """
 
     command: str
@@ -50,21 +50,21 @@ class Quotes:
         self._key = key or secrets.token_bytes(32)
 
     def signed(self, quote: Quote) -> str:
-        """The quote as text that only this server can have made."""
+        """Return the quote as text that only this server can make."""
         if not (math.isfinite(quote.worst_case_usd) and quote.worst_case_usd >= 0):
             raise BadInput([f"the worst case must be a number of dollars, got {quote.worst_case_usd}"])
         payload = urlsafe_b64encode(json.dumps(asdict(quote), sort_keys=True).encode())
         return f"{payload.decode()}.{self._signature(payload)}"
 
     def read(self, text: str, now: float) -> Quote:
-        """The quote that was signed.
+        """Return the signed quote.
 
         Raises:
-            BadInput: this server has not signed it, or it has expired; ask for another quote.
+            BadInput: this server has not signed it, or it has expired; request another quote.
         """
         payload, dot, signature = text[:_LONGEST].strip().rpartition(".")
-        known = dot and hmac.compare_digest(self._signature(payload.encode()).encode(), signature.encode())
-        if not known:
+        is_signed = dot and hmac.compare_digest(self._signature(payload.encode()).encode(), signature.encode())
+        if not is_signed:
             raise BadInput(
                 ["the quote was not signed by this server, or was changed: ask for another one with `quote`"]
             )

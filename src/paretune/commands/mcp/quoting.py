@@ -1,4 +1,4 @@
-"""From what an agent asks for to a quote: everything is checked as a dry run checks it, and nothing is launched."""
+"""Turns a request of an agent into a quote: everything is checked as in a dry run, and nothing is launched."""
 
 import hashlib
 import math
@@ -42,10 +42,10 @@ class Quoter:
     own_code: bool = False
 
     def job(self, parameters: Mapping[str, str]) -> Quote:
-        """A quote of one job: the bill of its instances at its maximum runtime.
+        """Return a quote of one job: the bill of its instances at its maximum runtime.
 
         Raises:
-            BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it could not be launched; all that is wrong.
+            BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it cannot be launched; with all faults.
         """
         refuse(_refused(_NOT_QUOTED, parameters))
         self._check_code(parameters)
@@ -69,7 +69,7 @@ class Quoter:
         )
 
     def study(self, path: str, overrides: Mapping[str, str]) -> Quote:
-        """A quote of a study: its budget, which its jobs never exceed together.
+        """Return a quote of a study: its budget, which its jobs never exceed together.
 
         Raises:
             BadInput: the study has faults, or no budget.
@@ -96,7 +96,7 @@ class Quoter:
         )
 
     def confirm(self, quote: Quote) -> None:
-        """Check once more, just before it is launched, what a quote was made of.
+        """Check the basis of a quote once more, just before it is launched.
 
         Raises:
             BadInput: prices, the study or the specification are no longer those of the quote.
@@ -106,10 +106,10 @@ class Quoter:
             if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != quote.identity:
                 raise BadInput(["the study that was quoted has been changed: ask for another quote"])
             return
-        asked = {name: text for name, text in quote.parameters.items() if name not in _NOT_QUOTED}
-        now = self.job(asked)
-        seen = (quote.identity, quote.priced_as_of)
-        if (now.identity, now.priced_as_of) != seen or now.worst_case_usd > quote.worst_case_usd:
+        parameters = {name: text for name, text in quote.parameters.items() if name not in _NOT_QUOTED}
+        now = self.job(parameters)
+        quoted = (quote.identity, quote.priced_as_of)
+        if (now.identity, now.priced_as_of) != quoted or now.worst_case_usd > quote.worst_case_usd:
             raise BadInput(
                 [
                     f"the quote no longer holds: {quote.worst_case_usd:.4f} USD at prices of {quote.priced_as_of} are "
@@ -129,11 +129,11 @@ class Quoter:
             )
 
 
-def _refused(reasons: Mapping[str, str], asked: Collection[str]) -> list[str]:
-    """A sentence for each parameter that is asked for and may not be."""
-    return [f"{name} cannot be set here: {why}" for name, why in reasons.items() if name in asked]
+def _refused(reasons: Mapping[str, str], names: Collection[str]) -> list[str]:
+    """Return a sentence for each requested parameter that may not be set."""
+    return [f"{name} cannot be set here: {reason}" for name, reason in reasons.items() if name in names]
 
 
 def _rounded_up(usd: float) -> float:
-    """To a hundredth of a cent, so that the limit does not refuse what it was made of."""
+    """Round up to a hundredth of a cent, so that the limit does not refuse its own job."""
     return math.ceil(usd * 10_000) / 10_000

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from paretune.commands.estimate.estimate import run_estimate
 from paretune.commands.estimate.request import EstimateRequest
-from paretune.commands.mcp.commands import Command, Running
+from paretune.commands.mcp.commands import CommandProcess, Running
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import Quoter
-from paretune.commands.mcp.session import Launched, Session
+from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
 from paretune.specification.profile import with_profile
@@ -28,19 +28,19 @@ launch takes a quote and nothing else; status says how launched jobs do and what
 
 
 def serve(budget_usd: float, *, own_code: bool = False) -> None:
-    """Answer an agent on standard input and output until it hangs up; jobs that run then go on.
+    """Answer an agent on standard input and output until it disconnects; running jobs go on.
 
-    `budget_usd` is what all that is launched in this session may cost together; `own_code` allows jobs that bring
-    scripts, projects or images.
+    `budget_usd` limits the cost of all commands launched in this session together; `own_code` allows jobs with scripts,
+    projects or images of their own.
     """
     home = Path(os.environ.get("PARETUNE_HOME") or ".paretune").resolve() / "agents" / f"{os.getpid()}"
 
-    def begin(quote: Quote, name: str) -> Running:
-        return Command(quote.command, quote.parameters, home / name)
+    def start(quote: Quote, name: str) -> Running:
+        return CommandProcess(quote.command, quote.parameters, home / name)
 
     clock = SystemClock()
     quoter = Quoter(folder=home / "studies", clock=clock, own_code=own_code)
-    make_server(Tools(Session(budget_usd, begin), quoter, Quotes(), clock)).run("stdio")
+    make_server(Tools(Session(budget_usd, start), quoter, Quotes(), clock)).run("stdio")
 
 
 def make_server(tools: "Tools") -> "MCPServer":
@@ -49,7 +49,7 @@ def make_server(tools: "Tools") -> "MCPServer":
     Raises:
         ModuleNotFoundError: the package `mcp` is not installed.
     """
-    from mcp.server import MCPServer  # an extra: without it there are no agents, and everything else
+    from mcp.server import MCPServer  # an optional extra
 
     server = MCPServer("paretune", instructions=_INSTRUCTIONS)
     for act in (tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front):
@@ -59,7 +59,7 @@ def make_server(tools: "Tools") -> "MCPServer":
 
 @dataclass(frozen=True)
 class Tools:
-    """What an agent may call; errors of paretune become errors of the tool, with their text."""
+    """The tools of an agent; errors of paretune become tool errors with the same text."""
 
     session: Session
     quoter: Quoter
@@ -69,7 +69,7 @@ class Tools:
 
     def estimate(self, parameters: dict[str, str]) -> dict[str, Any]:
         """Predicted seconds, dollars and memory with 80 % intervals; comma-separated values make a table."""
-        with _told(), self._one_at_a_time:
+        with _as_tool_errors(), self._one_at_a_time:
             if parameters.get("probe", "").strip():
                 raise BadInput(["probe launches jobs, and an estimate here launches nothing: leave it out"])
             request = EstimateRequest.from_text(with_profile(parameters, os.environ))
@@ -85,52 +85,54 @@ class Tools:
 
         The `quote` in the answer is good for one launch within fifteen minutes.
         """
-        with _told(), self._one_at_a_time:
-            made = self.quoter.job(parameters or {}) if study is None else self.quoter.study(study, overrides or {})
+        with _as_tool_errors(), self._one_at_a_time:
+            new_quote = (
+                self.quoter.job(parameters or {}) if study is None else self.quoter.study(study, overrides or {})
+            )
             return {
-                "quote": self.quotes.signed(made),
-                "worst_case_usd": made.worst_case_usd,
-                "specification_hash": made.identity[:12],
-                "priced_as_of": made.priced_as_of,
+                "quote": self.quotes.signed(new_quote),
+                "worst_case_usd": new_quote.worst_case_usd,
+                "specification_hash": new_quote.identity[:12],
+                "priced_as_of": new_quote.priced_as_of,
                 "left_usd": self.session.budget_usd - self.session.booked_usd(),
             }
 
     def launch(self, quote: str) -> dict[str, Any]:
-        """Launch what was quoted, if its worst case fits the session's dollars; a quote launches nothing twice."""
-        with _told():
-            asked = self.quotes.read(quote, self.clock.now())
+        """Launch a quote if its worst case fits the session's dollars; a quote is launched at most once."""
+        with _as_tool_errors():
+            signed = self.quotes.read(quote, self.clock.now())
             with self._one_at_a_time:
-                self.quoter.confirm(asked)
-            return shown(self.session.launch(asked))
+                self.quoter.confirm(signed)
+            return described(self.session.launch(signed))
 
     def status(self, name: str | None = None) -> dict[str, Any]:
-        """How what was launched does, one or all, and the session's dollars."""
-        with _told():
-            asked = self.session.all() if name is None else [self.session.find(name)]
+        """State of one launched command, or all, and the session's dollars."""
+        with _as_tool_errors():
+            commands = self.session.all() if name is None else [self.session.find(name)]
             booked = self.session.booked_usd()
             return {
-                "launched": [shown(launched) for launched in asked],
+                "launched": [described(launched) for launched in commands],
                 "budget_usd": self.session.budget_usd,
                 "booked_usd": booked,
                 "left_usd": self.session.budget_usd - booked,
             }
 
     def stop(self, name: str) -> dict[str, Any]:
-        """Stop what was launched under a name, as Ctrl-C does; what it has cost is booked."""
-        with _told():
+        """Stop a launched command by its name, as Ctrl-C does; its cost is booked."""
+        with _as_tool_errors():
             launched = self.session.find(name)
             launched.running.stop()
-            return shown(launched)
+            return described(launched)
 
     def front(self, study: str) -> dict[str, Any]:
         """The Pareto front of a recorded study, by its name."""
-        with _told(), self._one_at_a_time:
+        with _as_tool_errors(), self._one_at_a_time:
             return front(study).to_dict()
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Turn what paretune refuses into an error of the tool."""
+def _as_tool_errors() -> Iterator[None]:
+    """Turn errors of paretune into tool errors."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:
@@ -139,8 +141,8 @@ def _told() -> Iterator[None]:
         raise ToolError(str(error)) from error
 
 
-def shown(launched: Launched) -> dict[str, Any]:
-    """What an agent is told of it."""
+def described(launched: LaunchedCommand) -> dict[str, Any]:
+    """Return the description of a launched command for an agent."""
     outcome: Mapping[str, Any] | None = launched.running.outcome()
     state = "running" if outcome is None else "failed" if "error" in outcome else "completed"
     about = {"name": launched.name, "command": launched.quote.command, "state": state}

@@ -1,4 +1,4 @@
-"""The dollars of a session: what agents have launched, what that may still cost, and what is left."""
+"""The dollars of a session: commands that agents have launched, their highest cost, and what is left."""
 
 import math
 import threading
@@ -11,7 +11,7 @@ from paretune.core.errors import BadInput, BudgetRefused
 
 
 @dataclass(frozen=True, kw_only=True)
-class Launched:
+class LaunchedCommand:
     """A command that was launched under a name."""
 
     name: str
@@ -19,7 +19,7 @@ class Launched:
     running: Running
 
     def cost_usd(self) -> float | None:
-        """What it has cost, USD; None while it runs, and where it does not say: then its worst case stays booked."""
+        """Return its cost in USD, or None if it is unknown or the command runs: its worst case then stays booked."""
         outcome = self.running.outcome()
         if outcome is None or "error" in outcome:
             return None
@@ -27,57 +27,60 @@ class Launched:
             parts: list[object] = [outcome.get("spent_usd"), outcome.get("committed_usd") or 0.0]
         else:
             parts = [(outcome.get("metrics") or {}).get("cost_usd")]
-        known = [float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0]
-        return sum(known) if len(known) == len(parts) else None
+        parts_usd = [
+            float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0
+        ]
+        return sum(parts_usd) if len(parts_usd) == len(parts) else None
 
 
 class Session:
     """Launches quotes while their worst cases fit the budget; safe to call from several threads.
 
-    Each quote is launched at most once: its worst case is booked before it is begun, and replaced by what it has cost
-    when it has ended well and says so. Nothing lowers the sum otherwise, so the bill of a session cannot exceed its
-    budget, whatever is asked for and however often.
+    Each quote is launched at most once: its worst case is booked before it is started, and replaced by its cost when it
+    has completed with a known cost. Nothing else lowers the sum, so the bill of a session cannot exceed its budget.
     """
 
-    def __init__(self, budget_usd: float, begin: Callable[[Quote, str], Running]) -> None:
+    def __init__(self, budget_usd: float, start: Callable[[Quote, str], Running]) -> None:
         self._budget_usd = budget_usd
-        self._begin = begin
-        self._launched: dict[str, Launched] = {}
-        self._begun: set[str] = set()  # numbers of quotes, also of those that could not be begun
-        self._lost_usd = 0.0  # worst cases of commands that may have been begun and are not known
+        self._start = start
+        self._launched: dict[str, LaunchedCommand] = {}
+        self._started: set[str] = set()  # numbers of quotes, also of those that could not be started
+        self._lost_usd = 0.0  # worst cases of commands that may have been started but are not known
         self._lock = threading.Lock()
 
-    def launch(self, quote: Quote) -> Launched:
-        """The command of the quote, begun; the same one where it was launched before.
+    def launch(self, quote: Quote) -> LaunchedCommand:
+        """Start the command of a quote, or return it if it was launched before.
 
         Raises:
             BudgetRefused: its worst case does not fit what is left.
-            BadInput: it was tried before and could not be begun.
+            BadInput: it was tried before and could not be started.
         """
         with self._lock:
-            if (known := self._launched.get(quote.number)) is not None:
-                return known
-            if quote.number in self._begun:
-                raise BadInput(["this quote was tried before and could not be begun: ask for another one with `quote`"])
+            if (launched_before := self._launched.get(quote.number)) is not None:
+                return launched_before
+            if quote.number in self._started:
+                raise BadInput(
+                    ["this quote was tried before and could not be started: ask for another one with `quote`"]
+                )
             left = self._budget_usd - self._booked_usd()
             if not quote.worst_case_usd <= left:
                 raise BudgetRefused(
                     f"this may cost {quote.worst_case_usd:.4g} USD, and {max(left, 0.0):.4g} of the session's "
                     f"{self._budget_usd:g} USD are left: wait for what runs, or ask whoever started the server"
                 )
-            self._begun.add(quote.number)
-            name = f"{quote.command}-{len(self._begun)}"
+            self._started.add(quote.number)
+            name = f"{quote.command}-{len(self._started)}"
             self._lost_usd += quote.worst_case_usd
-            launched = Launched(name=name, quote=quote, running=self._begin(quote, name))
+            launched = LaunchedCommand(name=name, quote=quote, running=self._start(quote, name))
             self._lost_usd -= quote.worst_case_usd
             self._launched[quote.number] = launched
             return launched
 
-    def find(self, name: str) -> Launched:
-        """What was launched under a name.
+    def find(self, name: str) -> LaunchedCommand:
+        """Return the command that was launched under a name.
 
         Raises:
-            BadInput: nothing was.
+            BadInput: there is none.
         """
         with self._lock:
             named = {launched.name: launched for launched in self._launched.values()}
@@ -85,13 +88,13 @@ class Session:
             raise BadInput([f"nothing was launched as {name}: {', '.join(named) or 'nothing was launched yet'}"])
         return named[name]
 
-    def all(self) -> list[Launched]:
-        """Everything that was launched, in order."""
+    def all(self) -> list[LaunchedCommand]:
+        """Return all launched commands, in order."""
         with self._lock:
             return list(self._launched.values())
 
     def booked_usd(self) -> float:
-        """Dollars that were spent or may still be."""
+        """Return the dollars that were spent or may still be spent."""
         with self._lock:
             return self._booked_usd()
 
@@ -101,6 +104,6 @@ class Session:
         return self._budget_usd
 
     def _booked_usd(self) -> float:
-        ended = {number: launched.cost_usd() for number, launched in self._launched.items()}
+        costs = {number: launched.cost_usd() for number, launched in self._launched.items()}
         worst = {number: launched.quote.worst_case_usd for number, launched in self._launched.items()}
-        return self._lost_usd + sum(worst[number] if usd is None else usd for number, usd in ended.items())
+        return self._lost_usd + sum(worst[number] if usd is None else usd for number, usd in costs.items())

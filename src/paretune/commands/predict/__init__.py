@@ -1,5 +1,7 @@
-"""Predictions of a trained model on the rows of a file.
+"""The command `predict`: predictions of a trained model on the rows of a file.
 
-request.PredictRequest    what can be asked for
-predict.predict           finds the model, has the training wing predict, prices the seconds
+command  registers the command
+request  PredictRequest
+run      what the command prints and records
+predict  finds the model, predicts in the training wing, prices the seconds
 """

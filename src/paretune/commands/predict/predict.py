@@ -1,4 +1,4 @@
-"""Find the model, have the training wing predict in a process of its own, and price its seconds."""
+"""Finds the model, predicts in a process of the training wing, and prices its seconds."""
 
 import json
 import subprocess
@@ -26,15 +26,15 @@ _LOG_LINES = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """What was predicted, how well, and what it took.
+    """The predictions of a file: metrics, seconds and price.
 
     Attributes:
-        model: what predicted: a folder, or a version such as `sentiment/3`.
-        seconds: of tokenising and predicting; starting, loading and reading the file are not in it.
+        model: a folder, or a version such as `sentiment/3`.
+        seconds: of tokenising and predicting, without starting, loading and reading the file.
         metrics: of the rows with labels; empty without any.
-        price: of an hour of the machine; None where it is not known.
-        price_remarks: what is to be known of the price, in sentences.
-        found: all that the predicting process has told.
+        price: of an hour of the machine; None if unknown.
+        price_remarks: remarks on the price, in sentences.
+        answer: all that the predicting process has returned.
     """
 
     model: str
@@ -45,16 +45,16 @@ class Predictions:
     metrics: Mapping[str, float]
     price: Price | None
     price_remarks: tuple[str, ...]
-    found: Mapping[str, Any]
+    answer: Mapping[str, Any]
 
     @property
     def seconds_per_1000_rows(self) -> float:
-        """Of this machine."""
+        """Seconds of this machine per 1,000 rows."""
         return 1000 * self.seconds / self.rows
 
     @property
     def usd_per_1000_rows(self) -> float | None:
-        """Those seconds at the price of an hour, on one instance; None without a price."""
+        """Dollars of these seconds on one instance, or None without a price."""
         return None if self.price is None else self.price.cost_usd(self.seconds_per_1000_rows, 1)
 
 
@@ -65,45 +65,45 @@ def predict(
     interruption: Interruption,
     on_events: Callable[[list[Event]], None],
 ) -> Predictions:
-    """Write the rows of the request with their predictions; figures and price.
+    """Write the rows of the request with their predictions; return metrics, seconds and price.
 
     Raises:
         BadInput: model, rows or price cannot be used; nothing is written.
         Interrupted: Ctrl-C or SIGTERM; nothing is written.
         JobFailed: the predicting process broke, which is a bug, a full disk or too little memory.
-        TrackingUnavailable: MLflow, which has the model, does not answer.
+        TrackingUnavailable: MLflow, which holds the model, does not answer.
     """
     price, remarks = _price(request, environment, clock)
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        name, run_id, folder, told = _model(request, environment, clock, Path(scratch))
-        length = told.get("max_seq_length", "")
+        name, run_id, folder, params = _model(request, environment, clock, Path(scratch))
+        length = params.get("max_seq_length", "")
         document = {
             "model": str(folder),
             "data": str(request.data_path),
-            "text_column": request.text_column or told.get("text_column") or "text",
-            "label_column": request.label_column or told.get("label_column") or "label",
+            "text_column": request.text_column or params.get("text_column") or "text",
+            "label_column": request.label_column or params.get("label_column") or "label",
             "output": str(request.output_path),
             "batch_size": request.batch_size,
             "max_seq_length": request.max_seq_length or (int(length) if length.isdigit() else None),
         }
-        found = _run(document, Path(scratch), environment, clock, interruption, on_events)
+        answer = _run(document, Path(scratch), environment, clock, interruption, on_events)
     return Predictions(
         model=name,
         run_id=run_id,
         output=request.output_path,
-        rows=found["rows"],
-        seconds=found["seconds"],
-        metrics=found["metrics"],
+        rows=answer["rows"],
+        seconds=answer["seconds"],
+        metrics=answer["metrics"],
         price=price,
         price_remarks=tuple(remarks),
-        found=found,
+        answer=answer,
     )
 
 
 def _model(
     request: PredictRequest, environment: Mapping[str, str], clock: Clock, scratch: Path
 ) -> tuple[str, str, Path, Mapping[str, str]]:
-    """Name, run id and folder of the model, and the parameters of its training, where MLflow knows them."""
+    """Return name, run id and folder of the model, and the parameters of its training if MLflow has them."""
     if not request.is_address:
         return str(request.model_folder), "", request.model_folder, {}
     from paretune.tracking import Tracking  # MLflow takes a second to import
@@ -113,15 +113,15 @@ def _model(
 
 
 def _price(request: PredictRequest, environment: Mapping[str, str], clock: Clock) -> tuple[Price | None, list[str]]:
-    """What an hour costs, and what is to be known of it.
+    """Return the price of an hour, and remarks on it.
 
     Raises:
         BadInput: the profile or the table of prices cannot be read.
     """
     profile = read_profile(environment)
     if request.instance_type is None:
-        told = request.local_price_usd_per_hour or profile.get("local_price_usd_per_hour")
-        return local_price(float(told or JobSpec().local_price_usd_per_hour)), []
+        usd_per_hour = request.local_price_usd_per_hour or profile.get("local_price_usd_per_hour")
+        return local_price(float(usd_per_hour or JobSpec().local_price_usd_per_hour)), []
     region = usual_region(request.region or profile.get("region"), environment)
     price = PriceList.read(environment).price(request.instance_type, region)
     return price, price_remarks(price, request.instance_type, region, date.fromtimestamp(clock.now()))
@@ -135,12 +135,12 @@ def _run(
     interruption: Interruption,
     on_events: Callable[[list[Event]], None],
 ) -> dict[str, Any]:
-    """Have the rows predicted; what the process has answered."""
-    request, answer, events, log = (scratch / name for name in ("request.json", "answer.json", "events", "log"))
+    """Predict the rows in another process and return its answer."""
+    request, answer_file, events, log = (scratch / name for name in ("request.json", "answer.json", "events", "log"))
     write_json(request, document)
     with log.open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-m", "paretune.training.predicting", *map(str, (request, answer, events))],
+            [sys.executable, "-m", "paretune.training.predicting", *map(str, (request, answer_file, events))],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -157,16 +157,16 @@ def _run(
         if child.poll() is None:
             child.kill()
             child.wait()
-    if not answer.exists():
+    if not answer_file.exists():
         raise _failure(log.read_text(errors="replace").splitlines(), child.returncode)
-    found: dict[str, Any] = json.loads(answer.read_text())
-    if "faults" in found:
-        raise BadInput(found["faults"])
-    return found
+    result: dict[str, Any] = json.loads(answer_file.read_text())
+    if "faults" in result:
+        raise BadInput(result["faults"])
+    return result
 
 
 def _failure(lines: list[str], code: int | None) -> Exception:
-    """Why a process that has left no answer broke."""
+    """Return the error of a process without an answer."""
     if any("No space left on device" in line for line in lines):
         return BadInput(["the disk that holds the output is full: make room, or set output to another one"])
     if any("No module named" in line for line in lines):

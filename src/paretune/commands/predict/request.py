@@ -20,7 +20,7 @@ _FORMS = "a folder, models:/NAME@champion, models:/NAME/3 or runs:/RUN_ID"
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest:
-    """Which model predicts which rows, and what a machine costs that does so.
+    """Which model predicts which rows, and the price of the machine.
 
     Raises:
         BadInput: with all faults at once.
@@ -58,37 +58,37 @@ class PredictRequest:
 
     @property
     def is_address(self) -> bool:
-        """Whether the model is one of MLflow's and no folder."""
+        """Whether the model is in MLflow, not in a folder."""
         return (self.model or "").startswith(("models:/", "runs:/"))
 
     @property
     def model_folder(self) -> Path:
-        """The folder of a model that is one."""
+        """Folder of a model that is not in MLflow."""
         return at_home(current_name(self.model or ""))
 
     @property
     def data_path(self) -> Path:
-        """The file with the rows."""
+        """File with the rows."""
         return at_home(current_name(self.data or ""))
 
     @property
     def output_path(self) -> Path:
-        """The file that is written."""
+        """File that is written."""
         return at_home(self.output)
 
     def _model_faults(self) -> list[str]:
         if self.model is None:
             return [f"model must name the model that predicts: {_FORMS}"]
         if self.is_address:
-            known = _REGISTERED if self.model.startswith("models:/") else _RUN
-            if known.fullmatch(self.model):
+            pattern = _REGISTERED if self.model.startswith("models:/") else _RUN
+            if pattern.fullmatch(self.model):
                 return []
             return [f"model must be {_FORMS}, got {self.model!r}: a registered model needs an alias or a version"]
         if _ADDRESS.match(self.model) and not self.model.startswith("file:/"):
             return [f"model must be {_FORMS}, got {self.model!r}: download it first"]
         if not is_folder(self.model_folder):
-            what = "is no folder" if exists(self.model_folder) else f"does not exist (looked from {Path.cwd()})"
-            return [f"model {self.model} {what}: give {_FORMS}"]
+            problem = "is no folder" if exists(self.model_folder) else f"does not exist (looked from {Path.cwd()})"
+            return [f"model {self.model} {problem}: give {_FORMS}"]
         return []
 
     def _file_faults(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The command `predict`: a trained model on the rows of a file."""
+"""Runs `predict`: writes the predictions and reports metrics and cost."""
 
 import os
 from collections.abc import Mapping
@@ -11,56 +11,69 @@ from paretune.jobs.progress import watched
 from paretune.jobs.workplace import Workplaces
 from paretune.presentation.numbers import duration, plain, usd
 
-_NAMES = {"f1": "F1 (macro)", "accuracy": "accuracy", "rmse": "root mean squared error", "mae": "mean absolute error"}
+_METRIC_NAMES = {
+    "f1": "F1 (macro)",
+    "accuracy": "accuracy",
+    "rmse": "root mean squared error",
+    "mae": "mean absolute error",
+}
 
 
 def run_predict(request: PredictRequest) -> CommandOutput:
-    """The rows with their predictions in a file; how good they are where rows have labels, and what they cost.
+    """Write the rows with their predictions to a file; return metrics of labelled rows, and the cost.
 
-    No run is made for it; the one that `mlflow run` has opened gets the figures.
+    No run is created; if `mlflow run` has opened one, it gets the figures.
     """
     environment, clock = dict(os.environ), SystemClock()
     interruption = Workplaces.of_process().interruption
     with watched(interruption) as on_events:
-        found = predict(request, environment, clock, interruption, on_events)
-    _record(found, environment)
-    return CommandOutput(text=_text(request, found), document=_document(found))
+        predictions = predict(request, environment, clock, interruption, on_events)
+    _record(predictions, environment)
+    return CommandOutput(text=_text(request, predictions), document=_document(predictions))
 
 
-def _record(found: Predictions, environment: Mapping[str, str]) -> None:
-    """Fill the run that `mlflow run` has opened for this command; nothing where it was started by hand."""
+def _record(predictions: Predictions, environment: Mapping[str, str]) -> None:
+    """Fill the run that `mlflow run` has opened for this command, if there is one."""
     if "MLFLOW_RUN_ID" not in environment:
         return
     from paretune.tracking import Tracking, schema  # MLflow takes a second to import
 
     run = Tracking(environment, SystemClock()).begin("predict")
     run.set_tags({schema.KIND: "predict"})
-    run.log_metrics({**found.metrics, "rows": float(found.rows), "seconds_per_1000_rows": found.seconds_per_1000_rows})
+    run.log_metrics(
+        {
+            **predictions.metrics,
+            "rows": float(predictions.rows),
+            "seconds_per_1000_rows": predictions.seconds_per_1000_rows,
+        }
+    )
 
 
-def _text(request: PredictRequest, found: Predictions) -> str:
-    labelled = found.found["labelled_rows"]
+def _text(request: PredictRequest, predictions: Predictions) -> str:
+    labelled = predictions.answer["labelled_rows"]
     rows = {
-        _NAMES.get(name, name): f"{value:.4f} on {labelled:,} rows with {request.label_column!r}"
-        for name, value in found.metrics.items()
+        _METRIC_NAMES.get(name, name): f"{value:.4f} on {labelled:,} rows with {request.label_column!r}"
+        for name, value in predictions.metrics.items()
     }
-    counts = found.found["counts"]
+    counts = predictions.answer["counts"]
     rows |= {"predicted": ", ".join(f"{name} {count:,}" for name, count in counts.items())} if counts else {}
-    dollars = found.usd_per_1000_rows
-    cost = "" if dollars is None else f", {usd(dollars)} ({_basis(found)})"
-    rows["per 1,000 rows"] = f"{duration(found.seconds_per_1000_rows)} on {found.found['device']}{cost}"
-    if found.found["truncated_rows"]:
-        share = found.found["truncated_rows"] / found.rows
-        rows["truncated texts"] = f"{share:.1%} longer than {found.found['max_seq_length']} tokens"
+    dollars = predictions.usd_per_1000_rows
+    cost = "" if dollars is None else f", {usd(dollars)} ({_basis(predictions)})"
+    rows["per 1,000 rows"] = f"{duration(predictions.seconds_per_1000_rows)} on {predictions.answer['device']}{cost}"
+    if predictions.answer["truncated_rows"]:
+        share = predictions.answer["truncated_rows"] / predictions.rows
+        rows["truncated texts"] = f"{share:.1%} longer than {predictions.answer['max_seq_length']} tokens"
     width = max(map(len, rows))
-    head = f"{found.rows:,} rows of {request.data} predicted by {found.model}: {found.output}"
+    head = f"{predictions.rows:,} rows of {request.data} predicted by {predictions.model}: {predictions.output}"
     lines = [head, *(f"  {name:<{width}}  {value}" for name, value in rows.items())]
-    return "\n".join([*lines, *(f"  {remark}" for remark in (*found.found["remarks"], *found.price_remarks))])
+    return "\n".join(
+        [*lines, *(f"  {remark}" for remark in (*predictions.answer["remarks"], *predictions.price_remarks))]
+    )
 
 
-def _basis(found: Predictions) -> str:
-    """Where the dollars come from: they are estimated, for nobody bills them."""
-    price = found.price
+def _basis(predictions: Predictions) -> str:
+    """Return the basis of the dollars, which are estimated, not billed."""
+    price = predictions.price
     if price is None:
         return ""
     hourly = f"{plain(price.usd_per_hour, 3)} USD an hour"
@@ -69,23 +82,23 @@ def _basis(found: Predictions) -> str:
     return f"estimated: seconds of this machine at {hourly} of {price.instance_type} in {price.region}"
 
 
-def _document(found: Predictions) -> dict[str, object]:
-    told = found.found
+def _document(predictions: Predictions) -> dict[str, object]:
+    answer = predictions.answer
     return {
-        "model": found.model,
-        "run_id": found.run_id or None,
-        "output": str(found.output),
-        "rows": found.rows,
-        "labelled_rows": told["labelled_rows"],
-        "metrics": as_json(found.metrics),
-        "counts": told["counts"],
-        "problem_type": told["kind"],
-        "max_seq_length": told["max_seq_length"],
-        "truncated_rows": told["truncated_rows"],
-        "device": told["device"],
-        "seconds": found.seconds,
-        "seconds_per_1000_rows": found.seconds_per_1000_rows,
-        "usd_per_1000_rows": found.usd_per_1000_rows,
-        "usd_basis": _basis(found) or None,
-        "remarks": [*told["remarks"], *found.price_remarks],
+        "model": predictions.model,
+        "run_id": predictions.run_id or None,
+        "output": str(predictions.output),
+        "rows": predictions.rows,
+        "labelled_rows": answer["labelled_rows"],
+        "metrics": as_json(predictions.metrics),
+        "counts": answer["counts"],
+        "problem_type": answer["kind"],
+        "max_seq_length": answer["max_seq_length"],
+        "truncated_rows": answer["truncated_rows"],
+        "device": answer["device"],
+        "seconds": predictions.seconds,
+        "seconds_per_1000_rows": predictions.seconds_per_1000_rows,
+        "usd_per_1000_rows": predictions.usd_per_1000_rows,
+        "usd_basis": _basis(predictions) or None,
+        "remarks": [*answer["remarks"], *predictions.price_remarks],
     }

@@ -1,1 +1,1 @@
-"""The command `paretune prices`."""
+"""The command `prices`: the prices of a region (command, request, run)."""

@@ -1,4 +1,4 @@
-"""The command `prices`: the prices that are known of a region, and reading them anew."""
+"""Runs `prices`: shows the known prices of a region, or reads today's from AWS."""
 
 import os
 import sys
@@ -19,9 +19,9 @@ from paretune.specification.regions import usual_region
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
-    """The known prices of a region, or today's, read into the user's cache."""
+    """Return the known prices of a region, after reading today's into the user's cache if asked for."""
     environment = dict(os.environ)
-    wanted = split_list(request.instance_type)
+    instance_types = split_list(request.instance_type)
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:
@@ -34,17 +34,17 @@ def run_prices(request: PricesRequest) -> CommandOutput:
         text, document["refreshed"] = _refresh(region, request.price_source, environment, prices)
         print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
         prices = PriceList.read(environment)
-    if request.refresh and not wanted:
+    if request.refresh and not instance_types:
         return CommandOutput(document=document)
     today = date.fromtimestamp(SystemClock().now())
-    table = PriceTable.of(prices, region, wanted, today)
+    table = PriceTable.of(prices, region, instance_types, today)
     return CommandOutput(text=str(table), document=document | table.to_dict())
 
 
 def _refresh(
     region: str, source: str, environment: Mapping[str, str], before: PriceList
 ) -> tuple[str, dict[str, object]]:
-    """What has been read, for a person and for a program."""
+    """Read today's prices; return the result as text and as a document."""
     from paretune.launchers.sagemaker.price_list import read_prices  # boto3 takes a moment to import
 
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
@@ -55,23 +55,24 @@ def _refresh(
     changed = changes(PriceList(listed=before.listed).of_region(region), reading.prices)
     lines = [f"{len(reading.prices)} prices read ({reading.source}, {region}), kept in {path}"]
     lines += [
-        f"  {one.instance_type}: {one.old_usd_per_hour:g} -> {one.new_usd_per_hour:g} USD an hour ({one.share:+.1%})"
-        for one in changed
+        f"  {change.instance_type}: {change.old_usd_per_hour:g} -> {change.new_usd_per_hour:g} USD an hour "
+        f"({change.share:+.1%})"
+        for change in changed
     ] or ["no price that was known has changed"]
-    strange = [row.instance_type for row in reading.prices if row.instance_type not in instances()]
-    if strange:
-        lines.append(f"{len(strange)} of them are of types that are not in the catalogue, such as {strange[0]}")
-    own = {row.instance_type for row in before.users if row.region == region}
-    if own:
-        lines.append(f"the file of {VARIABLE} still wins for {', '.join(sorted(own))}")
+    unlisted = [row.instance_type for row in reading.prices if row.instance_type not in instances()]
+    if unlisted:
+        lines.append(f"{len(unlisted)} of them are of types that are not in the catalogue, such as {unlisted[0]}")
+    own_types = {row.instance_type for row in before.users if row.region == region}
+    if own_types:
+        lines.append(f"the file of {VARIABLE} still wins for {', '.join(sorted(own_types))}")
     return "\n".join(lines), {
         "count": len(reading.prices),
         "source": reading.source,
         "file": str(path),
         "changes": [
-            {"instance_type": one.instance_type, "old": one.old_usd_per_hour, "new": one.new_usd_per_hour}
-            for one in changed
+            {"instance_type": change.instance_type, "old": change.old_usd_per_hour, "new": change.new_usd_per_hour}
+            for change in changed
         ],
-        "not_in_the_catalogue": strange,
-        "own_prices_win_for": sorted(own),
+        "not_in_the_catalogue": unlisted,
+        "own_prices_win_for": sorted(own_types),
     }

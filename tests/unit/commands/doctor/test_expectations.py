@@ -80,7 +80,7 @@ def job(**changes: Any) -> ObservedJob:
 
 
 def different(seen: ObservedJob) -> list[str]:
-    return [row.what for row in compare(seen) if not row.holds]
+    return [row.subject for row in compare(seen) if not row.holds]
 
 
 def test_a_job_that_is_as_expected_has_no_differences() -> None:

@@ -59,7 +59,7 @@ def test_each_row_becomes_a_run_with_its_whole_specification(store: MlflowClient
     imported = bring(table(), model="bert-base-uncased", max_train_samples="5000")
     first, memory, unpriced = runs(store)
 
-    assert (len(imported.added), imported.known) == (3, 0)
+    assert (len(imported.added), imported.already_there) == (3, 0)
     assert set(first.data.params) >= {name for name, text in JobSpec().as_text().items() if text}
     assert first.data.params["model"] == "bert-base-uncased"
     assert first.data.params["max_train_samples"] == "5000"
@@ -89,15 +89,15 @@ def test_the_same_table_again_adds_nothing_and_a_longer_one_its_new_rows(store: 
     again = bring(table())
     longer = bring(table([*ROWS, "ml.g5.xlarge,4,16,5e-5,300,0.75,Completed"]))
 
-    assert (len(again.added), again.known) == (0, 3)
-    assert (len(longer.added), longer.known) == (1, 3)
+    assert (len(again.added), again.already_there) == (0, 3)
+    assert (len(longer.added), longer.already_there) == (1, 3)
     assert len(runs(store)) == 4
 
 
 def test_equal_rows_are_repeats_and_stay_as_many(store: MlflowClient) -> None:
     first, again = bring(table([ROWS[0]] * 3)), bring(table([ROWS[0]] * 3))
 
-    assert (len(first.added), len(again.added), again.known) == (3, 0, 3)
+    assert (len(first.added), len(again.added), again.already_there) == (3, 0, 3)
 
 
 def test_the_same_rows_said_of_another_model_are_other_runs(store: MlflowClient) -> None:
@@ -113,7 +113,7 @@ def test_an_import_that_was_killed_is_finished_by_the_next(store: MlflowClient) 
     half = store.create_run("0", tags={"paretune.origin": "published", "paretune.row_key": key}).info.run_id
     again = bring(table())
 
-    assert (again.added, again.known) == ((half,), 2)
+    assert (again.added, again.already_there) == ((half,), 2)
     assert store.get_run(half).data.metrics["f1"] == 0.8
 
 
@@ -178,7 +178,7 @@ def test_a_cost_without_a_price_is_kept_without_one(store: MlflowClient) -> None
 def test_a_cost_that_its_price_does_not_make_is_named_by_its_line(store: MlflowClient) -> None:
     rows = [f"{ROWS[0]},2,1.0", f"{ROWS[0]},2,1.2"]
 
-    assert bring(table(rows, ",hourly_price_usd,cost_usd")).lines_apart == (3,)
+    assert bring(table(rows, ",hourly_price_usd,cost_usd")).deviating_lines == (3,)
 
 
 def test_columns_of_other_names_are_read_by_ours(store: MlflowClient) -> None:
