@@ -15,7 +15,7 @@ Names:
     run_study        find the front of a study's objectives within a budget
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
-    Result           what all of these give: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
+    Result           the result of all of these: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
     ParetuneError    base of all errors; `paretune.core.errors` has them as a tree
 """
 
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 __version__ = "0.3.3"
 __all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study"]
 
-# Imported when first used: MLflow takes a second, and a job's own process needs none of them.
-_HOMES = {
+# Imported when first used: MLflow takes a second, and the process of a job needs none of them.
+_MODULES = {
     "JobSpec": "paretune.specification.job",
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
@@ -49,14 +49,14 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported when it is first used."""
-    if name not in _HOMES:
+    """Import a public name when it is first used."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(_HOMES[name]), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    """The public names."""
+    """Return the public names."""
     return [*__all__, "__version__"]

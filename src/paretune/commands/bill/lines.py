@@ -24,7 +24,7 @@ _HOURS = re.compile("h(ou)?rs?", re.IGNORECASE)
 
 
 class LineKind(Enum):
-    """What a line charges for. Every line has one kind; the kinds of BILLED make up `billed_usd`."""
+    """Kind of charge. Every line has one; the kinds of BILLED make up `billed_usd`."""
 
     INSTANCE = "instance hours"
     POOL = "warm pool hours"

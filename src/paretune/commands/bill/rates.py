@@ -1,4 +1,4 @@
-"""What an hour of an instance costs in effect according to a bill: with Savings Plans and private rates."""
+"""Effective cost of an instance's hour according to a bill, with Savings Plans and private rates."""
 
 import csv
 import io

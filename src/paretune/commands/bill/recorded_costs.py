@@ -1,4 +1,4 @@
-"""What runs have recorded of their costs, and which runs a line of the bill belongs to.
+"""Recorded costs of runs, and the runs that a line of the bill belongs to.
 
 A run may have several jobs, its attempts; a job may train several runs, the trials of a study that share it.
 """

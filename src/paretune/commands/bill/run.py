@@ -75,11 +75,11 @@ def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: M
     reconciliation = reconcile(files, [recorded_cost(run) for run in runs.values()])
     end = reconciliation.coverage.until
     until = "" if end is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
-    written, kept, unwritten = 0, list[str](), list[str]()
+    written, kept_ids, unwritten = 0, list[str](), list[str]()
     for bill in reconciliation.bills:
         run = runs[bill.run_id]
         if _covers_less(run, bill, until):
-            kept.append(bill.run_id)
+            kept_ids.append(bill.run_id)
             continue
         values = {metrics.BILLED_USD: bill.billed_usd, metrics.EFFECTIVE_USD: bill.effective_usd}
         figures = {name: float(usd) for name, usd in values.items() if usd is not None}
@@ -99,7 +99,7 @@ def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: M
             unwritten.append(bill.run_id)
         else:
             written += 1
-    return Reconciled(reconciliation=reconciliation, written=written, kept=tuple(kept), unwritten=tuple(unwritten))
+    return Reconciled(reconciliation=reconciliation, written=written, kept=tuple(kept_ids), unwritten=tuple(unwritten))
 
 
 def _covers_less(run: RecordedRun, bill: RunBill, until: str) -> bool:

@@ -1,4 +1,4 @@
-"""What `reconcile` shows: the bill of each run, why it differs from the recorded cost, and where the rest is."""
+"""Output of `reconcile`: the bill of each run, why it differs from the recorded cost, and where the rest is."""
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
