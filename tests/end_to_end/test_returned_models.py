@@ -87,7 +87,9 @@ def record(client: MlflowClient, spec: JobSpec, folder: JobFolder) -> str:
     """The address of the model in MLflow."""
     report = JobReport.read(folder.report)
     run = Run(client, client.create_run("0").info.run_id, SystemClock())
-    job = FinishedJob(name="tiny", run_id=run.run_id, job_name="job", spec=spec, report=report, place=str(folder.model))
+    job = FinishedJob(
+        name="tiny", run_id=run.run_id, job_name="job", spec=spec, report=report, location=str(folder.model)
+    )
     return record_model(run, job)
 
 

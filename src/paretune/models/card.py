@@ -38,14 +38,14 @@ _COST = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedJob:
-    """What is known of a job that has completed.
+    """A completed job, as its model card describes it.
 
     Attributes:
-        name: what its run is called.
-        place: where its model is: a folder of this machine, or an S3 URI.
-        data_hash: digest of the prepared rows; empty where they are not known.
-        metrics: everything measured, seconds and dollars of all attempts included.
-        price: of one instance; None where it is not known, then so are the dollars.
+        name: name of its run.
+        location: where its model is: a folder of this machine, or an S3 URI.
+        data_hash: digest of the prepared rows; empty if they are not known.
+        metrics: all that was measured, and seconds and dollars of all attempts.
+        price: price of one instance; None if it is unknown, and then the dollars are absent.
     """
 
     name: str
@@ -53,7 +53,7 @@ class FinishedJob:
     job_name: str
     spec: JobSpec
     report: JobReport
-    place: str
+    location: str
     data_hash: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     price: Price | None = None
@@ -66,7 +66,7 @@ def card_of(job: FinishedJob) -> str:
 
 
 def base_id(job: FinishedJob) -> str:
-    """What the base model is called where it can be had: a hub id, or the last part of a folder's path."""
+    """The name of the base model: a hub id, or the last part of a folder's path."""
     model = job.spec.model
     if model.startswith(BUNDLED):
         return BUNDLED_MODEL_ID
@@ -74,7 +74,7 @@ def base_id(job: FinishedJob) -> str:
 
 
 def licence_of(job: FinishedJob) -> str:
-    """The licence that the base model's own card states; `unknown` where there is no such card here."""
+    """The licence that the base model's own card states; `unknown` if there is no such card here."""
     if job.spec.entry_script is not None:
         return UNKNOWN  # what a script begins with is its own affair
     if job.spec.model.startswith(BUNDLED):
@@ -91,22 +91,22 @@ def licence_of(job: FinishedJob) -> str:
 
 def _card_of_base(model: str) -> Path | None:
     """The card in a local model's folder, or in the hub's cache; nothing is fetched."""
-    own = at_home(model) / "README.md"
-    if own.is_file():
-        return own
+    path = at_home(model) / "README.md"
+    if path.is_file():
+        return path
     try:
-        found = try_to_load_from_cache(model, "README.md")
+        cached = try_to_load_from_cache(model, "README.md")
     except HFValidationError:  # no hub id
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(cached) if isinstance(cached, str) else None
 
 
 def _metadata(job: FinishedJob) -> ModelCardData:
     is_ours = job.spec.entry_script is None
-    task, found = _PIPELINES.get(job.spec.task, _PIPELINE), job.metrics.get(metrics.F1)
+    task, f1 = _PIPELINES.get(job.spec.task, _PIPELINE), job.metrics.get(metrics.F1)
     dataset = Path(job.spec.dataset).name
     results = []
-    if found is not None and is_ours:
+    if f1 is not None and is_ours:
         result = EvalResult(
             task_type=task,
             dataset_type=dataset,
@@ -114,7 +114,7 @@ def _metadata(job: FinishedJob) -> ModelCardData:
             dataset_split="validation",
             metric_type=metrics.F1,
             metric_name="macro F1",
-            metric_value=round(found, 6),
+            metric_value=round(f1, 6),
         )
         results = [result]
     return ModelCardData(
@@ -129,7 +129,7 @@ def _metadata(job: FinishedJob) -> ModelCardData:
 
 
 def _text(job: FinishedJob) -> str:
-    """What a person reads."""
+    """The text below the metadata."""
     parts = [
         f"# {job.name}",
         _origin(job),
@@ -145,12 +145,14 @@ def _text(job: FinishedJob) -> str:
 def _origin(job: FinishedJob) -> str:
     spec = job.spec
     if spec.entry_script is not None:
-        what = f"Trained by the script `{Path(spec.entry_script).name}`"
+        description = f"Trained by the script `{Path(spec.entry_script).name}`"
     elif spec.init == "random":
-        what = f"A model of the shape of {base_id(job)}, trained from random weights on {Path(spec.dataset).name}"
+        description = (
+            f"A model of the shape of {base_id(job)}, trained from random weights on {Path(spec.dataset).name}"
+        )
     else:
-        what = f"{base_id(job)}, fine-tuned ({spec.fine_tuning}) on {Path(spec.dataset).name}"
-    return f"{what}. All figures are {job.origin}, of one run: by how much repeats differ is not in them."
+        description = f"{base_id(job)}, fine-tuned ({spec.fine_tuning}) on {Path(spec.dataset).name}"
+    return f"{description}. All figures are {job.origin}, of one run: by how much repeats differ is not in them."
 
 
 def _quality(job: FinishedJob) -> dict[str, str]:
@@ -158,11 +160,11 @@ def _quality(job: FinishedJob) -> dict[str, str]:
 
 
 def _cost(job: FinishedJob) -> dict[str, str]:
-    found = {title: f"{job.metrics[name]:{form}}" for name, (title, form) in _COST.items() if name in job.metrics}
+    rows = {title: f"{job.metrics[name]:{form}}" for name, (title, form) in _COST.items() if name in job.metrics}
     if job.price is not None:
-        found["one instance, USD per hour"] = f"{job.price.usd_per_hour:g} ({job.price.source.partition(';')[0]})"
-    where = f"{job.spec.instance_count} x {job.spec.instance_type}" if job.spec.has_instances else "this machine"
-    return found | {"cluster": where}
+        rows["one instance, USD per hour"] = f"{job.price.usd_per_hour:g} ({job.price.source.partition(';')[0]})"
+    cluster = f"{job.spec.instance_count} x {job.spec.instance_type}" if job.spec.has_instances else "this machine"
+    return rows | {"cluster": cluster}
 
 
 def _sources(job: FinishedJob) -> dict[str, str]:
@@ -184,9 +186,9 @@ def _sources(job: FinishedJob) -> dict[str, str]:
 
 def _use(job: FinishedJob) -> str:
     if job.spec.entry_script is not None:
-        return f"The files are at `{job.place}`."
+        return f"The files are at `{job.location}`."
     task = _PIPELINES.get(job.spec.task, _PIPELINE)
-    archive, _, member = job.place.partition(" (")  # of a shared job: the archive, and the trial's folder in it
+    archive, _, member = job.location.partition(" (")  # of a shared job: the archive, and the trial's folder in it
     fetch, folder = "", "."
     if archive.startswith("s3://"):
         fetch = f"```bash\nmkdir -p model && aws s3 cp {archive} - | tar -xz -C model\n```\n\n"

@@ -10,7 +10,7 @@ from paretune.presentation.numbers import plain, with_error
 from paretune.specification import metrics
 
 QUALITIES: Mapping[str, float] = MappingProxyType({metrics.F1: 1.0, metrics.PERPLEXITY: -1.0})
-"""What models are compared by, the first that a run has recorded: metric to 1 where more is better, else -1."""
+"""Metric by which models are compared, the first that a run has recorded, to 1 if more is better, else -1."""
 _LABELS = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
 _BASELINES = {metrics.BASELINE_MAJORITY: "of the most frequent class", metrics.BASELINE_TFIDF: "of TF-IDF"}
 CHEAPER_BY = 0.1
@@ -20,15 +20,15 @@ thousand rows scatter by a few per cent, and merged adapters change the number o
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """What is recorded of one model.
+    """The recorded figures of one model.
 
     Attributes:
-        metric: name of the metric that it is judged by, of QUALITIES; empty where none was recorded.
+        metric: name of the metric that it is judged by, of QUALITIES; empty if none was recorded.
         error: standard error of `value`.
-        rows: digest of the rows that it was judged on; empty where it was not recorded.
+        rows: digest of the rows that it was judged on; empty if it was not recorded.
         baselines: metric of a baseline to its value on the same rows.
-        parameters: of the whole model; None where they were not recorded.
-        seconds_per_1000_rows: that it took to read so many rows while it was judged; None where not recorded.
+        parameters: number of parameters of the whole model; None if it was not recorded.
+        seconds_per_1000_rows: that it took to read so many rows while it was judged; None if not recorded.
         measured_on: the machine that these seconds belong to: instance type, device and precision.
     """
 
@@ -55,14 +55,14 @@ class Decision:
 
 
 def decide(new: Figures, champion: Figures | None) -> Decision:
-    """Whether the model `new` takes the place of the `champion`; None where there is none yet.
+    """Whether the model `new` takes the place of the `champion`, which is None if there is none yet.
 
-    It does where it is better beyond noise on the same rows: by more than 2 standard errors of the difference; or where
-    it differs by less and is cheaper to run. The first one must be above its baselines.
+    It does if it is better beyond noise on the same rows, by more than 2 standard errors of the difference, or if it
+    differs by less and is cheaper to run. The first champion must be above its baselines.
     """
     if not new.metric:
-        wanted = " or ".join(QUALITIES)
-        return _stays(f"its run has recorded no {wanted}, by which models are compared")
+        names = " or ".join(QUALITIES)
+        return _stays(f"its run has recorded no {names}, by which models are compared")
     if champion is None:
         return _first(new)
     incomparable = _incomparable(new, champion)
@@ -72,12 +72,12 @@ def decide(new: Figures, champion: Figures | None) -> Decision:
     limit = TELLING_ERRORS * math.hypot(new.error, champion.error)
     compared = f"{new.shown()} against {champion.shown()} of the champion on the same rows"
     if abs(difference) > limit:
-        how = "better" if difference > 0 else "worse"
-        beyond = f"{how} by {plain(abs(difference), 3)}, more than the noise (2 errors: {plain(limit, 3)})"
+        side = "better" if difference > 0 else "worse"
+        beyond = f"{side} by {plain(abs(difference), 3)}, more than the noise (2 errors: {plain(limit, 3)})"
         return Decision(moves=difference > 0, reason=f"{compared} is {beyond}")
     equal = f"{compared} is equal within noise (2 errors: {plain(limit, 3)})"
-    cheaper, why = _is_cheaper(new, champion)
-    return Decision(moves=cheaper, reason=f"{equal}, and {why}")
+    cheaper, reason = _is_cheaper(new, champion)
+    return Decision(moves=cheaper, reason=f"{equal}, and {reason}")
 
 
 def _stays(reason: str) -> Decision:
@@ -85,7 +85,7 @@ def _stays(reason: str) -> Decision:
 
 
 def _first(new: Figures) -> Decision:
-    """A model where no other is champion."""
+    """The decision about a model if there is no champion yet."""
     if not new.baselines:
         return _stays(f"there is no champion yet, and no baseline is recorded that {new.shown()} could be above")
     name, highest = max(new.baselines.items(), key=lambda item: item[1])
@@ -96,14 +96,14 @@ def _first(new: Figures) -> Decision:
 
 
 def _incomparable(new: Figures, champion: Figures) -> str:
-    """Why the figures of two models say nothing about which is better; empty where they do."""
+    """Why the figures of two models cannot be compared; empty if they can."""
     if not champion.metric:
         return "the champion has no figures of paretune in its tags, so the two cannot be compared"
     if new.metric != champion.metric:
         return f"the champion was judged by {champion.metric}, this model by {new.metric}"
     if not new.rows or not champion.rows:
-        whose = "this model" if not new.rows else "the champion"
-        return f"the digest of the rows that {whose} was judged on is not recorded"
+        model = "this model" if not new.rows else "the champion"
+        return f"the digest of the rows that {model} was judged on is not recorded"
     if new.rows != champion.rows:
         return (
             f"{new.shown()} was measured on other validation rows ({new.rows}) than {champion.shown()} of the champion "
@@ -116,16 +116,16 @@ def _is_cheaper(new: Figures, champion: Figures) -> tuple[bool, str]:
     """Whether a model is cheaper to run, and by which figures: seconds on the same machine, else parameters."""
     same_machine = new.measured_on == champion.measured_on != ""
     if same_machine and new.seconds_per_1000_rows and champion.seconds_per_1000_rows:
-        what = f"s per 1,000 rows ({new.measured_on})"
-        return _lower(new.seconds_per_1000_rows, champion.seconds_per_1000_rows, what)
+        unit = f"s per 1,000 rows ({new.measured_on})"
+        return _lower(new.seconds_per_1000_rows, champion.seconds_per_1000_rows, unit)
     if new.parameters and champion.parameters:
         return _lower(new.parameters, champion.parameters, "parameters")
     return False, "which is cheaper to run is not recorded"
 
 
-def _lower(new: float, old: float, what: str) -> tuple[bool, str]:
-    numbers = [f"{value:,.0f}" if what == "parameters" else plain(value, 3) for value in (new, old)]
-    compared = f"{numbers[0]} against {numbers[1]} {what}"
+def _lower(new: float, old: float, unit: str) -> tuple[bool, str]:
+    numbers = [f"{value:,.0f}" if unit == "parameters" else plain(value, 3) for value in (new, old)]
+    comparison = f"{numbers[0]} against {numbers[1]} {unit}"
     if new <= old * (1 - CHEAPER_BY):
-        return True, f"cheaper to run: {compared}"
-    return False, f"not cheaper to run by {CHEAPER_BY:.0%}: {compared}"
+        return True, f"cheaper to run: {comparison}"
+    return False, f"not cheaper to run by {CHEAPER_BY:.0%}: {comparison}"

@@ -1,4 +1,4 @@
-"""What the run of a job says about its model, and the same as tags of a version of a registered model."""
+"""Figures of a model, from the run of its job, and as tags of a version of a registered model."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,7 +18,7 @@ from paretune.specification.parameters import COMPUTES, affecting
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
 MOST_ALIKE = 1000
-"""Runs that were judged on the same rows and are looked at for repeats, the newest."""
+"""Runs that were judged on the same rows and may be repeats, the newest."""
 _BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF)
 _NUMBERS = {"error": "noise", "parameters": "parameters", "seconds_per_1000_rows": "seconds_per_1000_rows"}
 """Field of `Figures` to its tag, beside the metrics themselves."""
@@ -26,26 +26,26 @@ _TEXTS = {"metric": schema.JUDGED_BY, "rows": schema.VALIDATION_ROWS, "measured_
 
 
 def figures_of(run: RecordedRun, alike: Iterable[RecordedRun]) -> tuple[Figures, str]:
-    """Figures of the model of a run, and what its error stands on, in words; `alike` are runs to find repeats among."""
-    found = run.metrics
-    metric = next((name for name in QUALITIES if name in found), "")
-    value = found.get(metric, 0.0)
+    """Figures of the model of a run, and the basis of its error in words; `alike` are runs that may be repeats."""
+    values = run.metrics
+    metric = next((name for name in QUALITIES if name in values), "")
+    value = values.get(metric, 0.0)
     error, basis = _error(metric, value, run, alike) if metric else (0.0, "")
-    speed = found.get(metrics.EVALUATION_SAMPLES)
+    speed = values.get(metrics.EVALUATION_SAMPLES)
     return Figures(
         metric=metric,
         value=value,
         error=error,
         rows=run.tags.get(schema.VALIDATION_ROWS, ""),
-        baselines={name: found[name] for name in _BASELINES if name in found} if metric == metrics.F1 else {},
-        parameters=found.get(metrics.TOTAL_PARAMETERS),
+        baselines={name: values[name] for name in _BASELINES if name in values} if metric == metrics.F1 else {},
+        parameters=values.get(metrics.TOTAL_PARAMETERS),
         seconds_per_1000_rows=1000 / speed if speed else None,
         measured_on=_measured_on(run),
     ), basis
 
 
 def condition_of_repeats(run: RecordedRun) -> str:
-    """Search for the measured runs that were judged on the same rows; empty where these are not recorded."""
+    """Search for the measured runs that were judged on the same rows; empty if the rows are not recorded."""
     rows = run.tags.get(schema.VALIDATION_ROWS, "")
     if not rows:
         return ""
@@ -54,7 +54,7 @@ def condition_of_repeats(run: RecordedRun) -> str:
 
 
 def tags_of(figures: Figures, basis: str, run: RecordedRun) -> dict[str, str]:
-    """What a version of a registered model says of itself; `figures_in` reads it back."""
+    """Tags with the figures of a version of a registered model; `figures_in` reads them."""
     texts = {tag: getattr(figures, name) for name, tag in _TEXTS.items()}
     numbers: dict[str, float | None] = {name: figures.baselines.get(name) for name in _BASELINES}
     numbers |= {tag: getattr(figures, name) for name, tag in _NUMBERS.items()}
@@ -70,39 +70,39 @@ def tags_of(figures: Figures, basis: str, run: RecordedRun) -> dict[str, str]:
 
 
 def figures_in(tags: Mapping[str, str]) -> Figures:
-    """The figures in the tags of a version; without a metric where they are not those of paretune."""
-    found: dict[str, float] = {}
+    """The figures in the tags of a version; without a metric if paretune did not write them."""
+    values: dict[str, float] = {}
     for name in (*QUALITIES, *_BASELINES, *_NUMBERS.values()):
         with suppress(KeyError, ValueError):
-            found[name] = float(tags[f"{schema.PREFIX}{name}"])
+            values[name] = float(tags[f"{schema.PREFIX}{name}"])
     texts = {name: tags.get(tag, "") for name, tag in _TEXTS.items()}
-    if texts["metric"] not in found or texts["metric"] not in QUALITIES:
+    if texts["metric"] not in values or texts["metric"] not in QUALITIES:
         return Figures()
     return Figures(
         **texts,
-        value=found[texts["metric"]],
-        error=found.get("noise", 0.0),
-        baselines={name: found[name] for name in _BASELINES if name in found},
-        parameters=found.get("parameters"),
-        seconds_per_1000_rows=found.get("seconds_per_1000_rows"),
+        value=values[texts["metric"]],
+        error=values.get("noise", 0.0),
+        baselines={name: values[name] for name in _BASELINES if name in values},
+        parameters=values.get("parameters"),
+        seconds_per_1000_rows=values.get("seconds_per_1000_rows"),
     )
 
 
 def _measured_on(run: RecordedRun) -> str:
-    """Instance type, device and precision of a run: what the seconds of its evaluation belong to."""
+    """Instance type, device and precision of a run, to which the seconds of its evaluation belong."""
     job = RecordedJob(run)
     count = f"{job.cluster.instance_count} x " if job.cluster.instance_count > 1 else ""
     names = [f"{count}{job.cluster.instance_type}"]
     names += [run.tags.get(tag, "") for tag in (schema.USED_DEVICE, schema.USED_PRECISION)]
-    where = run.tags.get(schema.MACHINE, "") if job.cluster.instance_type == "local" else ""
-    return ", ".join(name for name in (*names, where) if name)
+    machine = run.tags.get(schema.MACHINE, "") if job.cluster.instance_type == "local" else ""
+    return ", ".join(name for name in (*names, machine) if name)
 
 
 def _error(metric: str, value: float, run: RecordedRun, alike: Iterable[RecordedRun]) -> tuple[float, str]:
-    """Standard error of what one run has measured, and what it stands on.
+    """Standard error of the metric of one run, and its basis in words.
 
-    From repeats, where runs that differ only in their seed were judged on the same rows; otherwise the binomial error
-    of F1 on so many rows, and at least what repeated jobs of others have shown.
+    It comes from repeats, runs that differ only in their seed and were judged on the same rows. Without repeats it is
+    the binomial error of F1 on so many rows, and at least the noise of repeated jobs of others.
     """
     is_relative = metric == metrics.PERPLEXITY
     scale = abs(value) if is_relative else 1.0
@@ -122,8 +122,8 @@ def _repeats(metric: str, run: RecordedRun, alike: Iterable[RecordedRun]) -> lis
     chance = affecting(JobSpec, "noise")
     names = [name for name in affecting(JobSpec, *COMPUTES) if name not in chance]
     setting = [run.params.get(name, "") for name in names]
-    found = {run.params.get("seed", ""): run.metrics[metric]}
+    values = {run.params.get("seed", ""): run.metrics[metric]}
     for other in alike:
         if metric in other.metrics and [other.params.get(name, "") for name in names] == setting:
-            found.setdefault(other.params.get("seed", ""), other.metrics[metric])
-    return list(found.values())
+            values.setdefault(other.params.get("seed", ""), other.metrics[metric])
+    return list(values.values())

@@ -1,4 +1,4 @@
-"""Have MLflow list the model of a finished job, and say in its run where the files are, or why it is not listed."""
+"""List the model of a finished job in MLflow, with a tag of its run that says where the files are or why not."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -18,14 +18,14 @@ _LOADED_WITH = ("torch", "transformers", "accelerate")
 
 
 def record_model(run: Run, job: FinishedJob) -> str:
-    """Write the card into the model's folder and the run, and record the model; its address in MLflow.
+    """Write the card into the model's folder and the run, and record the model; returns its address in MLflow.
 
-    Empty where there is none, which the run says with the reason, and while MLflow does not answer. Doing it again
-    changes nothing.
+    The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
+    again changes nothing.
     """
-    if job.origin != "measured" or job.spec.probe_steps is not None or job.spec.runs_project or not job.place:
+    if job.origin != "measured" or job.spec.probe_steps is not None or job.spec.runs_project or not job.location:
         return ""  # such a job leaves none
-    folder = Path(job.place) if Path(job.place).is_dir() else None
+    folder = Path(job.location) if Path(job.location).is_dir() else None
     lacking = _lacking(job, folder)
     if lacking:
         run.set_tags({schema.NO_MODEL: lacking})
@@ -35,12 +35,12 @@ def record_model(run: Run, job: FinishedJob) -> str:
     if folder is not None and (job.spec.entry_script is None or not (folder / _CARD).exists()):  # or the script's own
         with suppress(OSError):  # the run and the LoggedModel have it, too
             (folder / _CARD).write_text(card, encoding="utf-8")
-    run.set_tags({schema.MODEL: job.place, schema.NO_MODEL: None if job.spec.log_model else "log_model=false"})
+    run.set_tags({schema.MODEL: job.location, schema.NO_MODEL: None if job.spec.log_model else "log_model=false"})
     if not job.spec.log_model:
         return ""
     model = JobModel(
         name=_name(job.name),
-        place=job.place,
+        location=job.location,
         folder=folder,
         card=card,
         requirements=_requirements(job),
@@ -53,16 +53,16 @@ def record_model(run: Run, job: FinishedJob) -> str:
 
 
 def _lacking(job: FinishedJob, folder: Path | None) -> str:
-    """Why the job has left no model that could be recorded; empty where it has."""
+    """Why the job has left no model that could be recorded; empty if it has."""
     if folder is None:
-        return "" if job.place.startswith("s3://") else f"there is no folder {job.place}"
+        return "" if job.location.startswith("s3://") else f"there is no folder {job.location}"
     lacking = why_not(folder)
     has_adapters = job.spec.entry_script is None and (folder / "adapter_config.json").is_file()
     return f"{lacking} in {folder}" if lacking and not has_adapters else ""
 
 
 def _requirements(job: FinishedJob) -> tuple[str, ...]:
-    """Packages with the versions that trained, less what says how they were built (2.13.0+cpu): pip finds no such."""
+    """Packages with the versions that trained, without build tags such as +cpu, which pip does not find."""
     versions = {name: str(job.report.facts.get(name, "")).partition("+")[0] for name in _LOADED_WITH}
     return tuple(f"{name}=={version}" if version else name for name, version in versions.items())
 

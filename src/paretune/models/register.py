@@ -19,9 +19,9 @@ _MOST_ROUNDS = 5  # of reading the champion again because it has changed meanwhi
 
 
 def register(name: str, run_id: str, tracking: Tracking) -> str:
-    """Register the model of the finished job of a run as a version of `name`; what came of it, in a sentence.
+    """Register the model of the finished job of a run as a version of `name`; returns a sentence on the outcome.
 
-    A run whose model is registered already keeps its version. Where MLflow does not answer, the sentence says so and
+    A run whose model is registered already keeps its version. If MLflow does not answer, the sentence says so and
     `sync` registers the model later: no job fails because of it.
     """
     try:
@@ -42,20 +42,20 @@ def overdue(tracking: Tracking) -> list[RecordedRun]:
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    found = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
-    return [run for run in found if not run.tags.get(schema.REGISTERED)]
+    runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
+    return [run for run in runs if not run.tags.get(schema.REGISTERED)]
 
 
 def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registry) -> str:
-    version = next((one for one in registry.versions(name) if one.run_id == run.run_id), None)
+    version = next((recorded for recorded in registry.versions(name) if recorded.run_id == run.run_id), None)
     if version is None:
         model_id = registry.model_id(run.run_id)
         is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
         if model_id is None or is_simulated:
-            known = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
-            why = "a simulated job has no model" if is_simulated else known
-            tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {why}"})
-            return f"nothing is registered as {name}: {why}"
+            missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
+            reason = "a simulated job has no model" if is_simulated else missing
+            tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {reason}"})
+            return f"nothing is registered as {name}: {reason}"
         condition = condition_of_repeats(run)
         alike = tracking.runs(condition, newest=MOST_ALIKE) if condition else []
         figures, basis = figures_of(run, alike)
@@ -72,54 +72,58 @@ def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registr
 
 def _settle(registry: Registry, version: RegisteredVersion) -> Decision:
     """Decide about the champion, move its alias, and record why."""
-    own = figures_in(version.tags)
-    former = registry.at(version.name, CHAMPION)
+    figures = figures_in(version.tags)
+    champion = registry.at(version.name, CHAMPION)
     for _ in range(_MOST_ROUNDS):
-        if former is not None and former.version == version.version:
-            return Decision(moves=True, reason=former.tags.get(schema.DECISION, "it has been moved there"))
-        decision = decide(own, None if former is None else figures_in(former.tags))
+        if champion is not None and champion.version == version.version:
+            return Decision(moves=True, reason=champion.tags.get(schema.DECISION, "it has been moved there"))
+        decision = decide(figures, None if champion is None else figures_in(champion.tags))
         _record(registry, version, decision)
         if not decision.moves:
             return decision
         now = registry.at(version.name, CHAMPION)
-        if now == former or (now and former and now.version == former.version):
+        if now == champion or (now and champion and now.version == champion.version):
             break
-        former = now
+        champion = now
     registry.point(CHAMPION, version)
-    rival = _better_rival(registry, version, own, 0 if former is None else former.version)
+    rival = _better_rival(registry, version, figures, 0 if champion is None else champion.version)
     if rival is None:
         return decision
     registry.point(CHAMPION, rival)
-    given = Decision(moves=False, reason=f"{rival} was registered at the same time, and {_against(rival, own)}")
-    _record(registry, version, given)
-    return given
+    yielded = Decision(moves=False, reason=f"{rival} was registered at the same time, and {_against(rival, figures)}")
+    _record(registry, version, yielded)
+    return yielded
 
 
 def _better_rival(
-    registry: Registry, version: RegisteredVersion, own: Figures, former: int
+    registry: Registry, version: RegisteredVersion, figures: Figures, former_version: int
 ) -> RegisteredVersion | None:
     """The version that another process has made champion meanwhile and that the rule prefers; None without one."""
     best: RegisteredVersion | None = None
     for other in registry.versions(version.name):
-        if other.version <= former or other.version == version.version or other.tags.get(schema.CHAMPION) != "true":
+        if (
+            other.version <= former_version
+            or other.version == version.version
+            or other.tags.get(schema.CHAMPION) != "true"
+        ):
             continue
-        mine, theirs = (own, version) if best is None else (figures_in(best.tags), best)
-        if _gives_way(mine, theirs.version, figures_in(other.tags), other.version):
+        best_figures, rival = (figures, version) if best is None else (figures_in(best.tags), best)
+        if _gives_way(best_figures, rival.version, figures_in(other.tags), other.version):
             best = other
     return best
 
 
-def _gives_way(one: Figures, version: int, other: Figures, other_version: int) -> bool:
+def _gives_way(champion: Figures, version: int, rival: Figures, rival_version: int) -> bool:
     """Whether a champion gives way to another one that was decided at the same time; of equals the earlier stays."""
-    if decide(one, other).moves:
+    if decide(champion, rival).moves:
         return False
-    return decide(other, one).moves or other_version < version
+    return decide(rival, champion).moves or rival_version < version
 
 
-def _against(rival: RegisteredVersion, own: Figures) -> str:
-    return decide(own, figures_in(rival.tags)).reason
+def _against(rival: RegisteredVersion, figures: Figures) -> str:
+    return decide(figures, figures_in(rival.tags)).reason
 
 
 def _record(registry: Registry, version: RegisteredVersion, decision: Decision) -> None:
-    """What was decided, on the version itself."""
+    """Record a decision in the tags of the version."""
     registry.tag(version, {schema.CHAMPION: str(decision.moves).lower(), schema.DECISION: decision.reason})

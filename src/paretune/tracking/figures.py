@@ -1,4 +1,4 @@
-"""What a job's report shows of its validation rows, as figures and tables that become artifacts of its run."""
+"""Figures and tables of the validation rows in a job's report, which become artifacts of its run."""
 
 import csv
 import io

@@ -40,14 +40,14 @@ class ModelFiles:
 def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
     """The model at `models:/NAME@ALIAS`, `models:/NAME/3`, `models:/m-ID`, `runs:/ID` or `runs:/ID/PATH`.
 
-    What is not on this machine is downloaded into the folder `scratch`.
+    Files that are not on this machine are downloaded into the folder `scratch`.
 
     Raises:
         BadInput: there is no such model, or its files are not those of a Hugging Face model.
     """
     try:
-        name, run_id, place = _resolve(client, address)
-        root = _downloaded(place, scratch)
+        name, run_id, location = _resolve(client, address)
+        root = _downloaded(location, scratch)
         params = dict(client.get_run(run_id).data.params) if run_id else {}
     except (tarfile.TarError, *TROUBLE) as error:
         reason = without_password(first_line(error))
@@ -59,7 +59,7 @@ def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
 
 
 def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
-    """Name, run id and place of the files of a model; the place is a path or an address of a store."""
+    """Name, run id and location of the files of a model: a path or an address of a store."""
     kind, _, rest = address.partition(":/")
     if kind == "runs":
         run_id, _, path = rest.partition("/")
@@ -68,40 +68,40 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         logged = logged_model_of(client, client.get_run(run_id).info.run_id)
         if logged is None:
             raise BadInput([f"run {run_id} has no model in MLflow: give its folder, or runs:/{run_id}/PATH"])
-        return address, run_id, _place_of(logged)
+        return address, run_id, _location_of(logged)
     if rest.startswith("m-"):
         logged = client.get_logged_model(rest)
-        return address, logged.source_run_id or "", _place_of(logged)
+        return address, logged.source_run_id or "", _location_of(logged)
     name, at, alias = rest.partition("@")
     if at:
         aliases = client.get_registered_model(name).aliases
         if alias not in aliases:
-            known = " or ".join(f"models:/{name}@{other}" for other in sorted(aliases)) or f"models:/{name}/VERSION"
-            raise BadInput([f"model {name} has no version with the alias {alias}: take {known}"])
+            allowed = " or ".join(f"models:/{name}@{other}" for other in sorted(aliases)) or f"models:/{name}/VERSION"
+            raise BadInput([f"model {name} has no version with the alias {alias}: take {allowed}"])
         version = client.get_model_version_by_alias(name, alias)
     else:
         name, _, number = rest.partition("/")
         version = client.get_model_version(name, number)
-    found = f"{version.name}/{version.version}"
+    label = f"{version.name}/{version.version}"
     if version.model_id:
-        return found, version.run_id or "", _place_of(client.get_logged_model(version.model_id))
-    return found, version.run_id or "", str(version.source)
+        return label, version.run_id or "", _location_of(client.get_logged_model(version.model_id))
+    return label, version.run_id or "", str(version.source)
 
 
-def _place_of(logged: Any) -> str:
-    """Where the files of a LoggedModel are: with it, or elsewhere as its tag says."""
-    elsewhere = str(logged.tags.get(schema.MODEL, ""))
-    return elsewhere if elsewhere.startswith("s3:") else str(logged.artifact_location)
+def _location_of(logged: Any) -> str:
+    """The location of the files of a LoggedModel: in MLflow's store, or in S3 as its tag says."""
+    tagged = str(logged.tags.get(schema.MODEL, ""))
+    return tagged if tagged.startswith("s3:") else str(logged.artifact_location)
 
 
-def _downloaded(place: str, scratch: Path) -> Path:
-    """The files at a place, on this machine; an archive is unpacked."""
-    scheme = place.partition(":")[0] if "://" in place or ":/" in place else ""
+def _downloaded(location: str, scratch: Path) -> Path:
+    """The files at a location, downloaded to this machine; an archive is unpacked."""
+    scheme = location.partition(":")[0] if "://" in location or ":/" in location else ""
     if scheme in ("", "file"):
-        found = Path(local_file_uri_to_path(place))  # type: ignore[no-untyped-call]
+        path = Path(local_file_uri_to_path(location))  # type: ignore[no-untyped-call]
     else:
-        found = Path(mlflow.artifacts.download_artifacts(artifact_uri=place, dst_path=str(scratch)))
-    if not found.is_file():
-        return found
-    unpack(found, scratch / "unpacked")
+        path = Path(mlflow.artifacts.download_artifacts(artifact_uri=location, dst_path=str(scratch)))
+    if not path.is_file():
+        return path
+    unpack(path, scratch / "unpacked")
     return scratch / "unpacked"

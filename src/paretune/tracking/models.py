@@ -67,19 +67,19 @@ _PICKLED_ARGUMENTS = "training_args.bin"
 
 @dataclass(frozen=True, kw_only=True)
 class JobModel:
-    """What a job has returned.
+    """The model of a finished job.
 
     Attributes:
-        place: where its files are: a path of this machine or an S3 URI.
-        folder: the same as a folder that can be read here; None where the files stay where they are.
+        location: where its files are: a path of this machine or an S3 URI.
+        folder: the same as a folder that can be read here; None if the files stay in S3.
         card: text of its README.md.
-        requirements: packages that load it, with versions where they are known, as pip takes them.
-        params: what of the job the list of models shows.
-        dataset: name and digest of the rows that it was judged on; empty where they are not known.
+        requirements: packages that load it, with versions if they are known, as pip reads them.
+        params: parameters of the job that the list of models shows.
+        dataset: name and digest of the rows that it was judged on; None if they are not known.
     """
 
     name: str
-    place: str
+    location: str
     folder: Path | None
     card: str
     requirements: tuple[str, ...]
@@ -88,39 +88,39 @@ class JobModel:
 
 
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
-    """The model of the finished job of a run; one that the job's command has logged itself where there is none of ours.
+    """The model of the finished job of a run; one that the job's command has logged itself if there is none of ours.
 
-    Where its files are is its tag `paretune.model`; `model_uri` is its address in MLflow.
+    Its tag `paretune.model` says where its files are; `model_uri` is its address in MLflow.
     """
-    ready = [one for one in _models_of(client, client.get_run(run_id)) if one.status == LoggedModelStatus.READY]
-    return max(ready, key=lambda one: (schema.MODEL in one.tags, one.creation_timestamp), default=None)
+    ready = [model for model in _models_of(client, client.get_run(run_id)) if model.status == LoggedModelStatus.READY]
+    return max(ready, key=lambda model: (schema.MODEL in model.tags, model.creation_timestamp), default=None)
 
 
 def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel:
-    """The LoggedModel of a run, which is made if there is none, and completed where that was interrupted."""
+    """The LoggedModel of a run; created if there is none, completed if its creation was interrupted."""
     run = client.get_run(run_id)
-    begun = next((one for one in _models_of(client, run) if schema.MODEL in one.tags), None)
-    if begun is not None and begun.status == LoggedModelStatus.READY:
-        return begun
-    if begun is None:
-        begun = client.create_logged_model(
+    logged = next((logged for logged in _models_of(client, run) if schema.MODEL in logged.tags), None)
+    if logged is not None and logged.status == LoggedModelStatus.READY:
+        return logged
+    if logged is None:
+        logged = client.create_logged_model(
             run.info.experiment_id,
             name=model.name,
             source_run_id=run_id,
-            tags={schema.MODEL: model.place},
+            tags={schema.MODEL: model.location},
             params={name: text for name, text in model.params.items() if text},
             model_type=None,
         )
-    known = run.outputs.model_outputs if run.outputs is not None else []
-    if begun.model_id not in [output.model_id for output in known]:
-        client.log_outputs(run_id, [LoggedModelOutput(begun.model_id, step=0)])
-    _store(client, begun, model)
-    _link_metrics(client, run, begun, model.dataset)
-    return client.finalize_logged_model(begun.model_id, LoggedModelStatus.READY)
+    outputs = run.outputs.model_outputs if run.outputs is not None else []
+    if logged.model_id not in [output.model_id for output in outputs]:
+        client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
+    _store(client, logged, model)
+    _link_metrics(client, run, logged, model.dataset)
+    return client.finalize_logged_model(logged.model_id, LoggedModelStatus.READY)
 
 
 def why_not(folder: Path) -> str:
-    """Why what lies in a folder cannot be logged as a model that transformers loads; empty where it can."""
+    """Why a folder cannot be logged as a model that transformers loads; empty if it can."""
     config = _config(folder)
     if not config:
         return "no config.json of a Hugging Face model"
@@ -138,21 +138,21 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
 
 
 def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
-    """Write the files where MLflow keeps those of this model; large ones are hard links where that is this disk."""
+    """Write the files of the model into MLflow's store; large files are hard links if the store is on the same disk."""
     local = _local_folder(logged.artifact_location)
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        place = local or Path(scratch) / "model"
-        place.mkdir(parents=True, exist_ok=True)
+        folder = local or Path(scratch) / "model"
+        folder.mkdir(parents=True, exist_ok=True)
         for source, name in _files(model.folder) if model.folder is not None else ():
-            (place / name).parent.mkdir(parents=True, exist_ok=True)
-            (place / name).unlink(missing_ok=True)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).unlink(missing_ok=True)
             if local is None:
-                (place / name).symlink_to(source.resolve())
+                (folder / name).symlink_to(source.resolve())
             else:
-                _link_or_copy(source, place / name)
-        _describe(logged, model, place)
+                _link_or_copy(source, folder / name)
+        _describe(logged, model, folder)
         if local is None:
-            client.log_model_artifacts(logged.model_id, str(place))
+            client.log_model_artifacts(logged.model_id, str(folder))
 
 
 def _local_folder(location: str) -> Path | None:
@@ -183,46 +183,46 @@ def _link_or_copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _describe(logged: LoggedModel, model: JobModel, place: Path) -> None:
+def _describe(logged: LoggedModel, model: JobModel, folder: Path) -> None:
     """Write the MLmodel file and what it names."""
     config = {} if model.folder is None else _config(model.folder)
     task = _task(config)
     described = Model(
         run_id=logged.source_run_id,
         model_id=logged.model_id,
-        metadata={schema.MODEL: model.place},
+        metadata={schema.MODEL: model.location},
         signature=_SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None,
     )
     if model.folder is not None and not why_not(model.folder):
-        described.saved_input_example_info = _write_example(place)
+        described.saved_input_example_info = _write_example(folder)
         described.add_flavor("transformers", **_flavour(config, task))
         # Not by mlflow.pyfunc, whose import takes seconds and warns of its own types.
         python = {"loader_module": "mlflow.transformers", "python_version": PYTHON_VERSION, "env": _ENVIRONMENT}
         described.add_flavor("python_function", **python)
-    described.model_size_bytes = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    described.save(str(place / "MLmodel"))
-    _write_environment(place, [f"mlflow=={mlflow_version}", *model.requirements])
-    (place / "README.md").write_text(model.card, encoding="utf-8")
+    described.model_size_bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    described.save(str(folder / "MLmodel"))
+    _write_environment(folder, [f"mlflow=={mlflow_version}", *model.requirements])
+    (folder / "README.md").write_text(model.card, encoding="utf-8")
 
 
-def _write_example(place: Path) -> dict[str, str]:
-    """Write the input example as mlflow.models does, whose way there is `Model.log`; what MLmodel says of it."""
+def _write_example(folder: Path) -> dict[str, str]:
+    """Write the input example as mlflow.models does, but without `Model.log`; returns its entry in MLmodel."""
     named = {"artifact_path": "input_example.json", "serving_input_path": "serving_input_example.json"}
-    (place / named["artifact_path"]).write_text(json.dumps([_EXAMPLE]))
-    (place / named["serving_input_path"]).write_text(json.dumps({"inputs": [_EXAMPLE]}))
+    (folder / named["artifact_path"]).write_text(json.dumps([_EXAMPLE]))
+    (folder / named["serving_input_path"]).write_text(json.dumps({"inputs": [_EXAMPLE]}))
     return {**named, "type": "json_object"}
 
 
-def _write_environment(place: Path, requirements: list[str]) -> None:
-    """Write what a server of MLflow installs for the model."""
+def _write_environment(folder: Path, requirements: list[str]) -> None:
+    """Write the requirements that an MLflow server installs for the model."""
     conda = _mlflow_conda_env(additional_pip_deps=requirements)  # type: ignore[no-untyped-call]
-    (place / "requirements.txt").write_text("\n".join(requirements) + "\n")
-    (place / _ENVIRONMENT["conda"]).write_text(yaml.safe_dump(conda))
-    _PythonEnv.current().to_yaml(str(place / _ENVIRONMENT["virtualenv"]))  # type: ignore[no-untyped-call]
+    (folder / "requirements.txt").write_text("\n".join(requirements) + "\n")
+    (folder / _ENVIRONMENT["conda"]).write_text(yaml.safe_dump(conda))
+    _PythonEnv.current().to_yaml(str(folder / _ENVIRONMENT["virtualenv"]))  # type: ignore[no-untyped-call]
 
 
 def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
-    """What mlflow.transformers reads in order to load the model."""
+    """The flavour from which mlflow.transformers loads the model."""
     architectures = config["architectures"]
     assert isinstance(architectures, list)  # `_task` has read it
     return {
@@ -237,16 +237,16 @@ def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
 
 
 def _config(folder: Path) -> dict[str, object]:
-    """The content of config.json; empty where there is none that can be read."""
+    """The content of config.json; empty if it cannot be read."""
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return config if isinstance(config, dict) else {}
 
 
 def _task(config: Mapping[str, object]) -> str:
-    """Task of the pipeline for a model of this configuration; empty where none of ours is for it."""
+    """Task of the pipeline for a model of this configuration; empty if paretune has none for it."""
     named = config.get("architectures")
     name = str(named[0]) if isinstance(named, list) and named else ""
     return next((task for end, task in _PIPELINES.items() if name.endswith(end)), "")

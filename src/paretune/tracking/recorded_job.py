@@ -24,9 +24,9 @@ _STATES = {"InProgress": "Running"}
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as MLflow has it: parameters, tags, the latest value of each metric, start in seconds since the epoch.
+    """A run as MLflow has it: parameters, tags and the latest value of each metric.
 
-    `ended` likewise; 0 while it is open.
+    `started` and `ended` are in seconds since the epoch; `ended` is 0 while the run is open.
     """
 
     run_id: str
@@ -38,7 +38,7 @@ class RecordedRun:
 
 
 class _Section:
-    """What a run says about one side of its job."""
+    """One side of a job, read from its run."""
 
     def __init__(self, run: RecordedRun) -> None:
         self._run = run
@@ -95,7 +95,7 @@ class RecordedCluster(_Section):
 
 
 class RecordedBill(_Section):
-    """What a job was billed, over all its attempts, and the price that `cost_usd` was computed with."""
+    """The bill of a job over all its attempts, and the price that `cost_usd` was computed with."""
 
     @property
     def billable_seconds(self) -> float | None:
@@ -156,7 +156,7 @@ class RecordedBill(_Section):
 
 
 class RecordedRequest(_Section):
-    """What a job was asked to do, and how its last attempt did it."""
+    """The request of a job: its specification, and the settings of its last attempt."""
 
     @property
     def command(self) -> str:
@@ -243,12 +243,12 @@ class RecordedJob:
 
     @property
     def bill(self) -> RecordedBill:
-        """What it was billed, and at which price."""
+        """Its billed seconds and dollars, and the price."""
         return RecordedBill(self.run)
 
     @property
     def request(self) -> RecordedRequest:
-        """What it was asked to do, and how it did it."""
+        """Its specification, and the settings of its last attempt."""
         return RecordedRequest(self.run)
 
     @property

@@ -27,10 +27,12 @@ class RegisteredVersion:
     tags: Mapping[str, str]
 
     @classmethod
-    def of(cls, found: Any) -> "RegisteredVersion":
+    def of(cls, model_version: Any) -> "RegisteredVersion":
         """From MLflow's own ModelVersion."""
-        tags = {name: str(text) for name, text in (found.tags or {}).items()}
-        return cls(name=found.name, version=int(found.version), run_id=found.run_id or "", tags=tags)
+        tags = {name: str(text) for name, text in (model_version.tags or {}).items()}
+        return cls(
+            name=model_version.name, version=int(model_version.version), run_id=model_version.run_id or "", tags=tags
+        )
 
     def __str__(self) -> str:
         return f"{self.name}/{self.version}"
@@ -48,19 +50,19 @@ class Registry:
         self.alone = alone
 
     def model_id(self, run_id: str) -> str | None:
-        """Id of the LoggedModel of the run of a finished job; None where it has none."""
-        found = logged_model_of(self._client, run_id)
-        return None if found is None else str(found.model_id)
+        """Id of the LoggedModel of the run of a finished job; None if it has none."""
+        model = logged_model_of(self._client, run_id)
+        return None if model is None else str(model.model_id)
 
     def versions(self, name: str) -> list[RegisteredVersion]:
-        """All versions of a registered model, oldest first; none where there is no such model."""
-        found, token = list[RegisteredVersion](), None
+        """All versions of a registered model, oldest first; empty if there is no such model."""
+        versions, token = list[RegisteredVersion](), None
         while True:
             page = self._client.search_model_versions(f"name = '{name}'", max_results=_PAGE, page_token=token)
-            found += map(RegisteredVersion.of, page)
+            versions += map(RegisteredVersion.of, page)
             token = page.token
             if not token:
-                return sorted(found, key=lambda one: one.version)
+                return sorted(versions, key=lambda version: version.version)
 
     def add(self, name: str, model_id: str, run_id: str, tags: Mapping[str, str]) -> RegisteredVersion:
         """A new version of a registered model, which is made if there is none of that name."""

@@ -44,12 +44,12 @@ class RunStatus(Enum):
 
 
 class Run:
-    """One MLflow run. Writing never raises because the server is away: `has_gap` tells that something is missing.
+    """One MLflow run. Writing never raises if the server is away; `has_gap` is true if something is missing.
 
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
 
-    `is_new`: it has just been made, by this process: nothing is in it that would have to be read first.
+    `is_new` means that this process has just created the run, so nothing in it has to be read first.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, clock: Clock, *, is_new: bool = False) -> None:
@@ -71,7 +71,7 @@ class Run:
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
-        """What is recorded in the block is written together, with whatever is recorded or flushed after it."""
+        """Write everything recorded in the block together, with the next write after it."""
         before, self._is_held = self._is_held, True
         try:
             yield
@@ -92,11 +92,11 @@ class Run:
         `rows` has the number of rows by context, such as training and validation; `digest` is of all of them together.
         MLflow links a dataset of one name and digest to a run once, so the contexts after the first are in its name.
         """
-        kind, where = _data_source(source)
+        kind, location = _data_source(source)
         for context, count in rows.items():
-            own = name if context == next(iter(rows)) else f"{name} ({context})"
+            title = name if context == next(iter(rows)) else f"{name} ({context})"
             profile = json.dumps({"num_rows": int(count)})
-            dataset = Dataset(own, digest[:_LONGEST_DIGEST], source_type=kind, source=where, profile=profile)
+            dataset = Dataset(title, digest[:_LONGEST_DIGEST], source_type=kind, source=location, profile=profile)
             self._datasets.append(DatasetInput(dataset, [InputTag(MLFLOW_DATASET_CONTEXT, context)]))
         self._record()
 
@@ -129,35 +129,35 @@ class Run:
 
     def log_files(self, files: Mapping[str, bytes], folder: str) -> None:
         """Store files, name to content, as artifacts in `folder`."""
-        with tempfile.TemporaryDirectory() as place:
+        with tempfile.TemporaryDirectory() as scratch:
             for name, content in files.items():
-                (Path(place) / Path(name).name).write_bytes(content)
-            self._try(lambda: self._client.log_artifacts(self.run_id, place, folder))
+                (Path(scratch) / Path(name).name).write_bytes(content)
+            self._try(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, model: JobModel) -> str:
-        """Have MLflow list the model of the job; its address there, empty while MLflow does not answer."""
-        found: list[str] = []
-        self._try(lambda: found.append(log_model(self._client, self.run_id, model).model_uri))
-        return found[0] if found else ""
+        """Have MLflow list the model of the job; returns its address there, empty if MLflow does not answer."""
+        uris: list[str] = []
+        self._try(lambda: uris.append(log_model(self._client, self.run_id, model).model_uri))
+        return uris[0] if uris else ""
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""
         self._try(lambda: self._client.log_figure(self.run_id, figure, path))
 
     def metrics(self) -> dict[str, float]:
-        """Latest value of each metric that the run has; empty while MLflow does not answer."""
+        """Latest value of each metric of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.metrics)
         return {}
 
     def tags(self) -> dict[str, str]:
-        """Tags that the run has; empty while MLflow does not answer."""
+        """Tags of the run; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
             return dict(self._client.get_run(self.run_id).data.tags)
         return {}
 
     def curve(self, name: str) -> dict[int, float]:
-        """Step to value of a metric's curve; empty while MLflow does not answer."""
+        """Step to value of a metric's curve; empty if MLflow does not answer."""
         with contextlib.suppress(*TROUBLE):
             return {point.step: point.value for point in self._client.get_metric_history(self.run_id, name)}
         return {}
@@ -180,7 +180,7 @@ class Run:
         return self._steps[name]
 
     def flush(self) -> None:
-        """Write what waits: one request, unless there is more of it than MLflow takes at once."""
+        """Write everything that waits, in one request unless that exceeds MLflow's limits."""
         if self._datasets and not self._try(lambda: self._client.log_inputs(self.run_id, datasets=self._datasets)):
             return
         self._datasets = []
@@ -215,7 +215,7 @@ class Run:
         self._has_read_params = True
 
     def _record(self) -> None:
-        """Something new waits: write it, unless `later` says that more is coming."""
+        """Write what waits, unless `later` holds it back."""
         if not self._is_held:
             self.flush()
 
@@ -225,8 +225,8 @@ class Run:
         except TROUBLE as error:
             if not self.has_gap:
                 text = without_password(str(error))
-                what = "MLflow has no such run" if _is_missing(error) else "MLflow does not answer"
-                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", what, text, _hint(error))
+                problem = "MLflow has no such run" if _is_missing(error) else "MLflow does not answer"
+                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, _hint(error))
             self.has_gap = True
             self._is_refused = is_refused(error)
             return False
@@ -249,7 +249,7 @@ def _hint(error: Exception) -> str:
 
 
 def _data_source(source: str) -> tuple[str, str]:
-    """MLflow's word for where data lie, and its JSON of where that is."""
+    """MLflow's source type of a dataset, and its JSON of the location."""
     scheme = source.partition("://")[0] if "://" in source else ""
     if scheme == "s3":
         return "s3", json.dumps({"uri": source})

@@ -108,8 +108,8 @@ class Tracking:
         other = copy.copy(self)
         if self.opened_run_id() is None:
             with self._usable():
-                own = self._client.get_experiment(self._experiment).name
-                name = own if own.endswith(_ESTIMATES) else f"{own}{_ESTIMATES}"
+                current = self._client.get_experiment(self._experiment).name
+                name = current if current.endswith(_ESTIMATES) else f"{current}{_ESTIMATES}"
                 other._experiment = self._experiment_named(name)
         return other
 
@@ -122,8 +122,8 @@ class Tracking:
             return
         self._views = {**self._views, key: view}
         with suppress(*TROUBLE):
-            found = self._client.get_experiment(self._experiment).tags.get(f"{ui_view.TAG_PREFIX}{key}")
-            if found != view and (found is None or ui_view.is_our_own(found)):
+            recorded = self._client.get_experiment(self._experiment).tags.get(f"{ui_view.TAG_PREFIX}{key}")
+            if recorded != view and (recorded is None or ui_view.is_our_own(recorded)):
                 self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
 
     def unfinished(self) -> list[RecordedRun]:
@@ -160,7 +160,7 @@ class Tracking:
         return sorted((point.step, point.timestamp / 1000, point.value) for point in points)
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
-        """The text of an artifact of a run; None where the run has none of that path.
+        """The text of an artifact of a run; None if the run has none of that path.
 
         Raises:
             TrackingUnavailable: MLflow does not answer.
@@ -181,30 +181,30 @@ class Tracking:
         return fetch(self._client, address, scratch)
 
     def address(self, run_id: str, view: str | None = None) -> str:
-        """Where a browser finds a run, or a view of the runs table; on the server, or on that of `open_command`."""
+        """The web address of a run or a view of the runs table, on the server or the one that `open_command` starts."""
         # Without its workflow type the UI of MLflow 3.17 shows a run among traces and evaluations.
         kind = "workflowType=machine_learning"
         runs = f"#/experiments/{self._experiment}/runs"
-        place = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
+        path = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
         server = without_password(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
-        return f"{server}/{place}"
+        return f"{server}/{path}"
 
     def open_command(self, run_id: str, view: str | None = None) -> str:
-        """What to type or open to look at a run; with the key of a `view`, at that view of the runs table, and at it.
+        """The command or address that shows a run; with the key of a `view`, also that view of the runs table.
 
         Key and view are those of `keep_view`.
         """
         views = [] if view is None else [self.address(run_id, view)]
-        shown = " or ".join([*views, self.address(run_id)])
+        addresses = " or ".join([*views, self.address(run_id)])
         if self.uri.startswith("http"):
-            return shown
+            return addresses
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
         store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
-        return f"mlflow ui{store}  # then open {shown}"
+        return f"mlflow ui{store}  # then open {addresses}"
 
     def _open(self) -> None:
-        """Have MLflow make or bring up to date the tables of a store; again where another process does so meanwhile."""
+        """Have MLflow create or migrate the tables of a store; tries again while another process does so."""
         if self.uri.startswith(("http", "arn:")):
             return
         until = self._clock.monotonic() + _MIGRATION_PATIENCE_S
@@ -230,9 +230,9 @@ class Tracking:
         return self._experiment_named(self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default"))
 
     def _experiment_named(self, name: str) -> str:
-        """The id of an experiment, which is made if need be."""
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found is not None else self._client.create_experiment(name))
+        """The id of an experiment, which is created if it is absent."""
+        experiment = self._client.get_experiment_by_name(name)
+        return str(experiment.experiment_id if experiment is not None else self._client.create_experiment(name))
 
     @contextmanager
     def _usable(self, condition: str | None = None) -> Iterator[None]:
@@ -300,10 +300,10 @@ def give_up_early() -> None:
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of an address of SQLite; None where that names none, such as a store in memory."""
+    """The file of an SQLite address; None for a store in memory."""
     with suppress(SQLAlchemyError):
-        found = make_url(uri).database or ""
-        return None if found in ("", ":memory:") or found.startswith("file:") else Path(found)
+        database = make_url(uri).database or ""
+        return None if database in ("", ":memory:") or database.startswith("file:") else Path(database)
     return None
 
 
@@ -334,7 +334,7 @@ def require_answer(uri: str) -> None:
 
 
 def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:
-    """What a search of MLflow's client finds on all pages; at most so many."""
+    """The results of a search of MLflow's client from all pages, at most `most`."""
     return list(
         get_results_from_paginated_fn(  # type: ignore[no-untyped-call]
             lambda size, token: search(max_results=size, page_token=token), _PAGE, most
@@ -345,11 +345,11 @@ def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]
 def _page_of_runs(
     client: MlflowClient, experiments: Sequence[str], condition: str, max_results: int, page_token: str | None
 ) -> PagedList[RecordedRun]:
-    """A page of what a search finds, newest first, each run as ours at once: MLflow's own take ten times the memory."""
+    """A page of a search, newest first; converted at once, because MLflow's own runs take ten times the memory."""
     was_on = gc.isenabled()
     gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
     try:
-        found = client.search_runs(
+        page = client.search_runs(
             list(experiments),
             condition,
             max_results=max_results,
@@ -365,12 +365,12 @@ def _page_of_runs(
                 started=(run.info.start_time or 0) / 1000,
                 ended=(run.info.end_time or 0) / 1000,
             )
-            for run in found
+            for run in page
         ]
     finally:
         if was_on:
             gc.enable()
-    return PagedList(runs, found.token)
+    return PagedList(runs, page.token)
 
 
 def tracking_uri() -> str:

@@ -51,7 +51,7 @@ def store_findings() -> list[Finding]:
 
 
 def _unusable(uri: str, error: Exception) -> Finding:
-    """That MLflow itself does not come to terms with a store; its text may hold the password of the address."""
+    """The finding that MLflow cannot use a store; MLflow's text may contain the password of the address."""
     return failed(
         MLFLOW,
         f"the MLflow store at {without_password(uri)} cannot be used ({without_password(first_line(error))}): check "
@@ -60,19 +60,19 @@ def _unusable(uri: str, error: Exception) -> Finding:
 
 
 def _answer(uri: str) -> Finding:
-    """What the store says to one question."""
+    """The finding of asking the store one question."""
     MlflowClient().search_experiments(max_results=1)
     return passed(MLFLOW, f"{without_password(uri)} answers")
 
 
 def _managed_findings(uri: str) -> Iterator[Finding]:
     try:
-        found = version(_PLUGIN)
+        plugin = version(_PLUGIN)
     except PackageNotFoundError:
         yield failed(MLFLOW, f"an ARN as tracking server needs {_PLUGIN}: `pip install {_PLUGIN}`")
         return
     yield _answer(uri)
-    yield passed(MLFLOW, f"SageMaker managed, with {_PLUGIN} {found}: jobs write their curves to it themselves")
+    yield passed(MLFLOW, f"SageMaker managed, with {_PLUGIN} {plugin}: jobs write their curves to it themselves")
 
 
 def _version_findings(uri: str) -> Iterator[Finding]:
@@ -94,7 +94,7 @@ def _version_findings(uri: str) -> Iterator[Finding]:
 
 def _database_findings(uri: str) -> Iterator[Finding]:
     """Whether a database has the tables of this version of MLflow, and whether a SQLite file can be written."""
-    shown = without_password(uri)
+    address = without_password(uri)
     if uri.startswith("sqlite"):
         path = sqlite_file(uri) or Path()
         fault = _write_fault(path)
@@ -102,23 +102,23 @@ def _database_findings(uri: str) -> Iterator[Finding]:
             yield failed(MLFLOW, fault)
             return
         if not path.exists():
-            yield passed(MLFLOW, f"{shown} is not there yet: the first command creates it")
+            yield passed(MLFLOW, f"{address} is not there yet: the first command creates it")
             return
     engine = create_sqlalchemy_engine(uri)  # type: ignore[no-untyped-call]
     try:
-        found, needed = _get_schema_version(engine), _get_latest_schema_revision()  # type: ignore[no-untyped-call]
+        current, latest = _get_schema_version(engine), _get_latest_schema_revision()  # type: ignore[no-untyped-call]
     finally:
         engine.dispose()
-    if found is None:
-        yield passed(MLFLOW, f"{shown} has no tables of MLflow yet: the first command creates them")
-    elif found != needed:
+    if current is None:
+        yield passed(MLFLOW, f"{address} has no tables of MLflow yet: the first command creates them")
+    elif current != latest:
         yield failed(
             MLFLOW,
-            f"tables of {shown} must have version {needed} for MLflow {mlflow.__version__}, got {found}: make a copy, "
-            f"then `mlflow db upgrade {shown}`; if a newer MLflow has made them, install that one",
+            f"tables of {address} must have version {latest} for MLflow {mlflow.__version__}, got {current}: make a "
+            f"copy, then `mlflow db upgrade {address}`; if a newer MLflow has made them, install that one",
         )
     else:
-        yield passed(MLFLOW, f"{shown} can be used: tables of MLflow {mlflow.__version__}")
+        yield passed(MLFLOW, f"{address} can be used: tables of MLflow {mlflow.__version__}")
 
 
 def _write_fault(path: Path) -> str:

@@ -42,8 +42,8 @@ def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> 
     pairs = list(objectives)
     first, way = next((pair for pair in pairs if pair[0] not in metrics.OF_THE_CLUSTER), pairs[0])
     more = [column for column, _ in pairs if column not in _METRICS]
-    found = f"tags.`mlflow.parentRunId` = '{run_id}'"
-    return _view(name, order_by=f"metrics.`{first}`", ascending=way == "minimize", found=found, more=more)
+    search = f"tags.`mlflow.parentRunId` = '{run_id}'"
+    return _view(name, order_by=f"metrics.`{first}`", ascending=way == "minimize", search=search, more=more)
 
 
 def is_our_own(text: str) -> bool:
@@ -55,10 +55,10 @@ def is_our_own(text: str) -> bool:
         return False
 
 
-def _view(name: str, *, order_by: str, ascending: bool = False, found: str = "", more: Iterable[str]) -> str:
+def _view(name: str, *, order_by: str, ascending: bool = False, search: str = "", more: Iterable[str]) -> str:
     columns = {**{f"metrics.`{metric}`": 85 for metric in more}, **_COLUMNS}
     state = {
-        "searchFilter": found,
+        "searchFilter": search,
         "orderByKey": order_by,
         "orderByAsc": ascending,
         "startTime": "ALL",

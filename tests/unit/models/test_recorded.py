@@ -45,7 +45,7 @@ def job(tmp_path: Path) -> FinishedJob:
         job_name="paretune-1a2b-1",
         spec=JobSpec(dataset="rows|of mine.csv"),
         report=JobReport(metrics={"f1": 0.75}, facts={"torch": "2.13.0+cpu"}, labels=("bad", "good")),
-        place=str(left_by(tmp_path / "model")),
+        location=str(left_by(tmp_path / "model")),
         data_hash="c0ffee",
         metrics={"f1": 0.75, "baseline_f1_tfidf": 0.6, "cost_usd": 0.0123, "job_seconds": 40.0},
         price=PRICE,
@@ -103,7 +103,7 @@ def test_the_licence_is_what_the_base_s_own_card_states_and_else_unknown(
 
 
 def test_a_model_in_s3_comes_with_the_command_that_fetches_it(job: FinishedJob) -> None:
-    text = card_of(replace(job, place=f"{ARCHIVE} (members/7)"))
+    text = card_of(replace(job, location=f"{ARCHIVE} (members/7)"))
 
     assert f"aws s3 cp {ARCHIVE} -" in text
     assert 'model="model/members/7"' in text
@@ -118,9 +118,9 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
     assert found is not None
     assert uris == {found.model_uri}
     tags = run.tags()
-    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.place, found.model_uri)
+    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.location, found.model_uri)
     assert found.params["fine_tuning"] == "full"
-    card = (Path(job.place) / "README.md").read_text()
+    card = (Path(job.location) / "README.md").read_text()
     assert card == card_of(job) == (Path(found.artifact_location) / "README.md").read_text()
     assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]
     requirements = (Path(found.artifact_location) / "requirements.txt").read_text().splitlines()
@@ -128,7 +128,7 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
 
 
 def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run, job: FinishedJob) -> None:
-    assert record_model(run, replace(job, place=ARCHIVE)).startswith("models:/m-")
+    assert record_model(run, replace(job, location=ARCHIVE)).startswith("models:/m-")
 
     found = logged_model_of(client, run.run_id)
     assert found is not None
@@ -136,7 +136,7 @@ def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run
 
 
 def without_weights(job: FinishedJob) -> FinishedJob:
-    (Path(job.place) / "model.safetensors").unlink()
+    (Path(job.location) / "model.safetensors").unlink()
     return replace(job, spec=JobSpec(entry_script="train.py"))
 
 
@@ -159,7 +159,7 @@ def test_a_run_without_a_model_says_why(
     assert record_model(run, change(job)) == ""
 
     assert run.tags()[schema.NO_MODEL].startswith(reason)
-    assert (schema.MODEL in run.tags()) == has_card == (Path(job.place) / "README.md").exists()
+    assert (schema.MODEL in run.tags()) == has_card == (Path(job.location) / "README.md").exists()
     assert client.search_logged_models(["0"]) == []
 
 
@@ -176,7 +176,7 @@ def test_a_job_that_trains_no_model_says_nothing_of_one(
 def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
     client: MlflowClient, run: Run, job: FinishedJob
 ) -> None:
-    folder = Path(job.place)
+    folder = Path(job.location)
     (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text("{}")
 

@@ -33,7 +33,7 @@ def checkpoint(tmp_path: Path) -> Path:
 def model(checkpoint: Path) -> JobModel:
     return JobModel(
         name="b16",
-        place=str(checkpoint),
+        location=str(checkpoint),
         folder=checkpoint,
         card="# A card",
         requirements=("torch==2.13.0",),
@@ -131,7 +131,7 @@ def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
         (metrics.F1, 0.75, "reviews.csv")
     ]
     assert len(client.get_metric_history(run_id, metrics.F1)) == 1
-    assert (found.tags[schema.MODEL], found.params) == (model.place, {"learning_rate": "5e-05"})
+    assert (found.tags[schema.MODEL], found.params) == (model.location, {"learning_rate": "5e-05"})
 
 
 def test_a_model_whose_logging_was_interrupted_is_completed(
@@ -152,15 +152,15 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
 def test_a_model_that_stays_in_s3_is_registered_by_its_place_and_copies_nothing(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:
-    far = replace(model, place="s3://mine/job/output/model.tar.gz", folder=None)
+    far = replace(model, location="s3://mine/job/output/model.tar.gz", folder=None)
 
     logged = log_model(client, run_id, far)
 
     place = Path(logged.artifact_location)
-    assert logged.tags[schema.MODEL] == far.place
+    assert logged.tags[schema.MODEL] == far.location
     assert not (place / "model").exists()
     described = Model.load(str(place))
-    assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.place})
+    assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.location})
 
 
 def test_a_model_that_a_command_has_logged_itself_is_found_but_ours_comes_first(

@@ -164,13 +164,13 @@ def step_settings(
     built: Mapping[str, Architecture],
     facts: Sequence[Mapping[str, float] | None],
 ) -> list[StepSetting]:
-    """What is to be traced for the memory of these jobs."""
-    found = []
-    for spec, known in zip(specs, facts, strict=True):
-        work = workload(spec, spec.plan(), built[spec.model], known)
-        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, known)
-        found += [] if setting is None else [setting]
-    return found
+    """The settings to trace for the memory of these jobs."""
+    settings = []
+    for spec, facts_of_job in zip(specs, facts, strict=True):
+        work = workload(spec, spec.plan(), built[spec.model], facts_of_job)
+        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, facts_of_job)
+        settings += [] if setting is None else [setting]
+    return settings
 
 
 def _estimates(jobs: Sequence[ForeseenJob]) -> list[Estimate]:
@@ -178,33 +178,33 @@ def _estimates(jobs: Sequence[ForeseenJob]) -> list[Estimate]:
 
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
-    """What an earlier preparation has found out about the rows, be it for this cluster or for this machine."""
+    """Facts about the rows from an earlier preparation, for this cluster or for this machine; None without one."""
     here, data = (
         JobSpec.from_text({name: text for name, text in spec.as_text().items() if name in names})
         for names in (_OF_ANY_MACHINE, _OF_THE_DATA)
     )
-    known = load_cached_inputs(spec, home) or load_cached_inputs(here, home) or load_cached_inputs(data, home)
-    return known.dataset.facts if known is not None and known.dataset is not None else None
+    inputs = load_cached_inputs(spec, home) or load_cached_inputs(here, home) or load_cached_inputs(data, home)
+    return inputs.dataset.facts if inputs is not None and inputs.dataset is not None else None
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | None]:
     """For each job what is known of its rows; jobs that prepare alike are looked up once."""
-    found: dict[str, Mapping[str, float] | None] = {}
+    facts: dict[str, Mapping[str, float] | None] = {}
     names = [json.dumps([text for name, text in spec.as_text().items() if name in _OF_THE_DATA]) for spec in specs]
     for name, spec in zip(names, specs, strict=True):
-        if found.get(name) is None:
-            found[name] = _facts_of(spec, home)
-    return [found[name] for name in names]
+        if facts.get(name) is None:
+            facts[name] = _facts_of(spec, home)
+    return [facts[name] for name in names]
 
 
 def _precision_faults(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[str]:
     """Why the launch would refuse the number format on an instance type, or on this machine."""
-    asked = dict.fromkeys(
+    requested = dict.fromkeys(
         (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
     )
     here = dict.fromkeys(spec.precision for spec in specs if not spec.has_instances and not spec.is_simulated)
     faults = [fault for precision in here for fault in precision_faults_of_this_machine(precision, environment)]
-    return faults + [fault for precision, instance in asked for fault in precision_faults(precision, instance)]
+    return faults + [fault for precision, instance in requested for fault in precision_faults(precision, instance)]
 
 
 def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> list[str]:
@@ -242,10 +242,12 @@ def _left_out(specs: Sequence[JobSpec]) -> list[str]:
 
 
 def _plan_remarks(specs: Sequence[JobSpec], workplaces: Workplaces) -> list[str]:
-    """What AWS says of the training plan that is named, or of those that it offers for each cluster."""
-    asked = {(spec.instance_type, spec.instance_count): spec for spec in specs if spec.training_plan is not None}
+    """Remarks of AWS on the named training plan, or on those that it offers for each cluster."""
+    specs_on_plans = {
+        (spec.instance_type, spec.instance_count): spec for spec in specs if spec.training_plan is not None
+    }
     remarks: list[str] = []
-    for spec in asked.values():
+    for spec in specs_on_plans.values():
         plans = workplaces.of(spec).launcher.training_plans
         remarks += plans.remarks(spec) if plans is not None else []
     return list(dict.fromkeys(remarks))

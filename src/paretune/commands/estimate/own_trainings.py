@@ -32,7 +32,7 @@ class OwnEstimates(Result):
 
     @property
     def title(self) -> str:
-        """That nothing of it has run."""
+        """Says that nothing of it has run."""
         return "estimated, none of these has run"
 
     def rows(self) -> list[Row]:
@@ -45,7 +45,7 @@ class OwnEstimates(Result):
         return {"run_id": self.run_id, "rows": rows, "remarks": self.notes()[:-1], "open_command": self.open_command}
 
     def notes(self) -> list[str]:
-        """What would make the estimates better, and where to look."""
+        """How to improve the estimates, and where to look."""
         said = []
         if any(found is None for _, found in self.jobs):
             said.append(

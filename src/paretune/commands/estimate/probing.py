@@ -74,11 +74,11 @@ def run_probes(
         admit(spec.replace(max_cost_usd=max_cost_usd), price, billed_after_limit_s)
     spent, done = 0.0, 0
     for (spec, _), worst in zip(probed, worst_cases, strict=True):
-        where = f"{spec.instance_count} x {spec.instance_type}"
+        cluster = f"{spec.instance_count} x {spec.instance_type}"
         if max_cost_usd is not None and worst is not None and spent + worst > max_cost_usd:
-            say(f"no probe of {where}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
+            say(f"no probe of {cluster}: its worst case, {worst:.4g} USD, is more than is left of max_cost_usd")
             continue
-        say(f"probe of {where}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
+        say(f"probe of {cluster}: {PROBE_STEPS} steps, at most {spec.max_runtime_minutes:g} minutes")
         usd = run(spec)
         spent += (worst or 0.0) if usd is None else usd
         done += 1

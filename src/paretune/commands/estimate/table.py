@@ -52,7 +52,7 @@ class EstimateTable(Result):
 
     @property
     def title(self) -> str:
-        """That nothing of it has run."""
+        """Says that nothing of it has run."""
         return "estimated, none of these has run"
 
     def rows(self) -> list[Row]:
@@ -71,7 +71,7 @@ class EstimateTable(Result):
         }
 
     def notes(self) -> list[str]:
-        """Whose prices, remarks, warnings, and where to look."""
+        """The region of the prices, remarks, warnings, and where to look."""
         return [*self._remarks(), self.open_command]
 
     def __str__(self) -> str:
@@ -84,11 +84,11 @@ class EstimateTable(Result):
         return self.to_frame()[list(_SHOWN)]
 
     def _remarks(self) -> list[str]:
-        said = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
+        sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         if not any(item.spec.has_instances for item in self.estimates):
-            return said
+            return sentences
         of = f"prices of {self.region}, SageMaker Training, on demand; data and model are counted, storage is not"
-        return [of, *said]
+        return [of, *sentences]
 
 
 def rows(estimates: Sequence[Estimate]) -> list[Row]:
@@ -126,9 +126,10 @@ def _row(item: Estimate, is_best: bool) -> Row:
 
 def as_csv(estimates: Sequence[Estimate]) -> str:
     """The table as CSV with the columns COLUMNS; an empty field means unknown."""
-    found = rows(estimates)
+    table = rows(estimates)
     return csv_text(
-        COLUMNS, ({name: spell(one) if isinstance(one, bool) else one for name, one in row.items()} for row in found)
+        COLUMNS,
+        ({name: spell(value) if isinstance(value, bool) else value for name, value in row.items()} for row in table),
     )
 
 
@@ -225,7 +226,7 @@ def _usd(value: float) -> str:
 
 def _memory(item: Estimate) -> str:
     memory = item.memory
-    said = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
+    suffix = {"yes": "", "no": ": does NOT fit", "unsure": ": may not fit"}[item.fits]
     if item.did_not_fit is not None:
-        said += f" (batch {item.did_not_fit.rows} ran out of memory before)"
-    return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{said}"
+        suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
+    return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{suffix}"

@@ -36,16 +36,16 @@ def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapp
     What is not reached, or cannot be traced, is left to formulas; everything, where PyTorch is not installed.
     """
     seconds = limit_s(environment)
-    asked = [
+    untraced = [
         setting for setting in {setting.key(): setting for setting in settings}.values() if steps.is_untried(setting)
     ]
-    if not asked or not seconds or training_is_missing():
+    if not untraced or not seconds or training_is_missing():
         return
     with tempfile.TemporaryFile("w+", encoding="utf-8") as answers:
         with suppress(subprocess.TimeoutExpired):
             subprocess.run(
                 [sys.executable, "-m", "paretune.training.memory_tracing"],
-                input=json.dumps([asdict(setting) for setting in asked]),
+                input=json.dumps([asdict(setting) for setting in untraced]),
                 stdout=answers,
                 stderr=subprocess.DEVNULL,
                 text=True,
@@ -54,6 +54,6 @@ def trace(settings: Iterable[StepSetting], steps: TracedSteps, environment: Mapp
                 check=False,
             )
         answers.seek(0)
-        for setting, line in zip(asked, answers, strict=False):
+        for setting, line in zip(untraced, answers, strict=False):
             if line.endswith("\n"):  # the last one may have been cut off
                 steps.store(setting, json.loads(line))
