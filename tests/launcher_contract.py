@@ -1,4 +1,4 @@
-"""What every launcher promises, as tests: subclass `LauncherContract`, give it the fixture `place`, and all run."""
+"""The contract of all launchers as tests. To run them, subclass `LauncherContract` and give it the fixture `place`."""
 
 import time
 from abc import ABC, abstractmethod
@@ -17,27 +17,27 @@ LAST_STEP = 5
 
 
 class Order(Protocol):
-    """Makes what a job needs: `kind` says which job, the rest are fields of its specification."""
+    """Makes a job's document and inputs: `kind` selects the job, `changes` are fields of its specification."""
 
     def __call__(self, kind: str, **changes: object) -> tuple[JobDocument, JobInputs]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """A launcher and the jobs it can be given.
+    """A launcher and the jobs that it can run.
 
     Attributes:
         launcher: the launcher under test.
-        another: makes a launcher of the same place, as another process would.
+        another: makes a second launcher of the same place, as another process would.
         order: makes a job, each under a name of its own, of one of these kinds:
-            `quick` tells "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints "line 1"
-            to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
-            `failing` tells "started" and fails with FAILURE;
-            `long` tells "started", then works until it is stopped, and tells "stopped" at step 1 before it ends.
-        let_time_pass: called between two looks at a job.
-        within_s: the longest that anything here takes.
+            `quick` sends the event "started" at step 0 and {"train/loss": 1 / step} at the steps 1 to LAST_STEP, prints
+            "line 1" to "line 40", and ends with the report {"f1": 0.75} and the fact job_name;
+            `failing` sends "started" and fails with FAILURE;
+            `long` sends "started", works until it is stopped, and sends "stopped" at step 1 before it ends.
+        let_time_pass: called between two polls of a job.
+        within_s: the longest time that a test waits.
         shortest_runtime_minutes: a limit that a `long` job reaches while a test waits.
-        is_told_by_the_job: False for an event that the place itself adds, such as a status.
+        is_from_the_job: returns False for an event that the launcher itself adds, such as a status.
     """
 
     launcher: Launcher
@@ -46,14 +46,14 @@ class Place:
     let_time_pass: Callable[[], None] = lambda: time.sleep(0.02)
     within_s: float = 30.0
     shortest_runtime_minutes: float = 0.5 / 60
-    is_told_by_the_job: Callable[[Event], bool] = lambda event: True
+    is_from_the_job: Callable[[Event], bool] = lambda event: True
 
     def submit(self, kind: str, **changes: object) -> Job:
         """A new job."""
         return self.launcher.submit(*self.order(kind, **changes))
 
     def until(self, true: Callable[[], object], what: str) -> None:
-        """Wait until something is true."""
+        """Wait until a condition is true."""
         deadline = time.monotonic() + self.within_s
         while not true():
             assert time.monotonic() < deadline, f"not within {self.within_s:g} s: {what}"
@@ -65,23 +65,23 @@ class Place:
         return job.state()
 
     def events(self, job: Job) -> list[Event]:
-        """New events that the job itself has told."""
-        return [event for event in job.events() if self.is_told_by_the_job(event)]
+        """The new events that the job itself has sent."""
+        return [event for event in job.events() if self.is_from_the_job(event)]
 
     def first_event(self, job: Job) -> list[Event]:
         """Wait for the first events."""
-        seen: list[Event] = []
+        events: list[Event] = []
 
         def poll() -> bool:
-            job.state()  # a launcher may look at its jobs only when it is asked for their state
-            seen.extend(self.events(job))
-            return bool(seen)
+            job.state()  # a launcher may poll its jobs only when it is asked for their state
+            events.extend(self.events(job))
+            return bool(events)
 
-        self.until(poll, f"{job.name} tells something")
-        return seen
+        self.until(poll, f"{job.name} sends an event")
+        return events
 
     def attached(self, name: str) -> Job:
-        """The job as another launcher sees it."""
+        """The job as a second launcher finds it."""
         job = self.another().attach(name)
         assert job is not None
         return job

@@ -154,7 +154,7 @@ def _place(package: Path, **changes: str) -> Iterator[Place]:
         let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
         within_s=1200 if IN_AN_ACCOUNT else 60,
         shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
-        is_told_by_the_job=_is_no_status,
+        is_from_the_job=_is_no_status,
     )
     for job in started:
         job.stop()

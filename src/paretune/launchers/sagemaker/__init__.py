@@ -3,13 +3,11 @@
 launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands
 training_jobs   jobs created with CreateTrainingJob and found by name; `Submission`, its interface
 queue           the same through an AWS Batch queue
-jobs            SageMakerJob: one training job as a `Job`
+jobs            SageMakerJob: one training job as a `Job`, and its warm pool
 results         what a training job leaves in S3: our report, or a project's output
-warm_pool       instances that are kept after a job
 training_plans  instances that were paid for in advance
-packaging       from a job document to a request: uploads, channels, environment
+packaging       from a job document to a request: uploads, channels, environment, checkpoints
 request         one CreateTrainingJob request, made by the SageMaker Python SDK
-checkpoints     where checkpoints lie, and which job may continue from them
 images          the training image, and why it cannot run a job
 archive         the code that is sent to a job
 staging         uploads to S3 under the hash of their content; claims on keys

@@ -1,4 +1,4 @@
-"""One SageMaker training job as a `Job`."""
+"""One SageMaker training job as a `Job`, with its warm pool and the output of a project's command."""
 
 import re
 from abc import abstractmethod
@@ -11,7 +11,7 @@ from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Trials
+from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Trials, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
 from paretune.launchers.sagemaker.logs import GROUP
@@ -19,9 +19,10 @@ from paretune.launchers.sagemaker.polling import DELETED, Poller, Watched
 from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.results import OutputArchive, Results
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.launchers.sagemaker.warm_pool import SageMakerWarmPool
 from paretune.specification.container import Event, FailureKind, JobReport
 
+_KEPT = {"InUse", "Available"}
+"""WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)."""
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _GONE = {"Deleting", DELETED}
 # What pip prints when it cannot connect, and when it gives up (pip 25).
@@ -89,7 +90,7 @@ class SageMakerJob(AwsJob):
         self._clock = clock
         self._results = results(OutputArchive(staging, name, self._training_job))
         self._watched = poller.watch(self._training_job, description, is_project=results.is_project)
-        self.warm_pool = SageMakerWarmPool(self._watched, account, poller, clock)
+        self.warm_pool = _SageMakerWarmPool(self._watched, account, poller, clock)
         self.output: ProjectOutput = _TrainingJobOutput(self._watched, poller, self._results.archive)
         self._created = clock.now()
         self._asked_to_stop = False
@@ -308,6 +309,71 @@ class _TrainingJobOutput(ProjectOutput):
         """output.tar.gz, downloaded to `folder`."""
         path = folder / "output.tar.gz"
         return path if self._archive.download(path) else None
+
+
+class _SageMakerWarmPool(WarmPool):
+    """The warm pool of one training job, as WarmPoolStatus and ResourceRetainedBillableTimeInSeconds describe it."""
+
+    def __init__(self, job: Watched, account: Account, poller: Poller, clock: Clock) -> None:
+        self._job = job
+        self._account = account
+        self._poller = poller
+        self._clock = clock
+        self._keep_alive_s = 0.0  # as requested; AWS says 0 once the instances are given back
+
+    def status(self) -> WarmPoolStatus | None:
+        """The status, asked again while the instances are kept.
+
+        The pool of a job that AWS has deleted counts as kept for the whole time that was requested.
+        """
+        status = self._last_status()
+        if status is not None and status.is_kept:
+            self._poller.look_at_pool(self._job.name)
+            status = self._last_status()
+        return status
+
+    def release(self) -> None:
+        """Set the keep-alive period to 0 with UpdateTrainingJob, if the instances are kept."""
+        status, name = self._last_status(), self._job.name
+        if status is None or not status.is_kept:
+            return
+        try:
+            self._account.client("sagemaker").update_training_job(
+                TrainingJobName=name, ResourceConfig={"KeepAlivePeriodInSeconds": 0}
+            )
+        except AWS_ERRORS as error:
+            self._poller.look_at_pool(name, now=True)  # it may have been reused, or have expired, this moment
+            status = self._last_status()
+            if status is None or not status.is_kept:
+                return
+            raise LostContact(
+                f"{explain(error, f'give back the warm pool of {name}')}\nits instances are billed for up to "
+                f"{status.most_seconds / 60:g} minutes after it: `aws sagemaker update-training-job "
+                f"--training-job-name {name} --resource-config KeepAlivePeriodInSeconds=0 --region "
+                f"{self._account.region}`"
+            ) from error
+        self._poller.look_at_pool(name, now=True)
+
+    def _last_status(self) -> WarmPoolStatus | None:
+        """The status as AWS last described it; None without a keep-alive period, or if the job never started."""
+        description = self._job.description
+        requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
+        self._keep_alive_s = max(self._keep_alive_s, requested_s)
+        if not self._keep_alive_s or not description.get("TrainingStartTime"):
+            return None
+        pool = description.get("WarmPoolStatus", {})
+        status = str(pool.get("Status", "Available"))
+        seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
+        if status == DELETED:
+            seconds = self._keep_alive_s
+            is_kept = self._clock.now() < self._job.ended_at(self._clock) + self._keep_alive_s
+        return WarmPoolStatus(
+            status=status,
+            is_kept=is_kept,
+            seconds=seconds,
+            most_seconds=self._keep_alive_s,
+            reused_by=str(pool.get("ReusedByJob", "")),
+        )
 
 
 def stop_request_prefix(name: str) -> str:

@@ -1,4 +1,4 @@
-"""From a job document to a `TrainingJobRequest`: uploads code and inputs, and says what the container is told."""
+"""From a job document to a `TrainingJobRequest`: uploads, channels, environment and checkpoints of the job."""
 
 import json
 import math
@@ -10,9 +10,9 @@ from typing import Any
 from paretune.core.errors import collecting
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
+from paretune.launchers.base import parse_job_name
 from paretune.launchers.sagemaker import archive, images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.checkpoints import checkpoints_uri, run_id
 from paretune.launchers.sagemaker.jobs import stop_request_prefix
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
@@ -115,7 +115,7 @@ class Packager:
 
     def _project_request(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
-        content = {"run_id": run_id(document.job_name), **project.document}
+        content = {"run_id": _run_id(document.job_name), **project.document}
         channels["job"] = _upload_document(document.job_name, content, staging)
         return TrainingJobRequest(
             image_uri=images.choose(document.spec, self._account.region, direct=False).uri,
@@ -132,7 +132,7 @@ class Packager:
             "job_name": document.job_name,
             "cluster": document.spec,
             "others": document.clusters[1:],
-            "checkpoints": checkpoints_uri(document, inputs, staging, self._submission),
+            "checkpoints": _checkpoints_uri(document, inputs, staging, self._submission),
             "max_seconds": max(1, math.ceil(document.max_seconds)),
             "volume_gib": _volume_gib(document, bytes_on_disk(document.spec, inputs)),
             "tags": _tags(document),
@@ -181,8 +181,38 @@ class Packager:
             environment[TRIALS] = str(len(document.members))
             environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
         elif self._tracking_uri:
-            environment |= tracking_environment(self._tracking_uri, run_id(document.job_name), self._environment)
+            environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
         return environment
+
+
+def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, submission: Submission) -> str:
+    """S3 URI for a job's checkpoints, shared by all jobs of one specification and data set, one after the other.
+
+    The first job claims it. A later job takes the claim over if the owner has ended; else it gets a place of its own.
+    """
+    run = _run_id(document.job_name)
+    separate = staging.uri(f"{PREFIX}/checkpoints/{run}/")
+    if inputs.project is not None or document.members:  # no other job has the same trials
+        return separate
+    data = inputs.dataset.key[:12] if inputs.dataset else "script"
+    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{submission.checkpoint_suffix}"
+    prefix = f"{PREFIX}/checkpoints/{key}"
+    shared = staging.uri(f"{prefix}/")
+    if staging.dry:
+        return shared
+    claim = staging.claim(f"{prefix}.claim")
+    if claim is not None:
+        if claim.owner == document.job_name:
+            return shared
+        if _run_id(claim.owner) != run and submission.is_alive(claim):
+            return separate
+    return shared if staging.take(f"{prefix}.claim", document.job_name, claim) else separate
+
+
+def _run_id(job_name: str) -> str:
+    """The run that a job's name was made from, or the name itself if it was made from none."""
+    parsed = parse_job_name(job_name)
+    return parsed[0] if parsed is not None else job_name
 
 
 def script_faults(spec: Program) -> list[str]:
@@ -220,7 +250,7 @@ def _network(document: JobDocument) -> dict[str, str]:
 def _tags(document: JobDocument) -> dict[str, str]:
     """AWS tags of a job: its run, the hash of its specification, whose it is, and the user's own tags."""
     spec = document.spec
-    tags = {f"{AWS_PREFIX}run": run_id(document.job_name)}
+    tags = {f"{AWS_PREFIX}run": _run_id(document.job_name)}
     if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
         tags[f"{AWS_PREFIX}spec"] = spec.spec_hash()
     return {**tags, **document.attribution.aws_tags(), **spec.tags}

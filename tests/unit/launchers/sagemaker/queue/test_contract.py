@@ -11,7 +11,7 @@ from tests.launcher_contract import LauncherContract, Place
 from tests.unit.launchers.sagemaker.queue.playing import Players
 
 
-def _is_told_by_the_job(event: Event) -> bool:
+def _is_from_the_job(event: Event) -> bool:
     return not event.message[:1].isupper()
 
 
@@ -29,5 +29,5 @@ class TestAQueueKeepsTheContract(LauncherContract):
             order=named,
             let_time_pass=players.second,
             shortest_runtime_minutes=3 / 60,
-            is_told_by_the_job=_is_told_by_the_job,
+            is_from_the_job=_is_from_the_job,
         )
