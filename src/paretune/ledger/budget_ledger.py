@@ -33,7 +33,7 @@ from paretune.tracking import Tracking, schema
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
 
-A run is opened within seconds. A driver that slept for so long between the two reserves anew before it creates a job.
+A run is opened within seconds. A driver that slept for so long in between reserves again before it creates a job.
 """
 _MONTH_MARK = "@"
 """Stands between the name of a job and the month in entries of later months."""

@@ -16,7 +16,7 @@ from paretune.studies.search.driver import Driver
 RUNS = 3
 """Runs of a recommended point, each with its own seed."""
 MOST_REPEATS = 12
-"""Repeats of a study: twice as many as three recommended points need, for repeats may change what is recommended."""
+"""Repeats of a study: twice as many as three recommended points need, because repeats may change the recommendation."""
 MOST_SHARE = 1.0
 """Most dollars of all repeats, as a share of the dollars of the search."""
 

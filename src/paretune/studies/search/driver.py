@@ -281,11 +281,13 @@ class Driver:
             if spec is not None:
                 self.history.impossible.add(spec.spec_hash())
             self.study.tell_infeasible(number, job="" if spec is None else spec.spec_hash())
-            self._say(f"trial {number}: cannot be: {error.faults[0]}")
+            self._say(f"trial {number}: not possible: {error.faults[0]}")
             return None
         if self.history.cannot_fit(spec) and spec.spec_hash() not in self.history.settled:
             self.study.tell_infeasible(number, out_of_memory=True)
-            self._say(f"trial {number}: not run: no more rows ran out of memory on as large a device")
+            self._say(
+                f"trial {number}: not run: a job with no more rows per device ran out of memory on a device as large"
+            )
             return None
         return spec
 

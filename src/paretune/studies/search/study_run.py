@@ -74,7 +74,7 @@ class StudyRunWriter:
         self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
 
     def trial_ended(self, trial: Trial) -> None:
-        """Print that a trial has ended; now and then write page, table and ranks anew."""
+        """Print that a trial has ended; now and then write page, table and ranks again."""
         values = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         outcome = f"{trial.shown_status}: {values or trial.reason[:120]} ({trial.setting()})"
         self._is_stale = True
@@ -121,7 +121,7 @@ class StudyRunWriter:
         others = len(self._driver.other_drivers())
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
-        again = f"; what is recommended was trained again with other seeds, {times}" if repeats else ""
+        again = f"; recommended points were trained again with other seeds, {times}" if repeats else ""
         again += "" if others else self._register(final)
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return StudyResult(
@@ -137,9 +137,9 @@ class StudyRunWriter:
         if not name:
             return ""
         if not final.picks:
-            return f"; nothing is registered as {name}, for nothing is recommended"
+            return f"; nothing is registered as {name}, because nothing is recommended"
         trial = final.picks[0].point.trial
-        return f"; trial {trial.number}, which is recommended: {register(str(name), trial.run_id, self._tracking)}"
+        return f"; recommended trial {trial.number}: {register(str(name), trial.run_id, self._tracking)}"
 
     def finished(self, ending: str) -> StudyResult:
         """The result of a study that an earlier round has finished with this `ending`; nothing is written."""

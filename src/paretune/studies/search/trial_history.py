@@ -119,7 +119,7 @@ class TrialHistory:
         return is_known or self.cannot_fit(spec)
 
     def cannot_fit(self, spec: JobSpec) -> bool:
-        """Whether a job is known to run out of memory, from one that did with no more rows on as large a device."""
+        """Whether a job is known to run out of memory: one with no more rows per device did on a device as large."""
         limits = self.memory_limits
         return limits.has_full and limits.why_full(Footprint.of(spec, spec.plan())) is not None
 

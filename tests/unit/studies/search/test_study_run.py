@@ -91,7 +91,7 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
 
     recommended = int(re.findall(r"Take trial (\d+) ", said := capsys.readouterr().out)[0])
     why = "nothing is registered as sentiment-en: a simulated job has no model"
-    assert f"trial {recommended}, which is recommended: {why}" in said
+    assert f"recommended trial {recommended}: {why}" in said
     asked = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
     assert [run.tags[schema.TRIAL] for run in asked] == [str(recommended)]
     assert "register" not in asked[0].params

@@ -109,7 +109,7 @@ class Actions:
     def unbiased(self) -> Action | None:
         """The training that a search without earlier studies begins with, once one chosen by them was begun.
 
-        Jobs that a misleading earlier study chooses may all bear it out, for it is right about a part of the space.
+        Jobs that a misleading earlier study chooses may all confirm it, because it is right about a part of the space.
         None if a training has the same quality key, or if it cannot be paid for.
         """
         was_trained, is_hopeless = self._knowledge.was_trained, self._affordability.is_hopeless

@@ -32,8 +32,8 @@ FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
 _MOST_FALSE_ALARMS = 0.05  # probability, over a whole search, to find wrongly that F1 depends on the cluster
 _ENOUGH = "no job would add more to the front than it costs to find out"
-_NO_F1 = "no training has told an F1, and a rehearsal knows none without recorded runs of this model and these data"
-_NO_QUALITY = "no training has told what it is worth"
+_NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
+_NO_QUALITY = "no training has logged the metric that measures its model"
 _CONTRADICTED = "depends on the instance type by more than noise, so the study went on jointly"
 
 
@@ -142,7 +142,7 @@ class Split:
         assert knowledge is not None  # `_next` has found no action
         is_dear = self._has_unaffordable or knowledge.affordability.is_short
         if is_dear and (left := self.driver.admission.tightest_budget(self._some_job())):
-            return f"no job that is worth it fits {left} with its worst case"
+            return f"no worthwhile job fits {left} with its worst case"
         if not knowledge.predictions.has_quality:
             return _NO_F1 if self._space.quality.metric == metrics.F1 else _NO_QUALITY
         return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
@@ -197,7 +197,7 @@ class Split:
             for trial in self.driver.trials.values()
             if metric in trial.values and notes[trial.number].predicted
         ]
-        return "verified " + "; ".join(sentences) if sentences else "no point was only predicted"
+        return "verified " + "; ".join(sentences) if sentences else "no prediction was verified"
 
     def _is_closed(self, action: Action) -> bool:
         """Whether it is under way, was refused, or cannot be paid for now."""
