@@ -7,7 +7,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from paretune.launchers.sagemaker.archive import package_files
+from paretune.launchers.archive import package_files
 
 SOURCE = Path(__file__).parents[2] / "src"
 

@@ -1,6 +1,7 @@
 """Where jobs run. A new launcher is one file or folder here, a line in `registry` and a fixture of the contract suite.
 
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
+archive       the code that travels to a job or into a container
 registry      the launchers by name, each opened for a job's specification
 shared_jobs   one job that trains several trials of a study
 local         jobs as processes on this machine

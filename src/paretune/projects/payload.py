@@ -12,7 +12,7 @@ from mlflow.projects._project_spec import Project
 
 from paretune.core import watchdog
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.launchers.sagemaker import archive
+from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.projects.environment import Environment, read_environment, scripts_with
 from paretune.projects.project import Command, read_command, read_project

@@ -9,6 +9,7 @@ from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, run_check
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError
+from paretune.core.packages import sagemaker_is_missing
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
 
@@ -49,6 +50,8 @@ def _store_findings() -> list[Finding]:
 
 
 def _cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: datetime) -> Iterable[Finding]:
+    if sagemaker_is_missing():  # which environment_findings says
+        return []
     from paretune.commands.doctor.cloud_checks import cloud_findings  # the same for boto3
 
     return cloud_findings(request, environment, now)

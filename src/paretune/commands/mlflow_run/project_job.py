@@ -21,8 +21,9 @@ from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere, unwatched_project
 from paretune.jobs.record import JobRecord, collect_nothing
 from paretune.jobs.workplace import Workplace, home_of
+from paretune.launchers import archive
 from paretune.launchers.base import job_name
-from paretune.launchers.sagemaker import archive, images
+from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller

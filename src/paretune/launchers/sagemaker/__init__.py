@@ -9,7 +9,6 @@ training_plans  instances that were paid for in advance
 packaging       from a job document to a request: uploads, channels, environment, checkpoints
 request         one CreateTrainingJob request, made by the SageMaker Python SDK
 images          the training image, and why it cannot run a job
-archive         the code that is sent to a job
 staging         uploads to S3 under the hash of their content; claims on keys
 s3_download     objects in S3 that a user names, downloaded to this machine
 account         the AWS identity: session, region, role, bucket, clients

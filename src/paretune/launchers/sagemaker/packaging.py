@@ -10,8 +10,9 @@ from typing import Any
 from paretune.core.errors import collecting
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
+from paretune.launchers import archive
 from paretune.launchers.base import parse_job_name
-from paretune.launchers.sagemaker import archive, images
+from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.jobs import stop_request_prefix
 from paretune.launchers.sagemaker.request import (

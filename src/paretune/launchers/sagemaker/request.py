@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import LaunchRefused, refuse
+from paretune.launchers.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.account import AccountSettings
 from paretune.specification.container import TRAINING_PLAN

@@ -11,7 +11,7 @@ import pytest
 
 import paretune
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker.archive import LARGEST_MIB, pack, package_files, project_files
+from paretune.launchers.archive import LARGEST_MIB, pack, package_files, project_files
 
 SECRETS = [
     ".env",
@@ -146,7 +146,7 @@ def test_a_link_to_a_file_elsewhere_does_not_travel(project: Path, tmp_path: Pat
 
 
 def test_a_folder_with_more_files_than_code_has_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.launchers.sagemaker.archive._MOST_FILES", 3)
+    monkeypatch.setattr("paretune.launchers.archive._MOST_FILES", 3)
 
     with pytest.raises(BadInput, match="more than 3 files"):
         project_files(project, travels=False)
