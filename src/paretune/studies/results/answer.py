@@ -21,7 +21,7 @@ _MOST_LINES = 20  # rows of a table in a terminal
 
 @dataclass(frozen=True, kw_only=True)
 class Borrowed:
-    """What a study borrowed from an earlier one before its first job.
+    """Knowledge that a study borrowed from an earlier one before its first job.
 
     Attributes:
         study: name of the earlier study, or names if several count as one.

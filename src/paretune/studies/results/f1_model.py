@@ -1,7 +1,7 @@
 """F1 of any job of a study, from those that have run: a Gaussian process along the ridge of good learning rates.
 
-`method: split` chooses by it, and what a study states of F1 is taken from it: of the best of many noisy values the
-noise is the best part, so a value counts by as much as its neighbours bear it out (shrinkage).
+`method: split` chooses by it, and a study states F1 as this model estimates it: the best of many noisy values owes much
+to its noise, so a value counts as far as its neighbours support it (shrinkage).
 """
 
 import copy
@@ -19,7 +19,7 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
 Key = tuple[tuple[str, ...], tuple[float, ...]]
-"""Kinds that are equal or not, and numbers."""
+"""Categorical values and numbers that a metric depends on."""
 
 # Tried when a process is fitted, relative to what was likely before.
 _FEWEST = 5  # values, before anything but their weights is fitted to them
@@ -27,12 +27,12 @@ _SCALES = (0.35, 0.6, 1.0, 1.6)
 _STRETCHES = (0.6, 1.0, 1.7)
 _NOISES = (0.4, 1.0, 2.0, 4.0)
 _APART = {0.0: 0.0, 0.006: 1.0}
-"""Standard deviations of what a cluster adds to F1, and how surprising each is: F1 hardly depends on a cluster."""
+"""Standard deviations of a cluster's effect on F1, with the surprise (negative log prior) of each."""
 _USUAL_F1 = 0.8  # before any is known
 DEPTH = 0.05
-"""F1 below the best from which on differences count less and less."""
+"""Distance of F1 below the best beyond which differences count less and less."""
 F1_LENGTHS = (6.0, 1.5, 1.0)
-"""Over which F1 changes: log2 global batch size, log learning rate along the ridge, log epochs."""
+"""Lengths over which F1 changes: log2 global batch size, log learning rate along the ridge, log epochs."""
 _FALL = 0.004  # of F1 by a rate that is e times the best one or an e-th of it; four times that for e squared
 _MORE_EPOCHS = 0.01  # of F1, by e times as many epochs
 _USUAL_PLACE = (4.0, math.log(5e-5), 0.0)  # of the best F1, before any is known
@@ -55,7 +55,7 @@ class NormalPrediction:
 
 @dataclass(frozen=True)
 class F1Prediction:
-    """F1 of N values, from what was fitted to them after they were warped: what lies far below the best counts less.
+    """F1 of N values, from a fit to warped values, in which values far below the best count less.
 
     `warped` are N means, 0 for the best value, and `spread` their standard deviations; `best` is the largest F1 seen.
     """
@@ -75,7 +75,7 @@ class F1Prediction:
         return np.asarray(self.spread * np.exp(-np.minimum(self.warped, 0.0) / DEPTH))
 
     def at(self, deviations: float) -> np.ndarray:
-        """N values, so many standard deviations above what is expected; not far above the best that was seen."""
+        """N values this many standard deviations above the mean; not far above the best that was measured."""
         warped = self.warped + deviations * self.spread
         most = _RISE * (1.0 - self.best) + 1e-9
         above = most * (1 - np.exp(-np.maximum(warped, 0.0) / most))
@@ -92,13 +92,13 @@ class GaussianProcess:
         keys: N points.
         values: N values.
         noise: standard deviation of one value, or of each.
-        slopes: of the mean, one per number, from experience; 0 where nothing is known.
-        scale: standard deviation of what the line does not explain, before anything is known.
-        lengths: over which such deviations change, one per number.
-        kinds_alike: correlation of two points that differ in kind.
-        noises: factors of `noise` that are possible to how surprising each is, a negative logarithm; {1.0: 0.0}: known.
-        groups: N groups, such as instance types, of which each adds something of its own; None for no such thing.
-        apart: standard deviation of what a group adds.
+        slopes: prior slopes of the mean, one per number; 0 if nothing is known.
+        scale: prior standard deviation around that line.
+        lengths: lengths over which such deviations change, one per number.
+        kinds_alike: correlation of two points that differ in a categorical value.
+        noises: possible factors of `noise` with the surprise of each; {1.0: 0.0} if the noise is known.
+        groups: N groups, such as instance types, each with an effect of its own; None for no such effect.
+        apart: standard deviation of a group's effect.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class GaussianProcess:
             self._fit()
 
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:
-        """What N points are, a single new value's noise not included."""
+        """Predicted values of N points, without the noise of a new run."""
         indices, numbers = self._split(keys)
         mean = numbers @ self._slopes + self._offset
         if not len(self._values):
@@ -144,9 +144,9 @@ class GaussianProcess:
         return NormalPrediction(mean, np.sqrt(variance))
 
     def condition_on(self, keys: Sequence[Key]) -> "GaussianProcess":
-        """The same process, as if N further points had shown what is expected of them: what it would then know.
+        """The process conditioned on N further points, as if each had shown its expected value.
 
-        Only of a process with one noise for all values, and without groups.
+        Only for a process with one noise for all values and without groups.
         """
         if not len(self._values):
             return self
@@ -160,16 +160,16 @@ class GaussianProcess:
         return other
 
     def at_its_values(self) -> NormalPrediction:
-        """What the N points are that it was fitted to, the noise of their values taken away."""
+        """Estimated values of the N points that it was fitted to, without their noise."""
         noise = np.broadcast_to(np.asarray(self.noise) ** 2, self._values.shape)
         inverse = cho_solve((self._cholesky, True), np.eye(len(self._values)))
         variance = np.maximum(noise - noise**2 * np.diag(inverse), 1e-12)
         return NormalPrediction(self._values - noise * self._weights, np.sqrt(variance))
 
     def evidence_at_any_level(self) -> float:
-        """`evidence` with the level of the values integrated out, each being as likely as any other.
+        """`evidence` with the level of the values integrated out under a flat prior.
 
-        So a single value is evidence for nothing but a level.
+        A single value is then evidence for nothing but the level.
         """
         if not len(self._values):
             return 0.0
@@ -180,13 +180,12 @@ class GaussianProcess:
         return self.evidence + 0.5 * information * off**2 + 0.5 * math.log(2 * math.pi / information)
 
     def shift_evidence(self, groups: Sequence[str]) -> float:
-        """Logarithm of the Bayes factor that the groups of the N values differ by shifts, against that they do not.
+        """Logarithm of the Bayes factor for shifts between the groups of the N values, against no shifts.
 
-        Both marginal likelihoods are of the values jointly, with the covariance of the process; noise and shifts are
-        averaged over what is likely of them, and the scale of all is uncertain, which makes them Student's t with
-        `FREEDOM` degrees. Such a ratio is an e-process (Grünwald, de Heide, Koolen, Safe Testing, 2024): where
-        nothing shifts it exceeds log(1 / a) with chance a at most, however often it is looked at. Here that holds
-        nearly: lengths and scale are fitted to the same values.
+        Both are joint marginal likelihoods with the covariance of the process, averaged over noise and shifts. The
+        scale is uncertain, which makes them Student's t with `FREEDOM` degrees. Such a ratio is an e-process (Grünwald,
+        de Heide, Koolen, Safe Testing, 2024): without shifts it exceeds log(1 / a) with probability a at most, however
+        often it is computed. This holds approximately here, because lengths and scale are fitted to the same values.
         """
         if len(set(groups)) < 2:
             return 0.0
@@ -194,13 +193,13 @@ class GaussianProcess:
         same = (names[:, None] == names[None, :]).astype(float)
         plain = self._kernel(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
         noisy = [(times * self._usual_noise) ** 2 * np.eye(len(names)) for times in self._noises]
-        found = [[self._log_t(plain + spread**2 * same + noise) for spread in (0.0, *_SHIFTS)] for noise in noisy]
+        logarithms = [[self._log_t(plain + spread**2 * same + noise) for spread in (0.0, *_SHIFTS)] for noise in noisy]
         surprises = np.array(list(self._noises.values()))
-        likelihoods = logsumexp(np.array(found) - surprises[:, None], axis=0)
+        likelihoods = logsumexp(np.array(logarithms) - surprises[:, None], axis=0)
         return float(logsumexp(likelihoods[1:]) - math.log(len(_SHIFTS)) - likelihoods[0])
 
     def _log_t(self, covariance: np.ndarray) -> float:
-        """Logarithm of the density of the values, up to a constant."""
+        """Logarithm of the values' density, up to a constant."""
         cholesky = np.linalg.cholesky(covariance)
         half = solve_triangular(cholesky, self._residual, lower=True)
         return float(-0.5 * (FREEDOM + len(half)) * math.log1p(half @ half / FREEDOM) - np.log(np.diag(cholesky)).sum())
@@ -212,13 +211,15 @@ class GaussianProcess:
         numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), width)
         return np.array([self._kinds[kinds] for kinds, _ in keys], dtype=int), numbers
 
-    def _kernel(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
-        """Covariance: Matérn 5/2 over the numbers; alike in part where the kinds differ."""
-        return np.asarray(self._scale**2 * self._correlation(one, at, other, there))
+    def _kernel(self, kinds: np.ndarray, x: np.ndarray, other_kinds: np.ndarray, other_x: np.ndarray) -> np.ndarray:
+        return np.asarray(self._scale**2 * self._correlation(kinds, x, other_kinds, other_x))
 
-    def _correlation(self, one: np.ndarray, at: np.ndarray, other: np.ndarray, there: np.ndarray) -> np.ndarray:
-        alike = np.where(one[:, None] == other[None, :], 1.0, self._alike)
-        return np.asarray(alike * matern(at / self._lengths, there / self._lengths))
+    def _correlation(
+        self, kinds: np.ndarray, x: np.ndarray, other_kinds: np.ndarray, other_x: np.ndarray
+    ) -> np.ndarray:
+        """Matérn 5/2 over the numbers, times `kinds_alike` if the categorical values differ."""
+        alike = np.where(kinds[:, None] == other_kinds[None, :], 1.0, self._alike)
+        return np.asarray(alike * matern(x / self._lengths, other_x / self._lengths))
 
     def _fit(self) -> None:
         """Scale, lengths and noise by maximum of the posterior over a small grid, then the weights."""
@@ -241,7 +242,7 @@ class GaussianProcess:
         return self._correlation(self._kind_indices, self._numbers, self._kind_indices, self._numbers)
 
     def _likelihood(self, shape: np.ndarray | None = None) -> float:
-        """The logarithm of it, up to a constant; `shape` is what `_own_correlation` gives, worked out before."""
+        """Log likelihood up to a constant; `shape` is a precomputed `_own_correlation`."""
         covariance = self._scale**2 * (self._own_correlation() if shape is None else shape)
         covariance[np.diag_indices_from(covariance)] += self.noise**2 + 1e-10
         covariance += self._shared
@@ -251,25 +252,24 @@ class GaussianProcess:
         return float(-0.5 * half @ half - np.log(np.diag(self._cholesky)).sum())
 
 
-def matern(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """N by M correlations, Matérn 5/2, of N and M points in units of the length over which values change."""
-    distance = np.sqrt(((one[:, None, :] - other[None, :, :]) ** 2).sum(axis=2))
+def matern(points: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Matérn 5/2 correlations, shape (N, M), of points in units of the length over which values change."""
+    distance = np.sqrt(((points[:, None, :] - other[None, :, :]) ** 2).sum(axis=2))
     return np.asarray((1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance))
 
 
 class F1Model:
     """F1 over log2 global batch size, log learning rate and log epochs: a process along the ridge of good rates.
 
-    The best learning rate follows some power of the global batch size (0: it stays, 1/2: the root, 1: in proportion),
-    and nearness is measured along that ridge. Which power it is, few values do not tell: predictions are those of all
-    powers, each with its posterior probability (Hoeting et al., Bayesian Model Averaging, 1999). What lies far below
-    the best value is warped towards it, by a logarithm: a rate that diverges must not bend the process where rates are
-    good.
+    The best learning rate follows some power of the global batch size (0: constant, 1/2: the root, 1: proportional),
+    and distances are measured along that ridge. Few values do not determine the power, so predictions average over all
+    powers with their posterior probabilities (Hoeting et al., Bayesian Model Averaging, 1999). Values far below the
+    best are warped towards it by a logarithm, because a rate that diverges must not bend the process near good rates.
 
     Args:
         keys: N points.
-        f1: N values, of one run or the mean of several.
-        errors: N standard errors of them, as far as they are known; None: each is of one run, with usual noise.
+        f1: N values, each of one run or the mean of several.
+        errors: their N standard errors; None if each is of one run with the usual noise.
         degrees: degrees of freedom of these errors.
         groups: N instance types; used with `errors` only.
     """
@@ -301,57 +301,58 @@ class F1Model:
             fitted[self._power] = apart[max(_APART, key=lambda scale: apart[scale].evidence - _APART[scale])]
         self._fallen = self._fall(keys, self._power)
         shares = {power: math.exp(evidence - likely[self._power]) for power, evidence in likely.items()}
-        kept = {power: share for power, share in shares.items() if share > _LEAST_SHARE}
-        self._processes = {power: (share / sum(kept.values()), fitted[power]) for power, share in kept.items()}
+        likely_shares = {power: share for power, share in shares.items() if share > _LEAST_SHARE}
+        total = sum(likely_shares.values())
+        self._processes = {power: (share / total, fitted[power]) for power, share in likely_shares.items()}
 
     @property
     def _process(self) -> GaussianProcess:
-        """That of the most likely power."""
+        """The process of the most likely power."""
         return self._processes[self._power][1]
 
     @property
     def power(self) -> float:
-        """Of the global batch size that the best learning rate most likely follows."""
+        """The most likely power of the global batch size that the best learning rate follows."""
         return self._power
 
     @property
     def best(self) -> float:
-        """The largest F1 that was seen; what is usual before any was."""
+        """The largest measured F1, or a usual one before any."""
         return self._best
 
     def evidence_at_any_level(self) -> float:
-        """That of the most likely power, as `GaussianProcess.evidence_at_any_level`."""
+        """`GaussianProcess.evidence_at_any_level` of the most likely power."""
         return self._process.evidence_at_any_level()
 
     @property
     def noise(self) -> float:
-        """Standard deviation of one value, near the best; the largest where they differ."""
+        """Standard deviation of one value near the best; the largest if they differ."""
         return float(np.max(self._process.noise))
 
     def at_its_values(self) -> NormalPrediction:
-        """What the N points are that it was fitted to, each with as much of its own value as is not noise."""
-        found = self._process.at_its_values()
-        warped = found.mean - self._fallen
+        """Estimated F1 of the N points that it was fitted to, without their noise."""
+        fit = self._process.at_its_values()
+        warped = fit.mean - self._fallen
         below = np.exp(-np.minimum(warped, 0.0) / DEPTH)
         mean = self._best + np.maximum(warped, 0.0) - DEPTH * (below - 1)
-        return NormalPrediction(np.clip(mean, 0.0, 1.0), found.deviation * below)
+        return NormalPrediction(np.clip(mean, 0.0, 1.0), fit.deviation * below)
 
     def predict(self, keys: Sequence[Key]) -> F1Prediction:
-        """What N points are, a single new value's noise not included."""
+        """Predicted values of N points, without the noise of a new run."""
         mean, square = np.zeros(len(keys)), np.zeros(len(keys))
         for power, (probability, process) in self._processes.items():
-            found = process.predict(along(keys, power))
-            own = found.mean - self._fall(keys, power)
-            mean += probability * own
-            square += probability * (own**2 + found.deviation**2)
+            prediction = process.predict(along(keys, power))
+            warped = prediction.mean - self._fall(keys, power)
+            mean += probability * warped
+            square += probability * (warped**2 + prediction.deviation**2)
         return F1Prediction(mean, np.sqrt(np.maximum(square - mean**2, 1e-12)), self._best)
 
     def shift_evidence(self, clusters: Sequence[str]) -> float:
-        """Logarithm of the Bayes factor that F1 of the values depends on these clusters of theirs, against not."""
+        """Logarithm of the Bayes factor that the values' F1 depends on their clusters."""
         return self._process.shift_evidence(clusters)
 
     def condition_on(self, keys: Sequence[Key]) -> "F1Model":
-        """The same, as if N further points had shown what is expected of them."""
+        """The model conditioned on N further points, as if each had shown its expected value."""
         other = copy.copy(self)
         other._processes = {
             power: (probability, process.condition_on(along(keys, power)))
@@ -377,24 +378,21 @@ class F1Model:
         )
 
     def _fall(self, keys: Sequence[Key], power: float) -> np.ndarray:
-        """What F1 loses away from the best rate that was seen, until more is known."""
+        """Prior loss of F1 away from the best measured rate."""
         rates = np.array([key[1][1] for key in along([((), self._top), *keys], power)])
         return np.asarray(_FALL * (rates[1:] - rates[0]) ** 2)
 
 
 def surface(
-    points: Sequence[Mapping[str, object]], worths: Sequence[float], errors: Sequence[float], degrees: float
+    points: Sequence[Mapping[str, object]], scores: Sequence[float], errors: Sequence[float], degrees: float
 ) -> NormalPrediction:
-    """What N values of any metric are, more being better, each with as much of its own value as is not noise.
+    """Estimates of N values of any metric without their noise; more is better.
 
-    Of that metric and of what it depends on nothing is known before: a Gaussian process over the parameters of
-    `points`, numbers scaled to 0 to 1 (by their logarithms where they span more than RATIO), texts alike in part. Its
-    scale is that of the values. What lies far below the best value is warped towards it, as `F1Model` does: a run that
-    diverged must not bend the process.
-
-    `errors` are N standard errors, with so many `degrees` of freedom.
+    Nothing is known about the metric: a Gaussian process over the parameters of `points`, with numbers scaled to 0 to 1
+    (by their logarithms if they span more than RATIO) and the scale of the values. Values far below the best are warped
+    towards it, as in `F1Model`. `errors` are N standard errors with this many `degrees` of freedom.
     """
-    best, values = max(worths), np.array(worths)
+    best, values = max(scores), np.array(scores)
     depth = _DEPTHS * float(np.median(best - values)) or float(np.ptp(values)) or 1.0
     warped = -depth * np.log1p((best - values) / depth)
     noise = np.array(errors) * np.exp(warped / depth)  # the slope of the warp
@@ -410,48 +408,48 @@ def surface(
         kinds_alike=ALIKE,
         noises=surprises(degrees),
     )
-    found = process.at_its_values()
-    below = np.exp(-np.minimum(found.mean, 0.0) / depth)
-    mean = best + np.maximum(found.mean, 0.0) - depth * (below - 1)
-    return NormalPrediction(mean, found.deviation * below)
+    fit = process.at_its_values()
+    below = np.exp(-np.minimum(fit.mean, 0.0) / depth)
+    mean = best + np.maximum(fit.mean, 0.0) - depth * (below - 1)
+    return NormalPrediction(mean, fit.deviation * below)
 
 
-_DEPTHS = 2.0  # times the median distance to the best value, from which on differences count less and less
+_DEPTHS = 2.0  # median distances below the best value beyond which differences count less and less
 LENGTH = 0.7
-"""Over which a metric of which nothing is known changes, of what a parameter spans."""
+"""Length over which an unknown metric changes, as a share of a parameter's span."""
 ALIKE = 0.3
 """Correlation of two points that differ in a text."""
 RATIO = 10.0
-"""From which on numbers are taken by their logarithms."""
+"""Ratio above which numbers are scaled by their logarithms."""
 
 
 def _keys_of(points: Sequence[Mapping[str, object]]) -> list[Key]:
-    """Texts, and numbers from 0 to 1, of N points with the same names."""
+    """Texts, and numbers scaled to 0 to 1, of N points with the same parameters."""
     texts: list[list[str]] = [[] for _ in points]
     numbers: list[list[float]] = [[] for _ in points]
     for name in points[0]:
         column = [point[name] for point in points]
-        figures = [float(one) for one in column if isinstance(one, int | float) and not isinstance(one, bool)]
+        figures = [float(value) for value in column if isinstance(value, int | float) and not isinstance(value, bool)]
         if len(figures) < len(column):
             for text, value in zip(texts, column, strict=True):
                 text.append(str(value))
             continue
         low, high = min(figures), max(figures)
         if low > 0 and high / low >= RATIO:
-            figures, low, high = [math.log(one) for one in figures], math.log(low), math.log(high)
+            figures, low, high = [math.log(figure) for figure in figures], math.log(low), math.log(high)
         for number, figure in zip(numbers, figures, strict=True):
             number.append((figure - low) / (high - low) if high > low else 0.0)
     return [(tuple(text), tuple(number)) for text, number in zip(texts, numbers, strict=True)]
 
 
 def quality_key(spec: JobSpec, plan: BatchPlan) -> Key:
-    """What the F1 of a job depends on: kinds that are equal or not, and log2 batch, log rate, log epochs."""
+    """The key that F1 of a job depends on: categorical values, and log2 batch, log rate, log epochs."""
     numbers = (math.log2(plan.global_batch_size), math.log(plan.learning_rate), math.log(spec.num_train_epochs))
     return spec.key_of("quality", but="num_train_epochs"), numbers
 
 
 def surprises(degrees: float) -> dict[float, float]:
-    """Factors of a deviation to the negative logarithm of their scaled inverse chi-square density, 0 for 1."""
+    """Factor of a deviation to the negative logarithm of its scaled inverse chi-square density, 0 for 1."""
     if not math.isfinite(degrees):
         return {1.0: 0.0}
     return {factor: degrees * (math.log(factor) + (factor**-2 - 1) / 2) for factor in (0.5, 1.0, 2.0, 4.0)}

@@ -187,8 +187,9 @@ def heat_map(rows: Sequence[str], columns: Sequence[str], cells: Any, counts: An
     def draw(axes: Any) -> None:
         ends = scale_of(cells[np.isfinite(cells)].tolist(), may_be_log=False)  # an outlier takes no colours away
         low, high = max(ends.low, np.nanmin(cells)), min(ends.high, np.nanmax(cells))
-        shown = np.ma.masked_invalid(cells)
-        image = axes.imshow(shown, cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high)
+        image = axes.imshow(
+            np.ma.masked_invalid(cells), cmap="viridis", aspect="auto", origin="lower", vmin=low, vmax=high
+        )
         axes.figure.colorbar(image, ax=axes, label=axis(name))
         axes.set_xticks(range(len(columns)), columns, fontsize=9)
         axes.set_yticks(range(len(rows)), rows, fontsize=9)
@@ -210,8 +211,8 @@ def _heights(values: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]
         texts = sorted({str(value) for value in values})
         step = 1 / max(len(texts) - 1, 1)
         height = {text: number * step if len(texts) > 1 else 0.5 for number, text in enumerate(texts)}
-        shown = texts if len(texts) <= 12 else [texts[0], texts[-1]]
-        marks_of_texts = [(height[text], text if len(text) <= 18 else text[:17] + "…") for text in shown]
+        labelled = texts if len(texts) <= 12 else [texts[0], texts[-1]]
+        marks_of_texts = [(height[text], text if len(text) <= 18 else text[:17] + "…") for text in labelled]
         return [height[str(value)] for value in values], marks_of_texts
     low, high = min(numbers), max(numbers)
     if low == high:

@@ -1,4 +1,4 @@
-"""The front of a study: points with their errors and Pareto ranks, groups that cannot be told apart, hypervolume."""
+"""The front of a study: its points with Pareto ranks, and groups of points that cannot be told apart."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ from paretune.studies.results.trials import AS_RUN, Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Points that cannot be told apart from the one that is recommended among them, the cheapest on the front."""
+    """The cheapest point of the front among several, and the others, which cannot be told apart from it."""
 
     recommended: Point
     others: tuple[Point, ...]
@@ -35,12 +35,12 @@ class StudyFront:
     """All points of a study and what follows from them.
 
     Attributes:
-        trials: of the study, by number.
-        points: those with a completed run, by number.
-        noises: objective to the scatter of one run.
-        forecast: points that were predicted and not run, that no other one and no point of the front beats.
-        judged_by: what measures the models; None where seconds and dollars are all that the study is about.
-        takes: objective to which value of a run counts, where that is not the last one.
+        trials: all trials, by number.
+        points: points with a completed run, by number.
+        noises: metric to the noise of one run.
+        forecast: predicted points that no point, run or predicted, beats.
+        judged_by: the metric that measures models, or None if the study is about seconds and dollars only.
+        takes: objective to which value of a run counts; only those where it is not the last one.
     """
 
     objectives: Mapping[str, str]
@@ -65,13 +65,11 @@ class StudyFront:
         quality: Quality | None = None,
         takes: Mapping[str, str] | None = None,
     ) -> "StudyFront":
-        """The front of these trials; `shrinks` and `earlier` are those of `points.merge`.
+        """The front of these trials.
 
-        Of the points that are only `predicted` it keeps the best as its forecast. `quality` is what measures the
-        models, by default what is known to do so among the objectives; `takes` is that of the study.
-
-        Ranks come from sorting all feasible points over all objectives by dominance beyond noise, see `ranks`. A point
-        that does not meet the constraints has no rank.
+        `shrinks` and `earlier` are as in `points.merge`. The best of the `predicted` points become the forecast.
+        `quality` is by default the best known quality metric among the objectives. Ranks come from sorting all feasible
+        points over all objectives by dominance beyond noise, see `ranks`; infeasible points have no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives, takes=takes)
@@ -91,7 +89,7 @@ class StudyFront:
 
     @cached_property
     def feasible(self) -> list[Point]:
-        """Points with a rank: completed, every objective measured, every constraint met."""
+        """Points with a rank: every objective is measured and every constraint met."""
         return [point for point in self.points if point.rank is not None]
 
     @cached_property
@@ -106,17 +104,17 @@ class StudyFront:
 
     @cached_property
     def searched(self) -> list[str]:
-        """Names of all parameters that any trial has varied, in the order of the study."""
+        """All parameters that any trial has varied, in the order of the study."""
         return list(dict.fromkeys(name for trial in self.trials for name in trial.point))
 
     @property
     def shown(self) -> list[str]:
-        """Names of the parameters that a table shows: the searched ones, and the batch as it ran."""
+        """The parameters that a table shows: the searched ones, and the batch as it ran."""
         return list(dict.fromkeys([*self.searched, *AS_RUN]))
 
     @property
     def quality(self) -> str | None:
-        """The objective that measures the model, such as F1 or the user's own metric; None where the study has none."""
+        """The objective that measures the model, such as F1 or the user's own metric, or None."""
         return None if self.judged_by is None else self.judged_by.metric
 
     @property
@@ -126,15 +124,16 @@ class StudyFront:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """All pairs of objectives; the one that measures the model comes second in its pair."""
-        return list(combinations(sorted(self.objectives, key=self._measures_models), 2))
+        """All pairs of objectives; one that measures the model comes second in its pair."""
 
-    def _measures_models(self, name: str) -> bool:
-        return name == self.quality or name not in OF_THE_CLUSTER
+        def measures_model(name: str) -> bool:
+            return name == self.quality or name not in OF_THE_CLUSTER
+
+        return list(combinations(sorted(self.objectives, key=measures_model), 2))
 
     @property
     def main_pair(self) -> tuple[str, str] | None:
-        """Dollars, or the first objective, and what measures the model, or the next one; None with one objective."""
+        """Dollars (or the first objective) and quality (or the next one); None with one objective."""
         names = sorted(self.objectives, key=lambda name: (name == self.quality, name != metrics.COST_USD))
         if len(names) < 2:
             return None
@@ -142,19 +141,19 @@ class StudyFront:
 
     @property
     def spent_usd(self) -> float:
-        """Dollars that the study has booked: `spent_usd` of the last trial to end, at least the sum over all trials."""
+        """Dollars booked by the study: the largest `spent_usd` of a trial, at least the sum over all trials."""
         booked = max((trial.spent_usd for trial in self.trials), default=0.0)
-        # Rounding makes one or the other larger by a hair.
+        # Rounding may make either of them larger by a hair.
         total = sum(trial.cost_usd or 0.0 for trial in self.trials)
         return total if total > booked * (1 + 1e-9) else booked
 
     def rank(self, trial: Trial) -> int | None:
-        """Rank of a trial of the study: that of its point; None without one."""
+        """The rank of a trial's point, or None."""
         point = self.point_of(trial)
         return None if point is None else point.rank
 
     def point_of(self, trial: Trial) -> Point | None:
-        """The point that a completed trial is a run of; None of another."""
+        """The point of a completed trial, or None for other trials."""
         return self._points.get(trial.number)
 
     @cached_property
@@ -162,12 +161,12 @@ class StudyFront:
         return {trial.number: point for point in self.points for trial in point.trials}
 
     def pair_ranks(self, pair: Sequence[str]) -> dict[int, int]:
-        """Number of every feasible point to its rank over these objectives only."""
-        found = ranks(self.feasible, {name: self.objectives[name] for name in pair})
-        return {point.number: rank for point, rank in zip(self.feasible, found, strict=True)}
+        """Number of each feasible point to its rank over these objectives only."""
+        pair_ranks = ranks(self.feasible, {name: self.objectives[name] for name in pair})
+        return {point.number: rank for point, rank in zip(self.feasible, pair_ranks, strict=True)}
 
     def cost_of(self, point: Point) -> tuple[float, ...]:
-        """What "cheapest" means, the least first: dollars; without a price, the study's objectives in their order."""
+        """Sort key for "cheapest": dollars; without prices, the study's objectives, minimised ones first."""
         if self._are_all_priced:
             return (point.usd_per_run or 0.0, *costs(point.means, self.objectives))
         return costs(point.means, dict(sorted(self.objectives.items(), key=lambda item: item[1] != "minimize")))
@@ -178,12 +177,12 @@ class StudyFront:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """Points that cannot be told apart, greedily from the cheapest one of the front.
+        """Groups of points that cannot be told apart, built greedily from the cheapest point of the front.
 
-        "Cannot be told apart" is not transitive, so a chain of neighbours could join a cheap point with a dear one.
-        Hence every member is compared with the recommended point of its group and with no other: the cheapest point of
-        the front that is in no group yet opens the next one, and takes all that differ from it by less than 2 standard
-        errors in every objective. A dominated point may be a member: a repeat could put it on the front.
+        "Cannot be told apart" is not transitive: a chain of neighbours could join a cheap point with a dear one. So
+        every member is compared with the recommended point of its group only. The cheapest point of the front that is
+        in no group yet opens the next group and takes all points that differ from it by less than 2 standard errors in
+        every objective. A dominated point may be a member: a repeat could put it on the front.
         """
         free = {point.number: point for point in sorted(self.feasible, key=self.cost_of)}
         groups = []
@@ -198,24 +197,24 @@ class StudyFront:
 
     @cached_property
     def hypervolume_growth(self) -> list[tuple[float, float]]:
-        """Dollars spent and hypervolume then, at the end of the first run of every feasible point; means over repeats.
+        """Dollars spent and the hypervolume reached, after the first run of each feasible point.
 
-        Against the reference point of the front: one far beyond it, such as the worst of all points, would make nearly
-        every front look whole.
+        The reference point is that of the front. One far beyond it, such as the worst of all points, would make nearly
+        every front look complete.
         """
-        found = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
-        if not found:
+        points = sorted(self.feasible, key=lambda point: (point.found_at_usd, point.number))
+        if not points:
             return []
-        minimised = [costs(point.means, self.objectives) for point in found]
+        minimised = [costs(point.means, self.objectives) for point in points]
         volumes = hypervolume_growth(minimised, reference_point(moocore.filter_dominated(np.array(minimised)).tolist()))
-        return [(point.found_at_usd, volume) for point, volume in zip(found, volumes, strict=True)]
+        return [(point.found_at_usd, volume) for point, volume in zip(points, volumes, strict=True)]
 
 
 def trials_on_front(
     trials: Iterable[Trial], objectives: Mapping[str, str], constraints: Constraints | None = None
 ) -> list[Trial]:
-    """Completed first trials that meet the constraints and no other one beats as measured, the cheapest first."""
-    found = [
+    """Completed first trials on the front of measured values that meet the constraints, the cheapest first."""
+    completed = [
         trial
         for trial in trials
         if trial.status is TrialStatus.COMPLETED
@@ -223,67 +222,67 @@ def trials_on_front(
         and set(objectives) <= set(trial.values)
         and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
     ]
-    marks = pareto.front([costs(trial.values, objectives) for trial in found], [False] * len(objectives))
-    return sorted(compress(found, marks), key=lambda trial: trial.cost_usd or 0.0)
+    is_best = pareto.front([costs(trial.values, objectives) for trial in completed], [False] * len(objectives))
+    return sorted(compress(completed, is_best), key=lambda trial: trial.cost_usd or 0.0)
 
 
 def _forecast(
     points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
-    """Predicted points that meet the constraints and that neither each other nor a point that has run beats."""
+    """Predicted points that meet the constraints and that no other predicted or completed point beats."""
 
-    def is_able(trial: Trial) -> bool:
-        found = [(trial.values.get(name, math.nan), limits) for name, limits in constraints.items()]
-        meets = [limits.get("min", -math.inf) <= value <= limits.get("max", math.inf) for value, limits in found]
+    def is_feasible(trial: Trial) -> bool:
+        bounded = [(trial.values.get(name, math.nan), limits) for name, limits in constraints.items()]
+        meets = [limits.get("min", -math.inf) <= value <= limits.get("max", math.inf) for value, limits in bounded]
         return set(objectives) <= set(trial.values) and all(meets)
 
-    able = list(filter(is_able, predicted))
-    values = [costs(point.means, objectives) for point in points] + [costs(one.values, objectives) for one in able]
-    kept = pareto.front(values, [False] * len(objectives))[len(points) :]
-    best = [trial for trial, keep in zip(able, kept, strict=True) if keep]
-    return tuple(sorted(best, key=lambda trial: costs(trial.values, objectives)))
+    feasible = list(filter(is_feasible, predicted))
+    values = [costs(point.means, objectives) for point in points]
+    values += [costs(trial.values, objectives) for trial in feasible]
+    is_best = pareto.front(values, [False] * len(objectives))[len(points) :]
+    return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
 CREDIBLE_ERRORS = 1.0
-"""Standard errors of a difference from which on an advantage may keep a point on the front."""
+"""Standard errors of a difference above which an advantage may keep a point on the front."""
 _BLOCK = 32
 """Points that are compared with all others at a time: their differences stay in the processor's cache, and 5,000 points
 at once would take 1.5 GB."""
 
 
 def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
-    """Non-dominated sorting, 0 on the front, 1 on the front of the rest, and so on; by dominance beyond noise.
+    """Ranks of non-dominated sorting by dominance beyond noise: 0 on the front, 1 on the front of the rest, and so on.
 
-    A point is dominated by one that is at least as good in every objective and better in one; and also by one that is
-    better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is itself better in
-    another one by CREDIBLE_ERRORS. Else a dollar less by chance would keep a model on the front that learnt nothing.
+    A point is dominated by one that is at least as good in every objective and better in one. It is also dominated by
+    one that is better in an objective by TELLING_ERRORS standard errors of the difference, unless the point is better
+    in another objective by CREDIBLE_ERRORS. Otherwise a dollar less by chance would keep a useless model on the front.
     """
     if not points:
         return []
     values = np.array([costs(point.means, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
-    # A bit for each pair of points: a byte for each would be 100 MB of 10,000 points.
-    over = np.vstack([np.packbits(_dominance(values, errors, rows), axis=1) for rows in _blocks(len(points))])
-    found = np.full(len(points), -1)
+    # One bit for each pair of points: a byte would make 100 MB for 10,000 points.
+    dominates = np.vstack([np.packbits(_dominance(values, errors, rows), axis=1) for rows in _blocks(len(points))])
+    rank_of = np.full(len(points), -1)
     exact = moocore.pareto_rank(values)
-    beaten_by = _dominating(over, len(points))  # points without a rank yet that dominate each
+    dominators = _count_dominators(dominates, len(points))  # number of unranked points that dominate each point
     rank = 0
-    while (left := found < 0).any():
-        free = left & (beaten_by == 0)
-        if not free.any():  # beyond noise each is beaten by another one: dominance alone knows no such circle
+    while (left := rank_of < 0).any():
+        free = left & (dominators == 0)
+        if not free.any():  # dominance beyond noise can form a circle, exact dominance cannot
             free = left & (exact == exact[left].min())
-        found[free] = rank
-        beaten_by -= _dominating(over[free], len(points))
+        rank_of[free] = rank
+        dominators -= _count_dominators(dominates[free], len(points))
         rank += 1
-    return [int(one) for one in found]
+    return [int(value) for value in rank_of]
 
 
-def _dominating(over: Any, count: int) -> Any:
-    """How many of these points dominate each of `count` points; `over` has a bit for each pair, points in rows."""
-    found = np.zeros(count, int)
-    for rows in _blocks(len(over)):
-        found += np.unpackbits(over[rows], axis=1, count=count).sum(axis=0, dtype=int)
-    return found
+def _count_dominators(dominates: Any, count: int) -> Any:
+    """How many points dominate each of `count` points; `dominates` has a row of bits for each dominating point."""
+    total = np.zeros(count, int)
+    for rows in _blocks(len(dominates)):
+        total += np.unpackbits(dominates[rows], axis=1, count=count).sum(axis=0, dtype=int)
+    return total
 
 
 def _blocks(count: int) -> list[slice]:

@@ -1,4 +1,4 @@
-"""Which of the searched parameters an objective depends on: permutation importance of a random forest."""
+"""Permutation importance of the searched parameters for an objective, by a random forest."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 FEWEST = 8
-"""Completed configurations below which nothing is said."""
-_MOST = 300  # configurations a forest is grown on; more of them change the shares by less than the folds do
+"""Completed configurations that the importance needs at least."""
+_MOST = 300  # configurations for a forest; more change the shares by less than the folds do
 _FOLDS = 4
 _TREES = 40
 _SHUFFLES = 5
@@ -19,8 +19,8 @@ class Importance:
     """How much worse an objective is predicted when one parameter is shuffled.
 
     Attributes:
-        shares: growth of the squared error, as a share of the objective's variance; above 1 where one alone decides.
-        explained: share of the variance predicted on unseen configurations (R2); near 0 or below, shares mean nothing.
+        shares: growth of the squared error as a share of the objective's variance; above 1 if one parameter decides.
+        explained: R2 on unseen configurations; if it is near 0 or below, the shares mean nothing.
     """
 
     shares: Mapping[str, float]
@@ -28,11 +28,11 @@ class Importance:
 
 
 def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], seed: int = 0) -> Importance | None:
-    """Importance of each parameter for one objective; None with fewer than 8 points, or where nothing varies.
+    """Importance of each parameter for one objective; None with fewer than 8 points, or if nothing varies.
 
-    The objective is replaced by its ranks, so that a few dear points do not decide alone. Trees are grown on three
-    quarters of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001).
-    All points have the same parameters.
+    The objective is replaced by its ranks, so that a few dear points do not dominate. Trees are grown on three quarters
+    of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001). All points must
+    have the same parameters.
     """
     names = [name for name in (points[0] if points else {}) if len({str(point.get(name)) for point in points}) > 1]
     if len(points) < FEWEST or not names or len(set(values)) < 2:
@@ -52,29 +52,29 @@ def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], see
 
 
 def _errors(features: Any, target: Any, random: Any) -> tuple[float, Any]:
-    """Mean squared errors on unseen points: as they are, and for each parameter shuffled."""
+    """Mean squared errors on unseen points: without shuffling, and with each parameter shuffled."""
     from sklearn.ensemble import RandomForestRegressor
     from sklearn.model_selection import KFold
 
     columns = features.shape[1]
     plain, shuffled = 0.0, np.zeros(columns)
-    for train, test in KFold(_FOLDS).split(features):  # in the order of a permutation already
+    for train, test in KFold(_FOLDS).split(features):  # the rows are permuted already
         forest = RandomForestRegressor(_TREES, max_features=max(1, columns // 2), min_samples_leaf=2, random_state=0)
         forest.fit(features[train], target[train])
         copies = np.repeat(features[test][None], 1 + columns * _SHUFFLES, axis=0)
         for copy in range(columns * _SHUFFLES):
             column = copy // _SHUFFLES
             copies[1 + copy, :, column] = random.permutation(copies[1 + copy, :, column])
-        # One call for all copies: permutation_importance of scikit-learn makes one for each, and takes 3 times as long.
-        told = forest.predict(copies.reshape(-1, columns)).reshape(len(copies), len(test))
-        squares = ((told - target[test]) ** 2).sum(axis=1)
+        # One call for all copies: scikit-learn's permutation_importance makes one for each and takes 3 times as long.
+        predicted = forest.predict(copies.reshape(-1, columns)).reshape(len(copies), len(test))
+        squares = ((predicted - target[test]) ** 2).sum(axis=1)
         plain += float(squares[0])
         shuffled += squares[1:].reshape(columns, _SHUFFLES).mean(axis=1)
     return plain / len(target), shuffled / len(target)
 
 
 def _codes(values: Sequence[Any]) -> Any:
-    """Numbers as they are (trees see only their order), anything else by its index in alphabetical order."""
+    """Numbers unchanged (trees use only their order), other values by their index in alphabetical order."""
     try:
         return np.asarray([float(value) for value in values])
     except (TypeError, ValueError):

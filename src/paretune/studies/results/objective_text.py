@@ -1,4 +1,4 @@
-"""Objectives as text: names, units, and values with their standard errors."""
+"""Objectives as text: names, units, and values with standard errors."""
 
 from paretune.presentation.numbers import with_error
 from paretune.studies.definition.objectives import OBJECTIVES
@@ -6,12 +6,12 @@ from paretune.studies.results.trials import Trial
 
 
 def label(objective: str) -> str:
-    """Its name in words, such as training time."""
+    """The name in words, such as training time."""
     return OBJECTIVES[objective].label if objective in OBJECTIVES else objective
 
 
 def axis(objective: str) -> str:
-    """Name and unit, as an axis or the head of a column has them."""
+    """Name and unit, for an axis or the header of a column."""
     unit = _unit(objective)
     return f"{label(objective)} ({unit})" if unit else label(objective)
 
@@ -27,9 +27,9 @@ def format_value(objective: str, value: float, error: float | None = None) -> st
 
 def between(trial: Trial, objective: str) -> str:
     """A predicted value with the ends of its interval: 0.9130 (0.9080 to 0.9170)."""
-    said = with_error(trial.values[objective])
+    value = with_error(trial.values[objective])
     low, high = trial.intervals.get(objective, (None, None))
-    return said if low is None or high is None else f"{said} ({with_error(low)} to {with_error(high)})"
+    return value if low is None or high is None else f"{value} ({with_error(low)} to {with_error(high)})"
 
 
 def _unit(objective: str) -> str:

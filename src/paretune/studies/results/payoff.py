@@ -1,4 +1,4 @@
-"""Whether a search pays for itself: what it has cost against what every later run saves."""
+"""The payoff of a search: its cost against what every later run saves."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,13 @@ from paretune.studies.results.trials import Trial
 
 @dataclass(frozen=True, kw_only=True)
 class Payoff:
-    """What a search has cost, and what one run of its recommendation and of the default costs; None where unknown.
+    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown.
 
     Attributes:
-        error_usd: standard error of the difference of the two.
+        error_usd: standard error of the difference of the two runs.
         default_basis: measured, simulated or estimated.
-        quality: how the recommended model compares with the default's, in words; may be empty.
-        why_not: why nothing is known, a sentence; else empty.
+        quality: comparison of the recommended model with the default's in words, or empty.
+        why_not: reason why the payoff is not known, or empty.
     """
 
     spent_usd: float
@@ -35,7 +35,7 @@ class Payoff:
 
     @property
     def saved_usd(self) -> float | None:
-        """Per later run against the default configuration; negative where the recommended one is dearer."""
+        """Dollars saved per later run against the default; negative if the recommended configuration is dearer."""
         if self.default_usd is None or self.recommended_usd is None:
             return None
         return self.default_usd - self.recommended_usd
@@ -47,14 +47,14 @@ class Payoff:
 
     @property
     def runs_to_break_even(self) -> int | None:
-        """Later runs until the search has paid for itself; None where it never does, or this is unknown."""
+        """Later runs until the search has paid for itself; None if it never does, or if that is not known."""
         if not self.is_saving or self.saved_usd is None:
             return None
-        # A hair less, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
+        # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
         return math.ceil(self.spent_usd / self.saved_usd * (1 - 1e-12))
 
     def sentences(self) -> list[str]:
-        """The same in words."""
+        """The payoff in words."""
         spent = f"The search has cost {usd(self.spent_usd)}."
         if self.saved_usd is None or self.default_usd is None or self.recommended_usd is None:
             return [spent, f"Whether it pays for itself cannot be said: {self.why_not}."]
@@ -93,12 +93,14 @@ def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | Non
     usd_of_default, why_not = _default_usd(default)
     if default is None or usd_of_default is None:
         return Payoff(spent_usd=spent, recommended_usd=recommended.usd_per_run, later_runs=later_runs, why_not=why_not)
-    known = next((point for point in front.points if default.run_id in {run.run_id for run in point.trials}), None)
-    if known is not None and known.usd_per_run is not None:
-        usd_of_default, error = known.usd_per_run, known.errors[metrics.COST_USD]
+    default_point = next(
+        (point for point in front.points if default.run_id in {run.run_id for run in point.trials}), None
+    )
+    if default_point is not None and default_point.usd_per_run is not None:
+        usd_of_default, error = default_point.usd_per_run, default_point.errors[metrics.COST_USD]
     else:
         error = front.noises[metrics.COST_USD].standard_error(usd_of_default, 1)
-    is_same = known is not None and known.number == recommended.number
+    is_same = default_point is not None and default_point.number == recommended.number
     same = "The default configuration is the recommended one."
     return Payoff(
         spent_usd=spent,
@@ -122,15 +124,15 @@ def _default_usd(default: Trial | None) -> tuple[float | None, str]:
 
 
 def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
-    """How good the recommended model is beside that of the default configuration; empty where it is not known."""
+    """The recommended model against that of the default configuration, in words; empty if not known."""
     name = front.quality
     if name is None or name not in default.values or name not in recommended.means:
         return ""
     noise = front.noises[name]
-    mine, its = recommended.means[name], default.values[name]
-    error = math.hypot(recommended.errors[name], noise.standard_error(its, 1))
-    ours = format_value(name, mine, recommended.errors[name])
-    if abs(mine - its) <= TELLING_ERRORS * error:
-        return f"Its {label(name)} is {ours}; that of the default, {with_error(its)}, cannot be told from it."
-    better = (mine > its) == (front.objectives[name] == "maximize")
-    return f"Its {label(name)} is {ours}, {'better' if better else 'worse'} than the default's {with_error(its)}."
+    value, default_value = recommended.means[name], default.values[name]
+    error = math.hypot(recommended.errors[name], noise.standard_error(default_value, 1))
+    text = format_value(name, value, recommended.errors[name])
+    if abs(value - default_value) <= TELLING_ERRORS * error:
+        return f"Its {label(name)} is {text}; that of the default, {with_error(default_value)}, cannot be told from it."
+    word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
+    return f"Its {label(name)} is {text}, {word} than the default's {with_error(default_value)}."

@@ -1,9 +1,8 @@
-"""The points of a study: trials that differ only in their seed, merged, each with what its job reaches.
+"""The points of a study: trials that differ only in their seed, merged, with means and standard errors.
 
-What is stated of a point is more than the mean of its own runs. Seconds and dollars are those of all runs on the same
-cluster with the same batch, for they do not depend on the learning rate. F1, or what else measures the model, is shrunk
-towards what a model of the whole study says of the point: the best of many noisy values is too good by itself (the
-winner's curse).
+The values of a point are more than the means of its own runs. Seconds and dollars are means over all runs on the same
+cluster with the same batch, because they do not depend on the learning rate. The quality metric is shrunk towards the
+prediction of a model of the whole study: the best of many noisy values is too good (the winner's curse).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,22 +21,22 @@ from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import AS_RUN, Trial, job_of
 
 FEWEST_TO_SHRINK = 6
-"""Points from which on their F1, or what else measures the model, is shrunk: fewer do not show what it depends on."""
-_MOST_TO_SHRINK = 200  # of the best points; the others keep their means
+"""Number of points from which on their quality is shrunk: fewer do not show what it depends on."""
+_MOST_TO_SHRINK = 200  # best points that are shrunk; the others keep their means
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A configuration of which at least one run has completed, its repeats with other seeds merged into it.
+    """A configuration with at least one completed run, merged with its repeats with other seeds.
 
     Attributes:
         trial: the first of its trials, whose parameters stand for all.
-        trials: all of its trials that have completed.
-        means: objective to what its job reaches in the mean over seeds, as far as is known; only what was measured.
-        errors: objective to the standard error of that mean.
-        margins: objective to half of the interval around that mean which holds it with a probability of INTERVAL.
-        unmet: the constraints that the means do not meet, a sentence each.
-        rank: 0 on the front, 1 on the front of what is left without it, ...; None where a constraint is not met or an
+        trials: all of its completed trials.
+        means: metric to its estimated mean over seeds; only measured metrics.
+        errors: metric to the standard error of that mean.
+        margins: metric to half the width of the interval that holds the mean with probability INTERVAL.
+        unmet: a sentence for each constraint that the means do not meet.
+        rank: 0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an
             objective was not measured.
     """
 
@@ -51,12 +50,12 @@ class Point:
 
     @property
     def number(self) -> int:
-        """Of its first trial; names the point."""
+        """The number of its first trial, which names the point."""
         return self.trial.number
 
     @property
     def usd_per_run(self) -> float | None:
-        """What one run costs in the mean; None where the price is unknown."""
+        """Mean dollars of one run, or None if the price is unknown."""
         return self.means.get(metrics.COST_USD)
 
     @property
@@ -65,7 +64,7 @@ class Point:
         return min(trial.spent_usd for trial in self.trials)
 
     def mean_of(self, name: str) -> str:
-        """A mean with its standard error as text; empty where it was not measured."""
+        """A mean with its standard error as text; empty if it was not measured."""
         return with_error(self.means[name], self.errors[name]) if name in self.means else ""
 
     def setting(self) -> str:
@@ -77,7 +76,7 @@ class Point:
         return not self.unmet and self.means.keys() >= set(objectives)
 
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
-        """Whether the two cannot be told apart in any of these objectives."""
+        """Whether the two points are within noise of each other in all of these objectives."""
         return all(
             are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
         )
@@ -92,18 +91,20 @@ def merge(
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
 ) -> tuple[list[Point], dict[str, RunNoise]]:
-    """Points without their ranks, in the order of `trials`, and the scatter of one run by objective.
+    """Points without ranks, in the order of `trials`, and the noise of one run by metric.
 
-    The trials come by number. What was measured and is no objective is averaged too. `shrinks` asks for the quality as
-    the model of the study sees it, which takes up to a second. `earlier` is the scatter of repeats in earlier studies.
-    `quality` is what measures the models, by default F1.
+    `trials` are sorted by number. Metrics that are no objectives are averaged too. `shrinks` asks for the quality that
+    the model of the study predicts, which takes up to a second. `earlier` is the scatter of repeats in earlier studies,
+    `quality` the metric that measures models, by default F1.
     """
-    found, noises = each_point(trials, objectives, constraints, earlier=earlier, quality=quality)
-    points = list(found)
-    measures = {item.metric: item for item in (F1, quality) if item is not None and item.metric in noises}
-    for stated in measures.values() if shrinks else ():
-        points = _shrunk(points, noises[stated.metric], stated)
-    return [replace(point, unmet=_unmet(point.means, constraints)) for point in points] if shrinks else points, noises
+    merged, noises = each_point(trials, objectives, constraints, earlier=earlier, quality=quality)
+    points = list(merged)
+    if shrinks:
+        qualities = {item.metric: item for item in (F1, quality) if item is not None and item.metric in noises}
+        for metric, item in qualities.items():
+            points = _shrunk(points, noises[metric], item)
+        points = [replace(point, unmet=_unmet(point.means, constraints)) for point in points]
+    return points, noises
 
 
 def each_point(
@@ -114,30 +115,31 @@ def each_point(
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
 ) -> tuple[Iterator[Point], dict[str, RunNoise]]:
-    """As `merge`, nothing shrunk, one point after the other, for who needs no list of thousands of them."""
+    """The points of `merge` one after the other, not shrunk, without a list of thousands of them."""
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
     rows = _validation_rows([first for first, _ in families])
-    alike = _of_equal_seconds(families)
-    own, together = [runs for _, runs in families], {id(runs): runs for runs in alike.values()}
+    runs_like = _runs_of_equal_seconds(families)
+    groups = {id(runs): runs for runs in runs_like.values()}
     noises = {}
     for name in names:
-        values = [_values(runs, name) for runs in (together.values() if name in OF_THE_CLUSTER else own)]
+        runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
+        values = [_values(runs, name) for runs in runs_of_each]
         noises[name] = pooled_noise(name, values, rows, (earlier or {}).get(name), quality)
-    shared = {key: _of_the_cluster(runs, noises) for key, runs in together.items()}
-    of_cluster = {number: shared[id(runs)] for number, runs in alike.items()}
-    return (_point(first, runs, of_cluster[first.number], noises, constraints) for first, runs in families), noises
+    shared = {key: _cluster_means(runs, noises) for key, runs in groups.items()}
+    cluster_means = {number: shared[id(runs)] for number, runs in runs_like.items()}
+    return (_point(first, runs, cluster_means[first.number], noises, constraints) for first, runs in families), noises
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
-    """What the trial has measured; its dollars are known even where they are no objective."""
+    """The trial's value of an objective, or None; its dollars are known even if they are no objective."""
     value = trial.values.get(objective)
     return trial.cost_usd if value is None and objective == metrics.COST_USD else value
 
 
 def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
-    """First trials with all completed runs of theirs and of their repeats, where there is one."""
+    """First trials with their completed runs and those of their repeats; only those with a completed run."""
     by_number = {trial.number: trial for trial in trials}
     families: dict[int, list[Trial]] = {}
     for trial in trials:
@@ -154,19 +156,21 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
     ]
 
 
-def _is_same_job(one: Trial, other: Trial) -> bool:
-    """Whether two jobs have the same batch: earlier versions repeated a job without its gradient accumulation."""
-    return one.plan is None or other.plan is None or all(one.value(name) == other.value(name) for name in AS_RUN)
+def _is_same_job(trial: Trial, repeat: Trial) -> bool:
+    """Whether two jobs have the same batch. Earlier versions repeated a job without its gradient accumulation."""
+    if trial.plan is None or repeat.plan is None:
+        return True
+    return all(trial.value(name) == repeat.value(name) for name in AS_RUN)
 
 
-def _of_equal_seconds(families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> dict[int, tuple[Trial, ...]]:
-    """Number of each first trial to all runs that take equally long, its own included."""
-    together: dict[object, list[Trial]] = {}
+def _runs_of_equal_seconds(families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> dict[int, tuple[Trial, ...]]:
+    """Number of each first trial to all runs that take equally long, including its own."""
+    groups: dict[object, list[Trial]] = {}
     keys = {first.number: first.seconds_key or first.number for first, _ in families}
     for first, runs in families:
-        together.setdefault(keys[first.number], []).extend(runs)
-    found = {key: tuple(runs) for key, runs in together.items()}
-    return {number: found[key] for number, key in keys.items()}
+        groups.setdefault(keys[first.number], []).extend(runs)
+    tuples = {key: tuple(runs) for key, runs in groups.items()}
+    return {number: tuples[key] for number, key in keys.items()}
 
 
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:
@@ -174,19 +178,19 @@ def _values(runs: Sequence[Trial], objective: str) -> list[float]:
 
 
 def _validation_rows(trials: Sequence[Trial]) -> int | None:
-    """Rows that all were judged on, where the parameters say it: max_eval_samples, or a ninth of max_train_samples."""
-    found = set()
+    """Validation rows of all trials if their parameters say so: max_eval_samples, or a ninth of max_train_samples."""
+    rows = set()
     for trial in trials:
         texts = [trial.parameters.get(name, "").strip() for name in ("max_eval_samples", "max_train_samples")]
         text = texts[0] or texts[1]
-        found.add(int(text) // (1 if texts[0] else 9) if text.isdigit() else None)
-    return found.pop() or None if len(found) == 1 else None
+        rows.add(int(text) // (1 if texts[0] else 9) if text.isdigit() else None)
+    return rows.pop() or None if len(rows) == 1 else None
 
 
-def _of_the_cluster(runs: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[float, int]]:
-    """Mean and number of values of what follows from the cluster, over all runs that take equally long."""
-    values = {name: _values(runs, name) for name in names if name in OF_THE_CLUSTER}
-    return {name: (fmean(found), len(found)) for name, found in values.items() if found}
+def _cluster_means(runs: Sequence[Trial], names: Iterable[str]) -> dict[str, tuple[float, int]]:
+    """Mean and count of each metric that follows from the cluster, over runs that take equally long."""
+    values_of = {name: _values(runs, name) for name in names if name in OF_THE_CLUSTER}
+    return {name: (fmean(values), len(values)) for name, values in values_of.items() if values}
 
 
 def _point(
@@ -196,7 +200,6 @@ def _point(
     noises: Mapping[str, RunNoise],
     constraints: Constraints,
 ) -> Point:
-    """`shared` is what `_of_the_cluster` says of all runs that take equally long."""
     means, errors, margins = {}, {}, {}
     for name, noise in noises.items():
         if values := _values(runs, name):
@@ -208,22 +211,31 @@ def _point(
 
 
 def _shrunk(points: Sequence[Point], noise: RunNoise, quality: Quality) -> list[Point]:
-    """With the quality as a model of all points has it, their own runs included; as they are where they are too few."""
+    """The points with the quality that a model of all of them predicts; unchanged if there are too few."""
     name = quality.metric
-    told = sorted((point for point in points if name in point.means), key=lambda one: -quality.sign * one.means[name])
-    used = [point for point in told[:_MOST_TO_SHRINK] if quality.factors is not None or _quality_key(point.trial)]
-    if len(used) < FEWEST_TO_SHRINK:
+    measured = [point for point in points if name in point.means]
+    best = sorted(measured, key=lambda point: -quality.sign * point.means[name])[:_MOST_TO_SHRINK]
+    best = [point for point in best if quality.factors is not None or _quality_key(point.trial)]
+    if len(best) < FEWEST_TO_SHRINK:
         return list(points)
-    found = _modelled(used, noise, quality) if quality.factors is not None else _along_the_ridge(used, noise, name)
-    stated = {
+    smoothed = _smoothed(best, noise, quality) if quality.factors is not None else _smoothed_f1(best, noise, name)
+    predictions = {
         point.number: (float(mean), noise.widened(float(deviation)))
-        for point, mean, deviation in zip(used, found.mean, found.deviation, strict=True)
+        for point, mean, deviation in zip(best, smoothed.mean, smoothed.deviation, strict=True)
     }
-    return [_with(point, name, *stated[point.number], noise) if point.number in stated else point for point in points]
+    shrunk = []
+    for point in points:
+        if point.number in predictions:
+            mean, error = predictions[point.number]
+            means, errors = {**point.means, name: mean}, {**point.errors, name: error}
+            margins = {**point.margins, name: noise.margin(error)}
+            point = replace(point, means=means, errors=errors, margins=margins)
+        shrunk.append(point)
+    return shrunk
 
 
-def _along_the_ridge(points: Sequence[Point], noise: RunNoise, name: str) -> NormalPrediction:
-    """What the F1 model has at each point, for paretune's own training."""
+def _smoothed_f1(points: Sequence[Point], noise: RunNoise, name: str) -> NormalPrediction:
+    """The F1 model's estimates at the points, for paretune's own training."""
     model = F1Model(
         [key for point in points if (key := _quality_key(point.trial)) is not None],
         [point.means[name] for point in points],
@@ -234,46 +246,36 @@ def _along_the_ridge(points: Sequence[Point], noise: RunNoise, name: str) -> Nor
     return model.at_its_values()
 
 
-def _modelled(points: Sequence[Point], noise: RunNoise, quality: Quality) -> NormalPrediction:
-    """What a model over the parameters that the quality depends on has at each point."""
+def _smoothed(points: Sequence[Point], noise: RunNoise, quality: Quality) -> NormalPrediction:
+    """The estimates at the points of a model over the parameters that the quality depends on."""
     name = quality.metric
     searched = list(dict.fromkeys(factor for point in points for factor in point.trial.point))
     factors = quality.factors or searched
     errors = [noise.of_one_run(point.means[name]) / len(_values(point.trials, name)) ** 0.5 for point in points]
-    found = surface(
+    estimates = surface(
         [{factor: point.trial.value(factor) for factor in factors} for point in points],
         [quality.sign * point.means[name] for point in points],
         errors,
         noise.degrees,
     )
-    return NormalPrediction(quality.sign * found.mean, found.deviation)
-
-
-def _with(point: Point, name: str, mean: float, error: float, noise: RunNoise) -> Point:
-    return replace(
-        point,
-        means={**point.means, name: mean},
-        errors={**point.errors, name: error},
-        margins={**point.margins, name: noise.margin(error)},
-    )
+    return NormalPrediction(quality.sign * estimates.mean, estimates.deviation)
 
 
 def _quality_key(trial: Trial) -> Key | None:
-    """What its F1 depends on; None where its parameters make no job."""
     return quality_key(job_of(trial.parameters), trial.plan) if trial.plan is not None else None
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
-    """The constraints that the means do not meet, a sentence each."""
+    """A sentence for each constraint that the means do not meet."""
     unmet = []
     for name, limits in constraints.items():
         if name not in means:
             unmet.append(f"{label(name)} was not measured")
             continue
         value = means[name]
-        said = f"{label(name)} is {with_error(value)}"
+        text = f"{label(name)} is {with_error(value)}"
         if "min" in limits and value < limits["min"]:
-            unmet.append(f"{said}, below {limits['min']:g}")
+            unmet.append(f"{text}, below {limits['min']:g}")
         if "max" in limits and value > limits["max"]:
-            unmet.append(f"{said}, above {limits['max']:g}")
+            unmet.append(f"{text}, above {limits['max']:g}")
     return tuple(unmet)

@@ -1,4 +1,4 @@
-"""What a study recommends, in words: which configurations, what they cost per run, and the line that launches them."""
+"""The recommendations of a study: which configurations to take, why, and the commands that launch them."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ class Pick:
     """One recommended configuration.
 
     Attributes:
-        titles: what it is: the cheapest within noise of the best F1, the fastest, the knee.
-        runs: how many runs it rests on, and why not on more, in words.
+        titles: its roles: the cheapest within noise of the best F1, the fastest, the knee.
+        runs: how many runs it rests on, and why not on more.
         alike: points of its group that cannot be told apart from it.
-        command: the line that repeats its job; empty where its parameters cannot be read.
-        real_command: of a simulated one, the line that launches it for money; else empty.
+        command: the command that repeats its job; empty if its parameters make no job.
+        real_command: for a simulated one, the command that launches it for money; else empty.
     """
 
     titles: tuple[str, ...]
@@ -42,7 +42,7 @@ class Pick:
 
     @property
     def title(self) -> str:
-        """All titles, as the head of a paragraph."""
+        """All titles, as a heading."""
         title = ", and ".join(self.titles)
         return title[:1].upper() + title[1:]
 
@@ -58,21 +58,21 @@ class Pick:
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
-    """The recommended configurations, the most important first, each once; empty where nothing is feasible.
+    """The recommended configurations, the most important first; empty if nothing is feasible.
 
-    `unverified` has the number of a point to why it has no more runs.
+    `unverified` maps the number of a point to the reason why it has no more runs.
     """
     if not front.feasible:
         return []
-    found: dict[int, list[_Reason]] = {}
+    roles: dict[int, list[_Reason]] = {}
     for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
         if reason is not None:
-            found.setdefault(reason[0].number, []).append(reason)
-    return [_pick(reasons, front, unverified or {}) for reasons in found.values()]
+            roles.setdefault(reason[0].number, []).append(reason)
+    return [_pick(reasons, front, unverified or {}) for reasons in roles.values()]
 
 
 def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
-    """The answer in a few sentences, what it was won from first; also where there is none, and then why."""
+    """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
     opening = []
     origins = sorted({trial.origin for trial in front.trials})
     if origins == ["simulated"]:
@@ -87,7 +87,8 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
-    opening += dict.fromkeys(f"Of its training: {said}." for trial in pick.point.trials for said in trial.verdicts)
+    verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
+    opening += [f"Of its training: {verdict}." for verdict in verdicts]
     trials = pick.point.trial.parameters.get("trials_per_job", "1")
     if trials != "1":
         opening.append(
@@ -100,17 +101,17 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
 
 
 def failures(trials: Sequence[Trial]) -> list[str]:
-    """How many trials ended without a result, and why: a line per reason, the most frequent first."""
-    ended = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
-    reasons = Counter((ended[trial.status], trial.reason) for trial in trials if trial.status in ended)
+    """Trials that ended without a result: a line for each reason, the most frequent first."""
+    words = {TrialStatus.OUT_OF_MEMORY: "out of memory", TrialStatus.FAILED: "failed", TrialStatus.STOPPED: "stopped"}
+    reasons = Counter((words[trial.status], trial.reason) for trial in trials if trial.status in words)
     ordered = reasons.most_common()
-    lines = [f"{count} {how}" + (f": {why}" if why else "") for (how, why), count in ordered[:_MOST_REASONS]]
+    lines = [f"{count} {word}" + (f": {reason}" if reason else "") for (word, reason), count in ordered[:_MOST_REASONS]]
     rest = sum(count for _, count in ordered[_MOST_REASONS:])
     return [*lines, f"{rest} for other reasons"] if rest else lines
 
 
 def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str] = frozenset()) -> str:
-    """The line that launches a job; names that no job has are left out; empty where they make no job."""
+    """The command that launches a job, without names that no job has; empty if the parameters make no job."""
     try:
         return job_of({name: text for name, text in parameters.items() if name not in without}).command()
     except BadInput:
@@ -118,21 +119,21 @@ def command_of(parameters: Mapping[str, str], without: frozenset[str] | set[str]
 
 
 def _below_baseline(point: Point) -> list[str]:
-    """That its model is worse than TF-IDF, and what to change; empty where that is not so, or not known."""
+    """Sentences that say that the model is worse than TF-IDF, and what to change; empty if it is not, or unknown."""
     if point.trial.plan is None or metrics.F1 not in point.means or point.trial.baseline_f1 is None:
         return []
-    found = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
-    return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), found)]
+    values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
+    return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), values)]
 
 
 _Reason = tuple[Point, str, str]
-"""A point, what it is, and why."""
+"""A point, its title, and the reason for it."""
 
 
 def _cheapest_good(front: StudyFront) -> _Reason:
-    """The cheapest of those that are as good as the best, as far as anyone can tell."""
+    """The cheapest point within noise of the best quality."""
     name = front.quality
-    cheap = "the cheapest" if metrics.COST_USD in _known(front) else "the least demanding"
+    cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
         return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
     best, equal = _best(front, name)
@@ -140,27 +141,27 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     title = f"{cheap} within noise of the best {label(name)}"
     if point.number == best.number:
         return point, title, f"It has the best {label(name)} itself."
-    why = (
+    reason = (
         f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
         f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
     )
-    return point, title, why
+    return point, title, reason
 
 
 def _fastest(front: StudyFront) -> _Reason | None:
-    name = next((name for known in (front.objectives, _known(front)) for name in TIMES if name in known), None)
+    name = next((name for names in (front.objectives, _measured(front)) for name in TIMES if name in names), None)
     if name is None:
         return None
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
-    why = f"The fastest is judged by {label(name)}"
+    reason = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
-        why += f"; trial {best.number} is within noise of it and costs more"
-    return point, "the fastest", f"{why}."
+        reason += f"; trial {best.number} is within noise of it and costs more"
+    return point, "the fastest", f"{reason}."
 
 
 def _knee(front: StudyFront) -> _Reason | None:
-    """Where the front of two objectives bends most: farthest from the line between its ends, both scaled to 0 to 1."""
+    """The point where the front of two objectives bends most: farthest from the line between its scaled ends."""
     pair = sorted(front.objectives, key=lambda name: (name != metrics.COST_USD, name != front.quality))[:2]
     if len(pair) < 2:
         return None
@@ -176,27 +177,27 @@ def _knee(front: StudyFront) -> _Reason | None:
         depths.append((1 - x - y) / 2**0.5)  # below the chord from (0, 1) to (1, 0)
     deepest = max(depths)
     if deepest <= 1e-9:
-        return None  # the front bends the other way: no point gives much for little
-    why = (
+        return None  # the front bends the other way: no point is a good trade
+    reason = (
         f"On the front of {label(pair[0])} and {label(pair[1])} it lies farthest from the line between both ends: "
         "past it a little more of one costs much of the other."
     )
     knee = best[depths.index(deepest)]
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
-        why += f" Trial {knee.number}, which does, cannot be told from it and costs more."
-    return leader, "the knee", why
+        reason += f" Trial {knee.number}, which does, cannot be told from it and costs more."
+    return leader, "the knee", reason
 
 
 def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
-    """With its group and the lines that launch it."""
-    points, titles, whys = zip(*reasons, strict=True)
+    """The recommendation with its group and commands."""
+    points, titles, sentences = zip(*reasons, strict=True)
     trial, count = points[0].trial, len(points[0].trials)
     why_no_more = f" ({unverified[trial.number]})" if trial.number in unverified else ""
     return Pick(
         titles=titles,
         point=points[0],
-        why=" ".join(whys),
+        why=" ".join(sentences),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
         command=command_of(trial.parameters),
@@ -209,30 +210,30 @@ def _nothing(front: StudyFront) -> list[str]:
         return ["No trial has been tried yet, so there is no front."]
     reasons = failures(front.trials)
     if not front.points:
-        why = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
-        return [why, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
+        text = f"No trial of {len(front.trials)} has completed, so there is no front and nothing to recommend."
+        return [text, *(f"{line}." if not line.endswith((".", "!", "?")) else line for line in reasons)]
     count = len(front.points)
-    said_first = f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"
+    first = f"{count} configuration{'s have' if count > 1 else ' has'} completed, but none can be recommended:"
     unmet = Counter(sentence.partition(" is ")[0] for point in front.points for sentence in point.unmet)
     lines = []
     for name, limits in front.constraints.items():
         reached = [point.means[name] for point in front.points if name in point.means]
         for bound, closest in (("min", max), ("max", min)):
             if bound in limits and reached and unmet[label(name)]:
-                asked = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
-                lines.append(f"{label(name)} must be {asked}; the closest reached {with_error(closest(reached))}.")
+                limit = f"{'at least' if bound == 'min' else 'at most'} {limits[bound]:g}"
+                lines.append(f"{label(name)} must be {limit}; the closest reached {with_error(closest(reached))}.")
     absent = [name for name in front.objectives if not any(name in point.means for point in front.points)]
     lines += [f"{label(name)} was not measured in any of them." for name in absent]
-    return [said_first, *lines]
+    return [first, *lines]
 
 
-def _known(front: StudyFront) -> list[str]:
-    """What every feasible point has measured."""
+def _measured(front: StudyFront) -> list[str]:
+    """The metrics that every feasible point has."""
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 
 def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
-    """The cheapest; of those whose dollars cannot be told from its own, the best model: chance decides nothing."""
+    """The cheapest point; among points with equal dollars within noise, the one with the best model."""
     cheapest, name = min(points, key=front.cost_of), front.quality
     priced = [point for point in points if metrics.COST_USD in point.means]
     if name is None or cheapest not in priced:
@@ -243,7 +244,7 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
 
 
 def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
-    """The best point in one objective, and all that cannot be told apart from it there."""
+    """The best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
     best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]

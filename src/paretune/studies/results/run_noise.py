@@ -1,15 +1,15 @@
-"""How far two runs must differ to be told apart: the scatter of one run, from repeats and from what is known without.
+"""The noise of one run, from repeats and prior knowledge: how far two runs must differ to be told apart.
 
-Values of one run are normal around what its job reaches, with an unknown variance that is the same for all jobs of a
-study. That variance has a scaled inverse chi-square prior; repeats of a job make its posterior, and what is said of a
-mean has Student's t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2):
+The value of one run is normal around the mean of its job, with an unknown variance that is the same for all jobs of a
+study. The variance has a scaled inverse chi-square prior; repeats of a job make its posterior, and a mean has Student's
+t distribution (Gelman et al., Bayesian Data Analysis, 3rd edition, section 3.2):
 
     prior        deviation s0, n0 degrees of freedom
     repeats      S = sum of squares around the mean of each group, n = sum of (runs - 1) over the groups
     posterior    deviation s = sqrt((n0 x s0^2 + S) / (n0 + n)), n0 + n degrees of freedom
 
-The rows of the validation split say nothing about how far two runs differ, for both are judged on the same rows; only
-where they are so few that one row more or less matters, the prior is as wide as their binomial error.
+The number of validation rows does not matter, because both runs are judged on the same rows. Only if they are so few
+that one row matters, the prior is as wide as their binomial error.
 """
 
 import math
@@ -32,11 +32,11 @@ from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.definition.quality import KNOWN, Quality
 
 INTERVAL = 0.8
-"""Probability that a stated interval holds what a job reaches in the mean over all seeds."""
+"""Probability that a stated interval holds the mean of a job over all seeds."""
 _OF_THE_SPREAD = 0.1
-"""Standard deviation of one run of a metric of which nothing is known, as a share of what configurations differ by: a
-search in which chance does more than that finds nothing."""
-_OF_THE_VALUE = 0.01  # the same as a share of the value, where configurations do not differ
+"""Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
+noise a search finds nothing."""
+_OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
 _NORMAL_MEDIAN = 0.6745  # median size of a standard normal number
 
 
@@ -45,10 +45,10 @@ class RunNoise:
     """Scatter of one objective between runs that differ in nothing but the seed.
 
     Attributes:
-        deviation: standard deviation of one run; a share of the value where `is_relative`.
-        degrees: degrees of freedom of that deviation: how sure it is.
-        is_relative: whether it grows with the value, as that of seconds and dollars does.
-        basis: the repeats that it was found from, or what is assumed without any, in words.
+        deviation: standard deviation of one run; a share of the value if `is_relative`.
+        degrees: degrees of freedom of that deviation.
+        is_relative: whether it grows with the value, as for seconds and dollars.
+        basis: the repeats that it comes from, or the assumption without any, in words.
     """
 
     deviation: float
@@ -61,15 +61,15 @@ class RunNoise:
         return self.deviation * (abs(value) if self.is_relative else 1.0)
 
     def standard_error(self, value: float, runs: float) -> float:
-        """Standard error of the mean `value` of so many runs, widened as `widened` does."""
+        """Widened standard error of the mean `value` of this many runs."""
         return self.widened(self.of_one_run(value) / math.sqrt(runs))
 
     def widened(self, error: float) -> float:
-        """A standard error so much larger that 2 of it hold 95 %, although the deviation itself is not sure."""
+        """The standard error enlarged so that 2 of it hold 95 % although the deviation is uncertain."""
         return widened(error, self.degrees)
 
     def margin(self, error: float) -> float:
-        """Half of the interval that holds INTERVAL, around a mean with this `widened` standard error."""
+        """Half the width of the interval with probability INTERVAL around a mean with this widened error."""
         return error * 1.96 * float(stdtrit(self.degrees, 0.5 + INTERVAL / 2) / stdtrit(self.degrees, 0.975))
 
 
@@ -80,48 +80,48 @@ def pooled_noise(
     earlier: Scatter | None = None,
     quality: Quality | None = None,
 ) -> RunNoise:
-    """The noise of one objective, from groups of values that differ only in their seed; one of one tells no scatter.
+    """The noise of one objective, from groups of values that differ only in their seed.
 
-    `validation_rows` are the rows that F1 was measured on, where known; `earlier` is the scatter of repeats in earlier
-    studies of the same model and data; `quality` is what is known of the metric that models are judged by.
+    `validation_rows` are the rows that F1 was measured on, if known; `earlier` is the scatter of repeats in earlier
+    studies of the same model and data; `quality` is the metric that models are judged by.
     """
-    known = quality if quality is not None and quality.metric == objective else KNOWN.get(objective)
-    is_relative = objective in OF_THE_CLUSTER or (known is not None and known.is_relative)
-    prior, sure, assumption = _assumed(objective, groups, validation_rows, known)
+    prior_quality = quality if quality is not None and quality.metric == objective else KNOWN.get(objective)
+    is_relative = objective in OF_THE_CLUSTER or (prior_quality is not None and prior_quality.is_relative)
+    prior, degrees, assumption = _prior(objective, groups, validation_rows, prior_quality)
     here = Scatter.of(groups, is_relative=is_relative)
-    found = here + (earlier or Scatter())
-    deviation = posterior_deviation(prior, sure, found)
+    scatter = here + (earlier or Scatter())
+    deviation = posterior_deviation(prior, degrees, scatter)
     basis = f"assumed before any repeats: {assumption}"
-    if found.degrees:
-        seen = [f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"] if here.degrees else []
+    if scatter.degrees:
+        repeats = [f"{here.degrees} repeat{'s' if here.degrees != 1 else ''} in this study"] if here.degrees else []
         if earlier is not None and earlier.degrees:
-            seen.append(f"{earlier.degrees} in earlier runs of the same model and data")
-        basis = f"pooled from {' and '.join(seen)}, which count beside what is {basis}"
-    return RunNoise(deviation=deviation, degrees=sure + found.degrees, is_relative=is_relative, basis=basis)
+            repeats.append(f"{earlier.degrees} in earlier runs of the same model and data")
+        basis = f"pooled from {' and '.join(repeats)}, which count beside what is {basis}"
+    return RunNoise(deviation=deviation, degrees=degrees + scatter.degrees, is_relative=is_relative, basis=basis)
 
 
-def _assumed(
-    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, known: Quality | None
+def _prior(
+    objective: str, groups: Sequence[Sequence[float]], validation_rows: int | None, quality: Quality | None
 ) -> tuple[float, int, str]:
-    """Standard deviation of one run without any repeats, its degrees of freedom, and why."""
+    """Assumed standard deviation of one run, its degrees of freedom, and its reason."""
     if objective in OF_THE_CLUSTER:
         return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
-    if known is None or known.noise is None:
+    if quality is None or quality.noise is None:
         return _of_the_spread([statistics.fmean(group) for group in groups if group])
-    kind = f"{100 * known.noise:.1f} % of it" if known.is_relative else str(known.noise)
-    said = f"{kind}, the most that repeated SageMaker jobs have shown in F1"
+    size = f"{100 * quality.noise:.1f} % of it" if quality.is_relative else str(quality.noise)
+    basis = f"{size}, the most that repeated SageMaker jobs have shown in F1"
     values = [value for group in groups for value in group]
-    if known.is_share and validation_rows and values:
+    if quality.is_share and validation_rows and values:
         binomial = binomial_error(statistics.median(values), validation_rows)
-        if binomial > known.noise:
+        if binomial > quality.noise:
             return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
-    return known.noise, F1_DEGREES, said
+    return quality.noise, F1_DEGREES, basis
 
 
 def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
-    """The same of a metric of which nothing is known but its means: from their median distance to their median.
+    """The prior of an unknown metric, from the median distance of its means to their median.
 
-    That does not move with a run that diverged, and is the same for the negative metric.
+    The median does not move with a run that diverged, and is the same for the negative metric.
     """
     middle = statistics.median(values) if values else 0.0
     distances = sorted(abs(value - middle) for value in values)

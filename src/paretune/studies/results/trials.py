@@ -17,11 +17,11 @@ AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 """What the job of a trial may have other than its point: taken from the job, whether searched or not."""
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
-"""Seconds do not depend on the seed, on limits, or on the learning rate; the batch is compared by its numbers."""
+"""Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
 
 
 class _Derived(NamedTuple):
-    """What follows from the parameters of a trial."""
+    """Values that follow from the parameters of a trial."""
 
     plan: BatchPlan | None
     seconds_key: bytes | None
@@ -32,16 +32,16 @@ class Trial:
     """One trial of a study that has ended.
 
     Attributes:
-        number: from 0, in the order of asking.
+        number: from 0, in the order of suggestion.
         point: searched parameter to value, as typed.
-        values: objective to value, finite; only those that were measured.
-        cost_usd: what its job has cost, failed and stopped ones included; None where the price is unknown.
+        values: objective to finite value; only measured ones.
+        cost_usd: dollars of its job, also if it failed or was stopped; None if the price is unknown.
         spent_usd: dollars booked by the whole study up to its end.
         origin: measured or simulated; PREDICTED for a point that a search predicts and has not run.
-        repeats: number of the trial that it repeats with another seed; None for a first one.
-        intervals: of a predicted one, objective to the ends of its interval of probability `noise.INTERVAL`.
-        baseline_f1: F1 of TF-IDF with logistic regression on the same rows; None where it was not measured.
-        verdicts: what is to be said of its training, in sentences, such as that its loss did not fall.
+        repeats: number of the trial that it repeats with another seed, or None.
+        intervals: for a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`.
+        baseline_f1: F1 of TF-IDF with logistic regression on the same rows, or None.
+        verdicts: sentences about its training, such as that its loss did not fall.
     """
 
     number: int
@@ -59,28 +59,28 @@ class Trial:
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     baseline_f1: float | None = None
     verdicts: tuple[str, ...] = ()
-    _found: _Derived | None = field(default=None, init=False, repr=False, compare=False)
+    _cache: _Derived | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def plan(self) -> BatchPlan | None:
-        """Batch sizes and learning rate that its job trained with; None for a project's and where there is no job."""
+        """Batch sizes and learning rate of its job; None for a project's job, or if the parameters make no job."""
         return self._derived().plan
 
     @property
     def seconds_key(self) -> bytes | None:
-        """Equal for two trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
+        """Equal for trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
 
-        None where its parameters make no job. A digest: the texts themselves are 6 KiB for each trial.
+        None if its parameters make no job. It is a digest, because the texts take 6 KiB for each trial.
         """
         return self._derived().seconds_key
 
     def _derived(self) -> _Derived:
-        """What follows from its parameters, found out once: a cached_property would take 0.7 KiB of each."""
-        if self._found is None:
+        """The derived values, computed once. A cached_property would take 0.7 KiB for each trial."""
+        if self._cache is None:
             plan = self._plan_of_its_job()
-            object.__setattr__(self, "_found", _Derived(plan, None if plan is None else self._seconds_digest(plan)))
-        assert self._found is not None  # as it was just set
-        return self._found
+            object.__setattr__(self, "_cache", _Derived(plan, None if plan is None else self._seconds_digest(plan)))
+        assert self._cache is not None  # it was just set
+        return self._cache
 
     def _plan_of_its_job(self) -> BatchPlan | None:
         if self.parameters.get("project"):
@@ -91,24 +91,24 @@ class Trial:
             return None
 
     def _seconds_digest(self, plan: BatchPlan) -> bytes:
-        named = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
+        texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
         batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
-        return hashlib.sha256(json.dumps([self.origin, batch, sorted(named.items())]).encode()).digest()
+        return hashlib.sha256(json.dumps([self.origin, batch, sorted(texts.items())]).encode()).digest()
 
     def value(self, name: str) -> str | int | float | None:
-        """A parameter of its point, or one of AS_RUN as its job had it; None where it has none."""
+        """A parameter of its point, or one of AS_RUN as its job had it, or None."""
         if name in AS_RUN and self.plan is not None:
             return int(getattr(self.plan, name))
         return self.point.get(name)
 
     @property
     def shown_status(self) -> str:
-        """How it ended, as text; `Probe` for a probe that completed: it trains a few steps and has no F1."""
+        """Its status as text; `Probe` for a completed probe, which trains a few steps and has no F1."""
         is_probe = bool(self.parameters.get("probe_steps")) and self.status is TrialStatus.COMPLETED
         return "Probe" if is_probe else self.status.value
 
     def shown(self, name: str) -> str:
-        """The same as text, floats to four digits; empty where it has none."""
+        """`value` as text, floats with four digits; empty for None."""
         value = self.value(name)
         return f"{value:.4g}" if isinstance(value, float) else spell(value)
 
@@ -121,6 +121,6 @@ class Trial:
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:
-    """The job of these parameters, without dry_run, again and names that no job has; BadInput where they make none."""
+    """The job of these parameters, without dry_run, again and names that no job has. BadInput if they make none."""
     names = {item.name for item in fields(JobSpec)} - {"dry_run", "again"}
     return JobSpec.from_text({name: text for name, text in parameters.items() if name in names})
