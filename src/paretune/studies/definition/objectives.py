@@ -1,4 +1,4 @@
-"""What a study can optimise or bound, and what is wrong with what it names."""
+"""Objectives and constraints of a study: the metrics that it can optimise or bound, and their faults."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from paretune.studies.definition.space import Fault
 
 @dataclass(frozen=True)
 class _Objective:
-    """Which way is better, its name in words, its unit, and between what a bound can lie."""
+    """The better direction, the name in words, the unit, and the range of bounds."""
 
     direction: str
     label: str
@@ -40,10 +40,10 @@ OBJECTIVES = {
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
-"""What a study can optimise or bound; one that belongs to a task is not measured in another. A training of the user's
+"""Metrics that a study can optimise or bound; one with a task is measured in that task only. A training of the user's
 own may log any other metric too."""
 QUALITIES = tuple(KNOWN)
-"""Objectives that measure the model, the most informative first; of a training of the user's own, any other metric."""
+"""Objectives that measure the model, the most informative first."""
 TIMES = metrics.TIMES
 OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
@@ -52,14 +52,14 @@ Constraints = Mapping[str, Mapping[str, float]]
 
 
 def runs_own_training(job: Mapping[str, Any]) -> bool:
-    """Whether jobs run a training of the user's own: nobody here knows its metrics, its seconds and its memory."""
+    """Whether jobs run a training of the user's own, with unknown metrics, seconds and memory."""
     return any(str(job.get(name) or "").strip() for name in OWN_TRAINING)
 
 
 def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Dollars, and what models are judged by: the `quality` of the study, else that of the task."""
+    """Dollars and the quality metric of the study, by default that of the task."""
     task = metrics.TASKS.get(str(job.get("task") or metrics.CLASSIFICATION))
-    name = metrics.F1 if task is None else task.quality  # an unknown task is a fault of its own
+    name = metrics.F1 if task is None else task.quality  # another rule refuses unknown tasks
     if not quality or not quality.get("metric"):
         return {metrics.COST_USD: "minimize", name: OBJECTIVES[name].direction}
     name = quality["metric"]
@@ -74,17 +74,17 @@ def judged_by(
     takes: Mapping[str, str] | None = None,
     factors: tuple[str, ...] | None = None,
 ) -> Quality | None:
-    """What measures the model among the objectives of a study, see `quality_among`; None where nothing does."""
+    """The objective that measures the model, see `quality_among`, or None."""
     return quality_among(objectives, OF_THE_CLUSTER, metric=metric, takes=takes, factors=factors)
 
 
 def directions_of(objectives: Mapping[str, Any]) -> dict[str, str]:
-    """Objective to direction, of objectives as a file spells them: {"f1": "maximize"}, or with `direction` inside."""
-    return {name: said["direction"] if isinstance(said, Mapping) else said for name, said in objectives.items()}
+    """Objective to direction, from the spelling of a file: {"f1": "maximize"}, or with `direction` inside."""
+    return {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in objectives.items()}
 
 
 def spelled(objectives: Mapping[str, str], takes: Mapping[str, str]) -> dict[str, Any]:
-    """Objectives as a file spells them: with `take` where it is not the last value of a run."""
+    """Objectives as a file spells them, with `take` if it is not the last value of a run."""
     return {
         name: direction if takes.get(name, LAST) == LAST else {"direction": direction, "take": takes[name]}
         for name, direction in objectives.items()
@@ -92,12 +92,12 @@ def spelled(objectives: Mapping[str, str], takes: Mapping[str, str]) -> dict[str
 
 
 def costs(values: Mapping[str, float], objectives: Mapping[str, str]) -> tuple[float, ...]:
-    """The objectives as something to minimise."""
+    """The values of the objectives with signs such that less is better."""
     return tuple(-values[name] if direction == "maximize" else values[name] for name, direction in objectives.items())
 
 
 def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[str, float]:
-    """By how much each constraint is missed; 0 or less is met. One whose metric was not measured is missed."""
+    """Distance by which each constraint is missed; 0 or less means met. Unmeasured metrics count as missed by 1."""
     signs = {"min": -1.0, "max": 1.0}
     return {
         f"{name} {end}": signs[end] * (measured[name] - bounds[end]) if name in measured else 1.0
@@ -107,33 +107,33 @@ def violations(measured: Mapping[str, float], constraints: Constraints) -> dict[
     }
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """What was probably meant, or all there is, as the end of a sentence."""
-    return did_you_mean(name, known, or_longer=True) or f"there are {', '.join(known)}"
+def nearest(name: str, allowed: Collection[str]) -> str:
+    """Suffix of a message that suggests the closest allowed name, or lists all of them."""
+    return did_you_mean(name, allowed, or_longer=True) or f"there are {', '.join(allowed)}"
 
 
 def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list[str]:
-    """What is wrong with one objective; `is_own`: of a training of the user's own, which may log any metric."""
+    """Faults of one objective. With `is_own`, the user's own training may log any metric."""
     if name not in OBJECTIVES:
         if unknown := _unknown(name, is_own):
             return [f"unknown objective {name}: {unknown}"]
         wrong = f"objective {name} must be minimize or maximize, got {direction!r}: say which way it is better"
         return [] if direction in DIRECTIONS else [wrong]
-    right = OBJECTIVES[name].direction
+    usual = OBJECTIVES[name].direction
     if direction not in DIRECTIONS:
-        return [f"objective {name} must be minimize or maximize, got {direction!r}: {right} it"]
-    return [] if direction == right else [f"objective {name} cannot be {direction}d: write {name}: {right}"]
+        return [f"objective {name} must be minimize or maximize, got {direction!r}: {usual} it"]
+    return [] if direction == usual else [f"objective {name} cannot be {direction}d: write {name}: {usual}"]
 
 
 def take_faults(name: str, take: str) -> list[str]:
-    """What is wrong with which value of a metric counts."""
+    """Faults of the choice which value of a metric counts."""
     if take not in TAKES:
         return [f"objective {name}: take must be {' or '.join(TAKES)}, got {take!r}: which value of a run counts"]
     return [f"objective {name} has one value a run: leave take out"] if name in OF_THE_CLUSTER and take == BEST else []
 
 
 def _unknown(name: str, is_own: bool) -> str:
-    """Why a metric that is none of ours can be no objective; empty where it can."""
+    """Reason why a metric outside OBJECTIVES cannot be an objective; empty if it can."""
     if not is_own:
         return f"any other one must be logged by a training of your own (entry_script); {nearest(name, OBJECTIVES)}"
     if name in _COLUMNS:
@@ -145,7 +145,7 @@ _COLUMNS = {"trial", "run_id", "status", "origin", "pareto_rank", "spent_usd"}
 
 
 def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = False) -> list[str]:
-    """What is wrong with one constraint; `is_own`: of a training of the user's own, which may log any metric."""
+    """Faults of one constraint. With `is_own`, the user's own training may log any metric."""
     if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
         return [f"unknown metric {name} in constraints: {unknown}"]
     if not bounds:
@@ -164,8 +164,8 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
 
 
 def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]:
-    """Objectives or constraints that a task does not measure."""
-    if task not in metrics.TASKS:  # a fault of its own
+    """Faults of objectives or constraints that a task does not measure."""
+    if task not in metrics.TASKS:  # another rule refuses unknown tasks
         return
     instead = metrics.TASKS[task].quality
     advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"

@@ -1,4 +1,4 @@
-"""What a study consists of, and the rules for its parts and between them."""
+"""The parts of a study, and the rules for them and between them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""What a study searches: values and ranges of parameters, and which of their combinations make a job."""
+"""The search space of a study: values and ranges of parameters, and their combinations that make a job."""
 
 import itertools
 import json
@@ -16,11 +16,11 @@ from paretune.specification.job import JobSpec, launch_faults
 from paretune.specification.parameters import COMPUTES, Effect, Value, annotations, spell
 
 FaultPath = tuple[str, ...]
-"""Where a fault is: the keys that lead there, such as ("search", "learning_rate")."""
+"""The keys that lead to a fault, such as ("search", "learning_rate")."""
 Fault = tuple[FaultPath, str]
 
 _MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
-_DRAWN = 500  # of more combinations than that
+_DRAWN = 500  # combinations that are drawn if there are more
 
 # Jobs with the same hash continue from each other's checkpoint: the second of two would cost nearly nothing.
 _SAME_RESULT = "it changes nothing that comes out"
@@ -34,14 +34,14 @@ _WHY_NOT: Mapping[Effect, str] = {
 
 
 def _why_not_searched(item: "Field[Any]") -> str:
-    """Why no study searches a parameter; empty where a study may."""
+    """Reason why no study searches a parameter; empty if a study may."""
     affects = item.metadata["affects"]
-    derived = next((why for effect, why in _WHY_NOT.items() if effect in affects), "")
+    derived = next((reason for effect, reason in _WHY_NOT.items() if effect in affects), "")
     return item.metadata["not_searched"] or derived or ("" if affects & set(COMPUTES) else _SAME_RESULT)
 
 
-NOT_SEARCHED = {item.name: why for item in fields(JobSpec) if (why := _why_not_searched(item))}
-"""Parameters of a job that no study searches, and why. All that the hash of a job leaves out are among them."""
+NOT_SEARCHED = {item.name: reason for item in fields(JobSpec) if (reason := _why_not_searched(item))}
+"""Parameters of a job that no study searches, with the reason; includes all that the hash of a job leaves out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,17 +52,17 @@ class Choices:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """What combinations are made of, to find out whether they make jobs: every value."""
+        """Every value: the values that are combined to check whether they make jobs."""
         return self.values
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in a study file."""
+        """The entry of a study file."""
         return {"choices": list(self.values)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
-    """All numbers from `low` to `high`, both included; whole ones for whole parameters; `log`: equal by ratio."""
+    """All numbers from `low` to `high`, both included; whole numbers for int parameters; `log` for a log scale."""
 
     low: float
     high: float
@@ -70,16 +70,16 @@ class Range:
 
     @property
     def corners(self) -> tuple[Value, ...]:
-        """What combinations are made of, to find out whether they make jobs: both ends."""
+        """Both ends: the values that are combined to check whether they make jobs."""
         return self.low, self.high
 
     def at(self, share: float) -> float:
-        """The number at a share, 0 to 1, of the way from `low` to `high`."""
+        """The number at this share, 0 to 1, of the way from `low` to `high`."""
         value = self.low * (self.high / self.low) ** share if self.log else self.low + (self.high - self.low) * share
         return min(self.high, max(self.low, value))  # powers are rounded
 
     def as_json(self) -> dict[str, Any]:
-        """As it stands in a study file."""
+        """The entry of a study file."""
         return {"low": self.low, "high": self.high, **({"log": True} if self.log else {})}
 
 
@@ -88,7 +88,7 @@ Search = Mapping[str, Choices | Range]
 
 @cache
 def parameters() -> dict[str, Any]:
-    """Parameter of a job to its field, which holds its range."""
+    """Parameter of a job to its field, which declares its range."""
     return {item.name: item for item in fields(JobSpec)}
 
 
@@ -105,49 +105,50 @@ def plain_kind(annotation: Any) -> type:
 
 
 INSIDE = "."
-"""Between a parameter that is a mapping and a name in it: training_arguments.weight_decay."""
+"""Separates a parameter that is a mapping from a name in it: training_arguments.weight_decay."""
 
 
 def parameter_of(name: str) -> str:
-    """The parameter of a job that a searched name belongs to: that before the dot, where there is one."""
+    """The parameter of a job that a searched name belongs to: the part before a dot, if there is one."""
     return name.partition(INSIDE)[0]
 
 
 def is_inside(name: str) -> bool:
-    """Whether a searched name is one in a mapping of the job, such as training_arguments.weight_decay."""
+    """Whether a searched name lies in a mapping of the job, such as training_arguments.weight_decay."""
     prefix, dot, inner = name.partition(INSIDE)
     return bool(dot and inner) and prefix in parameters() and kind_of(prefix) is dict
 
 
 def is_searchable(name: str) -> bool:
-    """Whether a study may search the name: a parameter of a job, or one in a mapping of it."""
+    """Whether a study may search the name."""
     return (name in parameters() or is_inside(name)) and parameter_of(name) not in NOT_SEARCHED
 
 
 def inside_faults(name: str, values: Iterable[Any]) -> list[str]:
-    """What is wrong with a name in a mapping of the job, and with values of it: texts, numbers, true and false."""
+    """Faults of a name in a mapping of the job and of its values: texts, numbers, true and false."""
     prefix, _, inner = name.partition(INSIDE)
     reserved = RESERVED_TRAINING_ARGUMENTS.get(inner) if prefix == "training_arguments" else None
-    found = [f"{prefix} must not set {inner}: {reserved}"] if reserved else []
+    faults = [f"{prefix} must not set {inner}: {reserved}"] if reserved else []
     for value in values:
         if not isinstance(value, str | int | float):
-            found.append(f"{name} must be a text, a number, true or false, got {value!r}: search one value at a time")
+            faults.append(f"{name} must be a text, a number, true or false, got {value!r}: search one value at a time")
         elif isinstance(value, float) and not math.isfinite(value):
-            found.append(f"{name} must be a finite number, got {value}")
-    return found
+            faults.append(f"{name} must be a finite number, got {value}")
+    return faults
 
 
 def is_whole(name: str, entry: Range) -> bool:
-    """Whether a range holds whole numbers only: of a whole parameter; in a mapping, where both ends are whole."""
+    """Whether a range holds whole numbers only: of an int parameter, or in a mapping with two whole ends."""
     if not is_inside(name):
         return kind_of(name) is int
     return all(isinstance(end, int) for end in (entry.low, entry.high))
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point; BadInput where its values contradict each other, or it does not run on its instance type.
+    """The job at a point. Its model is not registered: a study registers the one that it recommends.
 
-    Its model is not registered: a study registers the one that it recommends.
+    Raises:
+        BadInput: its values contradict each other, or it does not run on its instance type.
     """
     spec = JobSpec.from_text({name: _typed(value) for name, value in _gathered({**job, **point}).items()})
     refuse(launch_faults(spec))
@@ -155,52 +156,48 @@ def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
 
 
 def mapping_in(job: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """A parameter of a job that is a mapping, as one; empty where it is not set, or no JSON object."""
-    held = job.get(prefix) or {}
+    """A mapping parameter of a job as a dictionary; empty if it is not set or no JSON object."""
+    value = job.get(prefix) or {}
     try:
-        held = json.loads(held) if isinstance(held, str) else held
+        value = json.loads(value) if isinstance(value, str) else value
     except json.JSONDecodeError:
         return {}
-    return dict(held) if isinstance(held, Mapping) else {}
+    return dict(value) if isinstance(value, Mapping) else {}
 
 
 def _gathered(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with those of names in mappings put into these; job parameters of any other name stay as they are."""
+    """The parameters of the job, with values of names inside mappings put into these."""
     inside = [name for name in values if is_inside(name)]
     if not inside:
         return dict(values)
-    found = {name: value for name, value in values.items() if name not in inside}
+    gathered = {name: value for name, value in values.items() if name not in inside}
     for name in inside:
         prefix, _, inner = name.partition(INSIDE)
-        found[prefix] = {**mapping_in(found, prefix), inner: _plain(values[name])}
-    return found
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it: numpy's numbers are not."""
-    return value.item() if hasattr(value, "item") else value
+        value = values[name]
+        plain = value.item() if hasattr(value, "item") else value  # JSON takes no numbers of numpy
+        gathered[prefix] = {**mapping_in(gathered, prefix), inner: plain}
+    return gathered
 
 
 def _typed(value: Any) -> str:
-    return repr(float(value)) if isinstance(value, float) else spell(value)  # numpy's floats spell themselves otherwise
+    return repr(float(value)) if isinstance(value, float) else spell(value)  # numpy's floats have another repr
 
 
 def all_points(search: Search) -> Iterator[dict[str, Value]]:
-    """Every combination of choices, the last parameter fastest; of a range its two ends."""
+    """Every combination of choices and ends of ranges, the last parameter varying fastest."""
     for values in itertools.product(*(entry.corners for entry in search.values())):
         yield dict(zip(search, values, strict=True))
 
 
 _Tried = list[tuple[dict[str, Value], list[str]]]
-"""Combinations, and what is wrong with each."""
+"""Combinations, each with its faults."""
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
-    """What stands in `job` or is searched and makes a job in no combination; each fault once.
+    """Faults of values, in `job` or searched, that make a job in no combination; each fault once.
 
-    A value is at fault when nothing it can be combined with makes a job; a single impossible combination is none, for
-    the study passes it by at no cost. Tried are all combinations of choices and ends of ranges, or 500 of them drawn
-    by a fixed seed where they are more than 2,000.
+    A single impossible combination is no fault: the study skips it at no cost. All combinations of choices and ends of
+    ranges are tried, or 500 of them, drawn with a fixed seed, if there are more than 2,000.
     """
     tried: _Tried = []
     for point in _combinations(search):
@@ -208,7 +205,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         with collecting(tried[-1][1]):
             make_spec(job, point)
     everywhere = set[str].intersection(*(set(faults) for _, faults in tried))
-    found: list[Fault] = [(_fault_path(text, job, search), text) for text in tried[0][1] if text in everywhere]
+    result: list[Fault] = [(_fault_path(text, job, search), text) for text in tried[0][1] if text in everywhere]
     left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
     while left:
         alone = {
@@ -218,24 +215,24 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
             if (texts := _in_all(left, name, value))
         }
         if not alone:
-            return found + _together(left, search)
-        found += [
+            return result + _joint_faults(left, search)
+        result += [
             (("search", name), f"{name}={_typed(value)} makes no job: {text}")
             for (name, value), texts in alone.items()
             for text in texts
         ]
         left = [(point, faults) for point, faults in left if not alone.keys() & point.items()]
-    return found
+    return result
 
 
 def _in_all(tried: _Tried, name: str, value: Value) -> list[str]:
-    """Faults of every combination that holds the value."""
+    """Faults of every combination with the value."""
     lists = [faults for point, faults in tried if point[name] == value]
     return [text for text in lists[0] if all(text in faults for faults in lists)]
 
 
-def _together(tried: _Tried, search: Search) -> list[Fault]:
-    """Values that make no job with any other, each for another reason."""
+def _joint_faults(tried: _Tried, search: Search) -> list[Fault]:
+    """Faults of values that make no job with any other value, for various reasons."""
     if example := _example(tried):
         return [(("search",), f"no combination of the search makes a job: {example}")]
     return [
@@ -247,7 +244,7 @@ def _together(tried: _Tried, search: Search) -> list[Fault]:
 
 
 def _example(tried: _Tried) -> str:
-    """The combination with the fewest faults, and these; empty where it has none."""
+    """The combination with the fewest faults, with these; empty if it has none."""
     point, faults = min(tried, key=lambda item: len(item[1]))
     spelled = ", ".join(f"{name}={_typed(value)}" for name, value in point.items())
     return f"{spelled}: {'; '.join(faults)}" if faults else ""
@@ -260,13 +257,13 @@ def _combinations(search: Search) -> list[dict[str, Value]]:
     draw = random.Random(0)
     longest = max(map(len, corners))
     shuffled = [draw.sample(values, len(values)) for values in corners]
-    # Every value at least once, then as chance will have it.
+    # Every value at least once, then at random.
     first = [[values[number % len(values)] for values in shuffled] for number in range(longest)]
     more = [[draw.choice(values) for values in corners] for _ in range(_DRAWN)]
     return [dict(zip(search, values, strict=True)) for values in [*first, *more]]
 
 
 def _fault_path(text: str, job: Mapping[str, Any], search: Search) -> FaultPath:
-    """Where a fault belongs whose text begins with the parameter it is about."""
+    """The part that a fault belongs to, whose text begins with a parameter."""
     name = text.split()[0]
     return ("job", name) if name in job else ("search", name) if name in search else ("job",)
