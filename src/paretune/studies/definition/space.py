@@ -119,11 +119,6 @@ def is_inside(name: str) -> bool:
     return bool(dot and inner) and prefix in parameters() and kind_of(prefix) is dict
 
 
-def is_searchable(name: str) -> bool:
-    """Whether a study may search the name."""
-    return (name in parameters() or is_inside(name)) and parameter_of(name) not in NOT_SEARCHED
-
-
 def inside_faults(name: str, values: Iterable[Any]) -> list[str]:
     """Faults of a name in a mapping of the job and of its values: texts, numbers, true and false."""
     prefix, _, inner = name.partition(INSIDE)
