@@ -289,7 +289,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
 
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
     payer.is_killed()
-    shown = _preview(payer.spec(seed=7), payer.place()).shown["budgets"]
+    shown = _preview(payer.spec(seed=7), payer.place()).document["budgets"]
 
     assert shown == [
         "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
