@@ -200,7 +200,7 @@ def test_a_disk_that_is_full_of_traces_costs_the_profile_and_not_the_training(
     assert len(written) == 2
     if full_from == 1:
         assert json.loads((folder.profile / "profile.json").read_text())["memory"] is None
-        assert "the memory of step 2 is not known: [Errno 28] No space left on device" in said
+        assert "the memory of step 2 could not be measured: [Errno 28] No space left on device" in said
     else:
         assert not folder.profile.exists()
         assert "there is no profile: [Errno 28] No space left on device" in said
