@@ -17,7 +17,6 @@ from paretune.specification.job import JobSpec
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
 CODE = [*SOURCES, *sorted((ROOT / "entrypoints").glob("*.py"))]
-LONGEST_FUNCTION = 60  # lines
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Definition = Function | ast.ClassDef
 
@@ -34,18 +33,6 @@ def public(tree: ast.Module | ast.ClassDef, prefix: str = "") -> Iterator[tuple[
 def is_override(node: Definition) -> bool:
     """Whether a method says that it inherits its docstring, or the definition after it has the docstring."""
     return any(ast.unparse(decorator) in {"override", "overload"} for decorator in node.decorator_list)
-
-
-def test_a_function_is_short_enough_to_read_at_once() -> None:
-    long = {
-        f"{path.relative_to(ROOT)}: {node.name}": length
-        for path in CODE
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, Function)
-        and (length := (node.end_lineno or node.lineno) - node.lineno + 1) > LONGEST_FUNCTION
-    }
-
-    assert not long
 
 
 def test_every_public_name_says_what_you_get() -> None:

@@ -12,6 +12,10 @@ from paretune.core.errors import BadInput
 from paretune.jobs.workplace import budget_ledger_of
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC).timestamp()
 TEAM = "budgets: [{name: all, usd_per_month: 20}, {name: nlp, usd_per_month: 5, tags: {team: nlp}}]\n"

@@ -10,6 +10,10 @@ from paretune.commands.doctor.cloud_checks import cloud_findings
 from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
 
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"

@@ -11,6 +11,10 @@ from paretune.commands.doctor.paid_job import ObservedJob
 from paretune.pricing.prices import PriceList
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 STATUSES = ("Starting", "Downloading", "Training", "Uploading", "Completed")

@@ -11,6 +11,9 @@ from paretune.commands.doctor import local_checks
 from paretune.commands.doctor.request import DoctorRequest
 from paretune.core import packages
 from paretune.core.checks import Verdict
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
 
 
 def test_the_installed_packages_are_those_that_are_asked_for() -> None:

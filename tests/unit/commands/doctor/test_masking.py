@@ -6,6 +6,10 @@ from paretune.commands.doctor.masking import Mask
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
+
 
 CLUSTER = Placement(
     role="Trainer",

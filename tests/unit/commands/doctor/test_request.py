@@ -7,6 +7,9 @@ from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList
+from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
+
+__all__ = ["nothing_of_this_machine"]
 
 
 def test_the_paid_job_fits_its_limit_and_keeps_the_account() -> None:
