@@ -8,6 +8,8 @@ TRAIN = "train"
 """The extra for preparing rows and training on this machine; a job on SageMaker has these packages in its image."""
 SAGEMAKER = "sagemaker"
 """The extra for jobs on Amazon SageMaker."""
+DESIGN = "design"
+"""The extra for fractional and optimal designs."""
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 
@@ -49,6 +51,14 @@ def training_is_missing() -> str:
     if not missing:
         return ""
     return f"{', '.join(missing)} must be installed to train on this machine: {_install(TRAIN)}"
+
+
+def design_is_missing() -> str:
+    """One sentence with the packages of `design` that are not installed and the command for it; empty if none is."""
+    missing = [name for name in map(package_of, requirements_of(DESIGN)) if not _can_be_imported(name)]
+    if not missing:
+        return ""
+    return f"{', '.join(missing)} must be installed for designs that are neither full nor a table: {_install(DESIGN)}"
 
 
 def sagemaker_is_missing() -> str:

@@ -24,12 +24,22 @@ def open_engine(address: str, *, keeps_connections: bool = True) -> sa.Engine:
         SQLAlchemyError, ImportError: the address is invalid, or its driver is not installed.
     """
     pool: dict[str, Any] = {"pool_pre_ping": True} if keeps_connections else {"poolclass": NullPool}
-    engine = sa.create_engine(address, **pool)
+    engine = sa.create_engine(with_driver(address), **pool)
     if engine.dialect.name == "sqlite":
         # Only an immediate transaction of SQLite keeps others from reading what it is about to change.
         sa.event.listen(engine, "connect", _begin_by_hand)
         sa.event.listen(engine, "begin", _begin_immediately)
     return engine
+
+
+def with_driver(address: str) -> str:
+    """The address with psycopg as the driver of PostgreSQL, which SQLAlchemy takes by itself from version 2.1 on.
+
+    >>> with_driver("postgresql://user@host/studies")
+    'postgresql+psycopg://user@host/studies'
+    """
+    scheme, separator, rest = address.partition("://")
+    return f"postgresql+psycopg://{rest}" if scheme == "postgresql" and separator else address
 
 
 def _begin_by_hand(connection: Any, _: Any) -> None:

@@ -38,6 +38,8 @@ def store_findings() -> list[Finding]:
         if uri.startswith("arn:"):
             return list(_managed_findings(uri))
         require_answer(uri)
+        if not uri.startswith("http"):  # a folder of files, the default of MLflow 3.1, has no server
+            return [_answer(uri)]
         return [*_version_findings(uri), _answer(uri)]
     except TrackingUnavailable as error:
         return [

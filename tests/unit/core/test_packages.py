@@ -31,6 +31,15 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return versions
 
 
+def test_designs_name_the_extra_that_they_lack(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "requirements_of", lambda extra: (f"no_such_package_of_{extra}>=1",))
+
+    assert packages.design_is_missing() == (
+        "no_such_package_of_design must be installed for designs that are neither full nor a table: "
+        "`python -m pip install 'paretune[design]'`"
+    )
+
+
 @pytest.mark.usefixtures("environment")
 def test_the_requirements_of_an_extra_leave_out_extras_that_it_includes() -> None:
     assert packages.requirements_of("sagemaker") == ("boto3>=1.41", "sagemaker-core>=2.0")

@@ -8,7 +8,8 @@ import numpy as np
 
 from paretune.commands.design.file import D_OPTIMAL, FRACTIONAL, I_OPTIMAL, DesignFile, Point, middle
 from paretune.commands.design.model import DesignModel
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, refuse
+from paretune.core.packages import design_is_missing
 
 _CRITERIA: Mapping[str, str] = {D_OPTIMAL: "D", I_OPTIMAL: "I"}
 _MOST_STARTS = 20
@@ -38,6 +39,7 @@ def centre_points(file: DesignFile) -> list[Point]:
 
 def _optimal(file: DesignFile, model: DesignModel) -> list[Point]:
     """The best rows by the criterion over several exchanges; ties go to the least correlated factors."""
+    refuse([why] if (why := design_is_missing()) else [])
     from pydoe import optimal_design
 
     runs, terms = file.runs or 0, model.terms
@@ -78,6 +80,7 @@ def _fraction(file: DesignFile) -> list[Point]:
 
     Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
     """
+    refuse([why] if (why := design_is_missing()) else [])
     from pydoe import gsd
 
     sizes = [len(levels) for levels in file.factors.values()]

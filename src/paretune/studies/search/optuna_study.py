@@ -28,6 +28,7 @@ from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialStatus
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, affecting
+from paretune.storage.database import with_driver
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import violations
 from paretune.studies.definition.space import Choices, Range, is_whole
@@ -259,6 +260,7 @@ class OptunaStudy:
 
 def _storage(address: str) -> RDBStorage:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
+    address = with_driver(address)
     for _ in range(_TRIES - 1):
         with suppress(Exception):  # another driver may be making the tables at this moment
             return RDBStorage(address, engine_kwargs=options)
