@@ -15,6 +15,7 @@ from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.tables import STUDY_METADATA
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.budget import Balance
+from paretune.storage.database import with_driver
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study
 
@@ -40,7 +41,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 def write_old_ledger(storage: str) -> None:
     """The ledger's part of the dump."""
     statements = [line for line in DUMP.split(";\n") if "paretune_" in line]
-    engine = create_engine(storage)
+    engine = create_engine(with_driver(storage))
     with engine.begin() as connection:
         for statement in statements:
             connection.exec_driver_sql(statement.replace("%", "%%") if "postgresql" in storage else statement)
@@ -49,7 +50,7 @@ def write_old_ledger(storage: str) -> None:
 
 def columns(storage: str) -> dict[str, set[str]]:
     """Table of the ledger to the names of its columns and indices."""
-    engine = create_engine(storage)
+    engine = create_engine(with_driver(storage))
     found = inspect(engine)
     names = {
         table: {column["name"] for column in found.get_columns(table)}
@@ -112,7 +113,7 @@ def test_drivers_that_open_a_storage_at_the_same_moment_migrate_it_once(storage:
 
 def test_tables_of_a_newer_version_are_refused_with_the_next_step(storage: str) -> None:
     StudyLedger(storage, NAME).close()
-    engine = create_engine(storage)
+    engine = create_engine(with_driver(storage))
     with engine.begin() as connection:
         connection.execute(text("update paretune_schema set version_num = '99'"))
     engine.dispose()

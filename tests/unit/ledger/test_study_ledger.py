@@ -22,6 +22,7 @@ from paretune.core.errors import BadInput, BudgetRefused, LostContact
 from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import Balance
+from paretune.storage.database import with_driver
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of
 
@@ -307,7 +308,7 @@ def server() -> Iterator[str]:
 
 
 def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_transaction(server: str) -> None:
-    ledger, other, answers = StudyLedger(server, "locked"), create_engine(server), []
+    ledger, other, answers = StudyLedger(server, "locked"), create_engine(with_driver(server)), []
     ledger.open("", "{}")
 
     def try_to_lock(*_: object) -> None:
@@ -329,7 +330,7 @@ def test_on_postgresql_the_study_s_row_is_locked_from_the_first_statement_of_a_t
 
 
 def test_a_connection_that_the_server_has_closed_is_opened_again(server: str) -> None:
-    ledger, other = StudyLedger(server, "closed"), create_engine(server)
+    ledger, other = StudyLedger(server, "closed"), create_engine(with_driver(server))
     ledger.balance()
     with other.connect() as connection:
         mine = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
