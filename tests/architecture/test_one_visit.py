@@ -35,8 +35,7 @@ from paretune.specification.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
 from paretune.studies.results.f1_model import quality_key
-from paretune.studies.search.split.candidates import step_of
-from paretune.studies.search.split.knowledge import OF_THE_CLUSTER
+from paretune.studies.search.split.candidates import FREE_FOR_QUALITY, step_of
 from paretune.tracking import RecordedRun
 
 NAMES = [name for name in parameter_help() if name.startswith("made_")]
@@ -76,7 +75,7 @@ print(json.dumps({
     "memory": telling(lambda spec: Footprint.of(spec, spec.plan()).is_no_easier(Footprint.of(plain, plain.plan()))),
     "split, F1": telling(lambda spec: quality_key(spec, spec.plan())),
     "split, seconds": telling(lambda spec: step_of(spec, spec.plan())),
-    "split, cluster": sorted(name.removeprefix("made_") for name in NAMES if name in OF_THE_CLUSTER),
+    "split, cluster": sorted(name.removeprefix("made_") for name in NAMES if name in FREE_FOR_QUALITY),
     "preparation": telling(lambda spec: preparation._path(spec, pathlib.Path())),
     "other job than the default one": telling(default_job._computed),
     "harmless": sorted(name.removeprefix("made_") for name in NAMES if name in optuna_study._HARMLESS),

@@ -14,7 +14,6 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.cli.main import main
-from paretune.core.errors import JobFailed
 from paretune.core.interruption import Interruption
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
@@ -321,6 +320,8 @@ def _write_table(run: Run, path: Path) -> None:
         writer.writerow(row)
 
 
-def test_a_failed_job_raises_in_a_study_too(store: MlflowClient) -> None:
-    with pytest.raises(JobFailed, match="simulated, by failure_rate"):
-        _begin(_spec(simulation={"failure_rate": 1}), looks=1000)
+def test_a_failed_job_ends_its_run_with_the_reason(store: MlflowClient) -> None:
+    record = _begin(_spec(simulation={"failure_rate": 1}), looks=1000)
+
+    assert store.get_run(record.run.run_id).info.status == "FAILED"
+    assert "simulated, by failure_rate" in store.get_run(record.run.run_id).data.tags["paretune.failure_reason"]

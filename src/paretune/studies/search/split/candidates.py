@@ -24,7 +24,7 @@ from paretune.studies.search.split.own_training import key_over
 LEVELS = 9
 """Values that a range is cut into."""
 MOST_CANDIDATES = 3000
-_OF_THE_CLUSTER = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
+FREE_FOR_QUALITY = {*affecting(JobSpec, "seconds", "memory", without=("quality",))}
 """Searched parameters that a training for F1 may choose freely."""
 
 
@@ -63,7 +63,7 @@ class CandidateSpace:
         self.step_keys = [self.step_key(item.spec, item.plan) for item in self.candidates]
         self.quality_keys = [self.quality_key(item.spec, item.plan) for item in self.candidates]
         self.footprints = [Footprint.of(item.spec, item.plan) for item in self.candidates]
-        free = set(file.search) - {*file.changes_quality} if self.is_own else _OF_THE_CLUSTER
+        free = set(file.search) - {*file.changes_quality} if self.is_own else FREE_FOR_QUALITY
         bound = [tuple(item.point[name] for name in item.point if name not in free) for item in self.candidates]
         numbers = {values: number for number, values in enumerate(dict.fromkeys(bound))}
         self.family = np.array([numbers[values] for values in bound])
