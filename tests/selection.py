@@ -1,4 +1,4 @@
-"""Choose slow tests and benchmarks by what has changed: `-p tests.selection --changed FILE` on pytest's command line.
+"""Choose slow tests and benchmarks by what has changed: `-p tests.selection --changed=FILE` on pytest's command line.
 
 FILE has the names of the changed files, one a line, as `git diff --name-only REV` prints them.
 

@@ -7,6 +7,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from paretune.launchers.archive import package_files
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -221,6 +223,7 @@ def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
     assert shown == "2 False False\n"
 
 
+@pytest.mark.slow
 def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     names = [name for name in modules() if name != "paretune.training.__main__"]
     shown = run_python(
@@ -242,6 +245,7 @@ def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     assert shown == "same\n"
 
 
+@pytest.mark.slow
 def test_importing_the_launching_wing_writes_no_file(tmp_path: Path) -> None:
     launching = [name for name in modules() if not folder_of(name).startswith("training")]
     run_python(f"import importlib\nfor name in {launching}:\n    importlib.import_module(name)", tmp_path)

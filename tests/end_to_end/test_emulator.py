@@ -387,6 +387,7 @@ def test_a_quota_counts_all_running_jobs_of_its_kind(client: Client) -> None:
 
 
 @needs_namespaces
+@pytest.mark.slow
 def test_jobs_are_found_by_name_status_and_time_page_by_page(client: Client) -> None:
     for number in range(3):
         client.start(f"listed-{number}", "true" if number else "exit 1")

@@ -269,6 +269,7 @@ def test_calls_beyond_a_rate_are_throttled_operation_by_operation() -> None:
         unlimited.meet("ListTrainingJobs")
 
 
+@pytest.mark.slow
 def test_settings_come_back_from_their_file(tmp_path: Path) -> None:
     settings = Settings(root=tmp_path, images={"*": tmp_path}, forward=(1,), hide=(tmp_path,), prices=({"a": 1},))
     settings.write(tmp_path / "settings.json")

@@ -74,6 +74,7 @@ def copy_of_the_newest(count: int) -> None:
         client.log_batch(client.create_run("0").info.run_id, metrics, params, tags)
 
 
+@pytest.mark.slow
 def test_one_more_job_asks_for_as_much_however_many_runs_there_are(
     one_more_job: Callable[[int], None], searched: Searched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ def ranked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return runs
 
 
+@pytest.mark.slow
 def test_one_more_trial_tells_and_ranks_only_what_is_new(small_study: Path, told: list[int], ranked: list[str]) -> None:
     assert main(["study", "--study", str(small_study)]) == 0
     (study,) = MlflowClient().search_runs(["0"], "tags.`paretune.kind` = 'study'")
@@ -164,6 +166,7 @@ def test_one_more_trial_tells_and_ranks_only_what_is_new(small_study: Path, told
     assert set(ranked) - {beaten} <= {run_id for run_id in after if after[run_id] != before.get(run_id, "")}
 
 
+@pytest.mark.slow
 def test_the_front_of_a_study_reads_the_run_of_the_study_alone(small_study: Path, searched: Searched) -> None:
     assert main(["study", "--study", str(small_study)]) == 0
     (study,) = MlflowClient().search_runs(["0"], "tags.`paretune.kind` = 'study'")

@@ -147,6 +147,7 @@ def test_a_study_whose_driver_was_killed_goes_on_to_its_end(
     assert expected in (None, place.answer())
 
 
+@pytest.mark.slow
 def test_a_finished_study_keeps_its_answer_and_is_reported(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_finished_study_keeps_its_answer_and_is_reported(
     )
 
 
+@pytest.mark.slow
 def test_a_study_whose_round_was_killed_goes_on_in_rounds(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -228,6 +230,7 @@ def check_accounts(place: Place, before: dict[str, dict[str, Any]]) -> None:
     assert booked == pytest.approx({run_id: costs[run_id] for run_id in booked})
 
 
+@pytest.mark.slow
 def test_budgets_of_a_month_count_what_was_booked_and_close_what_was_reserved(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:

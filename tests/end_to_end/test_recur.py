@@ -179,6 +179,7 @@ def test_a_night_whose_worst_case_exceeds_its_dollars_begins_no_job(
     assert not jobs()
 
 
+@pytest.mark.slow
 def test_dollars_of_a_night_cut_no_job_off_that_takes_longer_than_its_estimate_or_than_the_nights_before(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.stand_ins.sagemaker.emulator import Emulator
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,7 @@ def paretune(emulator: Emulator, place: Path, *arguments: str) -> "subprocess.Co
     )
 
 
+@pytest.mark.slow
 def test_training_prices_are_read_from_the_pricing_api_and_kept(tmp_path: Path) -> None:
     types = [f"ml.m5.{size}xlarge" for size in range(2, 150)]  # two pages
     products = [product(name, "0.5") for name in types] + [product("ml.g5.xlarge", "1.408")]

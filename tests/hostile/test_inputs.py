@@ -28,6 +28,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.integers(0, 2**32))
+@pytest.mark.slow
 def test_no_input_ends_in_a_traceback_starts_anything_or_writes_elsewhere(store: str, seed: int) -> None:
     hostile = an_input(random.Random(seed))
     with tempfile.TemporaryDirectory() as folder:

@@ -23,6 +23,7 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workplace
 
 
+@pytest.mark.slow
 def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> None:
     found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
 
@@ -31,6 +32,7 @@ def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> N
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_the_notebook_runs_to_its_end(path: Path, project: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(project)}}).execute()

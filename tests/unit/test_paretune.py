@@ -83,6 +83,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         ".studies.run",
     ],
 )
+@pytest.mark.slow
 def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
     found = doctest.testmod(importlib.import_module(f"paretune{module}"))
 
@@ -150,6 +151,7 @@ def test_the_profile_completes_a_specification_for_instances(beside_the_studies:
         paretune.launch(SIMULATED)
 
 
+@pytest.mark.slow
 def test_a_study_recorded_by_name_run_id_or_result_has_one_front(beside_the_studies: Path) -> None:
     study = paretune.run_study("studies/pareto.yaml", n_trials=8, method="joint", sampler="random", quiet=True)
     by_name, by_id = paretune.front("cost, time and F1"), paretune.front(study.run_id[:12])

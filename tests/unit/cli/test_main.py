@@ -172,6 +172,7 @@ def test_a_home_that_is_no_folder_ends_with_2(run: Run, workplace: Path, monkeyp
     assert message.startswith("paretune: PARETUNE_HOME must be a folder")
 
 
+@pytest.mark.slow
 def test_a_model_and_rows_that_are_missing_stand_in_one_message(run: Run, workplace: Path) -> None:
     code, _, err = run("--model", "./no_model", "--dataset", "no_rows.csv")
 
@@ -209,6 +210,7 @@ def test_a_dry_run_above_the_limit_ends_with_4_too(run: Run, workplace: Path) ->
 
 
 @pytest.mark.usefixtures("no_store")
+@pytest.mark.slow
 def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing(
     run: Run, workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:

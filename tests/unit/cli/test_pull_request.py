@@ -76,6 +76,7 @@ def test_what_is_no_finished_job_is_refused(tmp_path: Path, text: str) -> None:
         run([str(path)])
 
 
+@pytest.mark.slow
 def test_the_action_trains_and_comments_beside_the_main_branch(workplace: Path) -> None:
     # Its steps as the runner would run them, with a `gh` that keeps what it is given.
     action = yaml.safe_load((ROOT / "action.yml").read_text())

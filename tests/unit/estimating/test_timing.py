@@ -283,6 +283,7 @@ def any_setting(draw: st.DrawFn) -> TimingFeatures:
     measured=st.lists(st.tuples(any_setting(), st.floats(0.5, 2)), max_size=6),
     asked=st.lists(any_setting(), min_size=1, max_size=3),
 )
+@pytest.mark.slow
 def test_an_interval_holds_its_prediction_and_rows_of_a_table_do_not_touch_each_other(
     measured: list[tuple[TimingFeatures, float]], asked: list[TimingFeatures]
 ) -> None:
@@ -401,6 +402,7 @@ def test_constants_are_found_again_and_unseen_settings_are_predicted(with_step: 
         (0.03, 0.015, 0.75, 1.0),  # a calmer world than real clusters are: wider than needed, not narrower
     ],
 )
+@pytest.mark.slow
 def test_eighty_per_cent_intervals_hold_about_eighty_per_cent(
     deviation: float, noise: float, least: float, most: float
 ) -> None:

@@ -63,6 +63,7 @@ def test_nothing_goes_on_preparing_when_the_check_ends_the_command(workplace: Pa
     assert working_in(workplace / "home") == []
 
 
+@pytest.mark.slow
 def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:
@@ -81,6 +82,7 @@ def test_rows_and_model_are_prepared_once_for_jobs_that_share_them(
     assert (first.dataset.folder / "train.arrow").stat().st_mtime_ns == written
 
 
+@pytest.mark.slow
 def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_reported_at_once(
     workplace: Path, reviews: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_faults_of_model_data_and_arguments_and_those_found_meanwhile_are_report
         assert sum(name in fault for fault in faults) == 1
 
 
+@pytest.mark.slow
 def test_a_model_that_was_prepared_for_random_weights_is_looked_at_again_for_its_own(
     workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_script_of_the_user_s_own_finds_its_own_inputs(workplace: Path) -> Non
         _prepare(JobSpec(entry_script="missing.py"), workplace / "home")
 
 
+@pytest.mark.slow
 def test_a_profile_of_more_steps_than_the_prepared_rows_make_is_refused_each_time(
     workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:
@@ -135,6 +139,7 @@ def test_a_profile_of_more_steps_than_the_prepared_rows_make_is_refused_each_tim
     assert _prepare(spec.replace(profile_steps=6), workplace / "home").dataset is not None
 
 
+@pytest.mark.slow
 def test_a_profile_that_is_known_to_be_too_long_is_reported_with_all_other_faults(workplace: Path) -> None:
     (workplace / "no-weights").mkdir()
     with pytest.raises(BadInput) as raised:
@@ -145,6 +150,7 @@ def test_a_profile_that_is_known_to_be_too_long_is_reported_with_all_other_fault
     assert "no-weights" in said
 
 
+@pytest.mark.slow
 def test_what_is_prepared_is_told_while_it_takes_its_time(
     workplace: Path,
     tiny_model: Path,

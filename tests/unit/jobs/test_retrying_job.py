@@ -398,6 +398,7 @@ def test_out_of_memory_at_batch_1_is_the_end(desk: Desk, names: Names) -> None:
 
 
 @pytest.mark.parametrize("ending", [MEMORY, CAPACITY])
+@pytest.mark.slow
 def test_no_attempt_begins_without_time_left_for_it(desk: Desk, names: Names, ending: Ending) -> None:
     launcher = ScriptedLauncher([ending, DONE])
 

@@ -121,6 +121,7 @@ def test_tables_of_a_newer_version_are_refused_with_the_next_step(storage: str) 
         StudyLedger(storage, NAME)
 
 
+@pytest.mark.slow
 def test_a_study_begun_by_an_earlier_version_goes_on_with_its_dollars(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -362,6 +362,7 @@ Deed = tuple[int, str, float]
         st.tuples(st.integers(0, 2), st.sampled_from(["promise", "book"]), st.floats(0.0, 4.0)), min_size=5, max_size=40
     )
 )
+@pytest.mark.slow
 def test_no_order_of_promises_and_bookings_exceeds_the_budget(tmp_path: Path, deeds: list[Deed]) -> None:
     storage = f"sqlite:///{tempfile.mkdtemp(dir=tmp_path)}/study.db"  # hypothesis repeats what `random` draws
     drivers = [StudyLedger(storage, "one") for _ in range(3)]

@@ -77,6 +77,7 @@ def _folder_with(file: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_everything_is_copied_once_however_often_it_is_asked_for(
     outside: MlflowClient, store: tuple[str, Path]
 ) -> None:

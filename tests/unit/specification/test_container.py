@@ -111,6 +111,7 @@ def test_the_description_of_a_data_set_survives_being_a_file(
 
 @settings(deadline=None)  # the machine may be busy
 @given(st.lists(events, max_size=5), st.data())
+@pytest.mark.slow
 def test_a_reader_gives_each_event_once_and_never_half_a_line(written: list[Event], data: st.DataObject) -> None:
     content = "".join(event.line() + "\n" for event in written).encode()
     with tempfile.TemporaryDirectory() as folder:

@@ -49,6 +49,7 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert "every point was tried" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workplace: Path) -> None:
     Path("study.yaml").write_text(STUDY)
     Path("paretune.toml").write_text(PROFILE)
@@ -65,6 +66,7 @@ def test_a_study_in_rounds_goes_on_when_the_budget_it_ended_for_is_raised(workpl
     assert made[1] > 1
 
 
+@pytest.mark.slow
 def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,6 +82,7 @@ def test_a_design_takes_it_too_and_its_rows_say_of_which_design_they_are(
     assert (bool(name), user, team) == (True, "ana", "nlp")
 
 
+@pytest.mark.slow
 def test_studies_and_designs_share_the_storage_of_the_environment_and_a_wrong_one_is_refused(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

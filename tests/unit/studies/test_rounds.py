@@ -101,6 +101,7 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
     assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
 
 
+@pytest.mark.slow
 def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
     asked: list[float] = []
 
@@ -120,6 +121,7 @@ def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
     assert entry.end.status is TrialStatus.COMPLETED
 
 
+@pytest.mark.slow
 def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
     asked: list[float] = []
 
@@ -136,6 +138,7 @@ def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk)
     assert len(asked) == 3
 
 
+@pytest.mark.slow
 def test_what_one_round_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
     refused: list[float] = []
 
@@ -164,6 +167,7 @@ def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) 
         rounds.call()
 
 
+@pytest.mark.slow
 def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: "endless"
     rounds = Rounds(desk, {})

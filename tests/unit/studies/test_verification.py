@@ -47,6 +47,7 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     assert verify(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
 
 
+@pytest.mark.slow
 def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES)})
     search(driver)

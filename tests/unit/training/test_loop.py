@@ -24,6 +24,7 @@ def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
     return found
 
 
+@pytest.mark.slow
 def test_a_probe_makes_its_steps_although_the_rows_are_fewer_and_keeps_nothing(folder: JobFolder) -> None:
     report = report_of(replace(SPEC, probe_steps=20), folder)
 
@@ -47,6 +48,7 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
     assert "resumed" not in report.metrics
 
 
+@pytest.mark.slow
 def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_rows_are_evaluated(
     folder: JobFolder,
 ) -> None:
@@ -59,6 +61,7 @@ def test_the_confusion_matrix_is_that_of_the_validation_rows_also_where_test_row
 
 
 @pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_training_after_ten_steps(
     folder: JobFolder, monkeypatch: pytest.MonkeyPatch, accumulation: int
 ) -> None:
@@ -104,6 +107,7 @@ def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
     assert "precision auto: the loss does not stay finite in fp16, so the training continues in fp32" in messages
 
 
+@pytest.mark.slow
 def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     step = Trainer.training_step

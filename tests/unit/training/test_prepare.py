@@ -18,6 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.training.prepare import main, package_faults, strategy_faults
 
 
+@pytest.mark.slow
 def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
     run_prepare: Callable[..., Any], tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -50,6 +51,7 @@ def test_faults_of_model_data_and_training_arguments_are_reported_at_once(
         assert fault.startswith(beginning)
 
 
+@pytest.mark.slow
 def test_a_local_model_and_a_local_file_are_prepared_without_asking_anyone(
     run_prepare: Callable[..., Any], tiny_model: Path, reviews: Path
 ) -> None:

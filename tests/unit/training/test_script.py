@@ -303,6 +303,7 @@ def test_an_unmodified_trainer_script_is_run_and_recorded(workplace: Path, tiny_
     assert {point.step for point in MlflowClient().get_metric_history(run.info.run_id, "eval/f1")} == {12, 24}
 
 
+@pytest.mark.slow
 def test_a_script_that_fails_is_reported_with_its_last_words(workplace: Path) -> None:
     script = workplace / "broken.py"
     script.write_text('raise SystemExit("no such corpus")\n')

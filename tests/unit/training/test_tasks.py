@@ -87,6 +87,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
+@pytest.mark.slow
 def test_numbers_far_from_zero_are_learnt_and_the_written_model_answers_them(
     tiny_model: Path, tmp_path: Path, fine_tuning: str
 ) -> None:
@@ -109,6 +110,7 @@ def test_numbers_far_from_zero_are_learnt_and_the_written_model_answers_them(
 
 
 @pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
+@pytest.mark.slow
 def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
     tiny_model: Path, tmp_path: Path, fine_tuning: str
 ) -> None:
@@ -142,6 +144,7 @@ def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) ->
     assert found[0] == pytest.approx(found[1], rel=0.02)  # dropout draws other masks
 
 
+@pytest.mark.slow
 def test_a_model_of_numbers_is_trained_further_from_where_it_is(tiny_model: Path, tmp_path: Path) -> None:
     first = trained(replace(TASK, task="regression"), job_folder("regression", tiny_model, tmp_path / "first"))
     model = tmp_path / "first" / "job" / "model"

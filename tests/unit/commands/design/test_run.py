@@ -55,6 +55,7 @@ def test_a_design_runs_every_row_once_under_one_parent_run(workplace: Path, caps
     assert "D-efficiency" in printed.err
 
 
+@pytest.mark.slow
 def test_the_same_command_again_runs_nothing_twice(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     client = MlflowClient()
     words = ["design", "--design", write_design(workplace)]
@@ -181,6 +182,7 @@ def test_a_budget_without_a_price_is_refused_and_a_price_file_gives_it(
     assert all(float(str(row["cost_usd"])) > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_a_failed_row_is_in_the_table_and_the_others_go_on(workplace: Path) -> None:
     job = {"launcher": "simulated", "recorded_runs": "runs.csv", "num_train_epochs": 2}
     path = write_design(workplace, job={**job, "simulation": {"failure_rate": 0.4, "capacity_error_rate": 0.2}})
@@ -192,6 +194,7 @@ def test_a_failed_row_is_in_the_table_and_the_others_go_on(workplace: Path) -> N
     assert all(row["run_id"] for row in rows)
 
 
+@pytest.mark.slow
 def test_another_table_under_the_same_name_is_refused(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["design", "--design", write_design(workplace)]) == 0
     assert main(["design", "--design", write_design(workplace, replicates=2)]) == 2

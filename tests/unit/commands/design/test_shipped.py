@@ -46,6 +46,7 @@ def test_a_shipped_design_has_no_faults_and_no_warnings(path: Path, studies: Pat
     assert all(abs(row.job.deviation or 0.0) < 0.003 for row in plan.rows)
 
 
+@pytest.mark.slow
 def test_the_reference_design_shows_the_benchmark_s_shape_when_it_is_simulated(
     studies: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +71,7 @@ def test_the_table_of_the_rehearsal_is_what_its_formula_writes(tmp_path: Path, m
     assert (tmp_path / "again.csv").read_text() == (ROOT / "studies" / "polarity_rehearsal.csv").read_text()
 
 
+@pytest.mark.slow
 def test_the_rehearsal_has_all_rows_of_all_designs(studies: Path) -> None:
     for path in DESIGNS:
         for row in DesignPlan.of(read_design(str(path), {"launcher": "simulated"})).rows:

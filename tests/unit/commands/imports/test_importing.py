@@ -231,6 +231,7 @@ def test_a_wrong_price_date_size_or_cost_is_refused_with_its_line(workplace: Pat
         ImportRequest.from_text({"recorded_runs": path, **TOLD})
 
 
+@pytest.mark.slow
 def test_many_rows_are_imported_within_milliseconds_each(store: MlflowClient) -> None:
     rows = [f"ml.g5.xlarge,1,16,5e-5,{100 + number},0.8,Completed" for number in range(100)]
     path = table(rows)

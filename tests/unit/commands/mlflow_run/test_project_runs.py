@@ -274,6 +274,7 @@ def test_killed_after_create_training_job_and_before_its_answer_sync_books_the_j
     assert user.closed(run_id) == ("FAILED", "Failed", pytest.approx(USD))
 
 
+@pytest.mark.slow
 def test_sync_follows_a_running_project_and_collects_what_it_recorded(user: User) -> None:
     run_id = user.start().run_id
     recorded_in_the_job(user, run_id)

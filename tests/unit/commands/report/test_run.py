@@ -380,6 +380,7 @@ def artifacts(store: MlflowClient, run_id: str) -> set[str]:
 
 
 @pytest.mark.usefixtures("published")
+@pytest.mark.slow
 def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store: MlflowClient) -> None:
     code, out, _ = run("--view", "scaling")
     found, rows = own_run(store, out)
@@ -405,6 +406,7 @@ def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store
 
 
 @pytest.mark.usefixtures("published")
+@pytest.mark.slow
 def test_the_page_stands_alone_and_has_every_figure_with_tooltips(run: Run, store: MlflowClient) -> None:
     found, _ = own_run(store, run("--view", "scaling")[1])
     page = mlflow.artifacts.load_text(f"{found.info.artifact_uri}/report.html")
@@ -442,6 +444,7 @@ def test_a_report_on_one_shape_only_is_refused(run: Run, record: Callable[..., s
         (["--view", "scaling", "--region", "us-east-1"], ["region prices the runs of view=runs again"]),
     ],
 )
+@pytest.mark.slow
 def test_a_wrong_view_is_refused_with_all_faults(run: Run, words: list[str], parts: list[str]) -> None:
     code, _, err = run(*words)
 
@@ -450,6 +453,7 @@ def test_a_wrong_view_is_refused_with_all_faults(run: Run, words: list[str], par
         assert part in err
 
 
+@pytest.mark.slow
 def test_settings_are_compared_with_curves(run: Run, store: MlflowClient, record: Callable[..., str]) -> None:
     for compiler, seconds in (("none", 3600.0), ("none", 3500.0), ("inductor", 3000.0), ("inductor", 3050.0)):
         run_id = record(billable_seconds=seconds, throughput_samples_per_second=1e6 / seconds)

@@ -50,6 +50,7 @@ def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strateg
 
 
 @pytest.mark.parametrize("name", sorted({known.family: name for name, known in catalog.instances().items()}.values()))
+@pytest.mark.slow
 def test_every_family_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
     known = catalog.instance(name)
     if known.accelerator.startswith("AWS"):

@@ -637,6 +637,7 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     assert elsewhere.price(order().spec) is None
 
 
+@pytest.mark.slow
 def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_asked_for(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:

@@ -754,6 +754,7 @@ studies = st.builds(
 
 @settings(deadline=None, max_examples=150)
 @given(studies)
+@pytest.mark.slow
 def test_what_is_written_reads_back_as_the_same_study(
     tmp_path_factory: pytest.TempPathFactory, study: StudyFile
 ) -> None:

@@ -170,6 +170,7 @@ def test_the_budget_adds_up() -> None:
     assert "budget100" not in read(page_of([trial_of(0, 1.0, 0.9)], budget_usd=None)).text
 
 
+@pytest.mark.slow
 def test_a_simulated_study_says_so_at_its_top_and_under_every_figure() -> None:
     page = page_of(many_trials(30, origin="simulated"), ALL_THREE)
 
@@ -205,6 +206,7 @@ def test_importance_finds_the_parameter_that_decides() -> None:
     assert importance(points[:7], [float(n) for n in range(7)]) is None
 
 
+@pytest.mark.slow
 def test_a_thousand_trials_make_a_page_below_3_mb_in_a_few_seconds() -> None:
     trials = many_trials(1000)
     began = time.process_time()

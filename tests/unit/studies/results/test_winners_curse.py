@@ -5,6 +5,7 @@ import math
 import random
 
 import numpy as np
+import pytest
 
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import recommend
@@ -47,6 +48,7 @@ def stated(trials: list[Trial], jobs: list[Job], draw: random.Random) -> list[fl
         trials = [*trials, run_of(len(trials), jobs[lacking[0].number], draw, repeats=lacking[0].number)]
 
 
+@pytest.mark.slow
 def test_what_is_stated_of_recommended_points_is_not_their_luck() -> None:
     errors, luck = [], []
     for seed in range(SEARCHES):

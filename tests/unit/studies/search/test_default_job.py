@@ -73,6 +73,7 @@ def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
     assert found.values["cost_usd"] > 0
 
 
+@pytest.mark.slow
 def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workplace: Path) -> None:
     driver = driver_of(workplace, write(workplace, batches=(32, 64, 128)), {"instance_type": "ml.g5.xlarge"})
 

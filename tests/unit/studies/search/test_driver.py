@@ -90,6 +90,7 @@ def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     assert most == 3
 
 
+@pytest.mark.slow
 def test_nothing_of_a_job_stays_in_memory_once_its_trial_has_ended(workplace: Path, tmp_path: Path) -> None:
     (tmp_path / "runs.csv").write_text(
         "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,f1\n"
@@ -151,6 +152,7 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert float(least) > float(left)
 
 
+@pytest.mark.slow
 def test_a_long_study_is_asked_less_often_whether_its_front_has_stalled(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +246,7 @@ def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Des
     assert desk.clock.now() - begun > 300
 
 
+@pytest.mark.slow
 def test_a_point_without_capacity_is_given_up_in_the_end(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: CAPACITY if spec.learning_rate == RATES[0] else DONE
     driver = desk.driver()

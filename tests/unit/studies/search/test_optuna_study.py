@@ -184,6 +184,7 @@ def test_a_storage_that_does_not_answer_is_refused_without_its_password() -> Non
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random"])
+@pytest.mark.slow
 def test_numbers_to_choose_from_are_told_by_rank_and_suggested_as_they_stand(storage: str, sampler: str) -> None:
     made = study(storage, sampler=sampler, search={"global_batch_size": Choices(values=(8, 16, 64, 32))})
     points = [made.ask().point["global_batch_size"] for _ in range(20)]

@@ -66,6 +66,7 @@ def asked(driver: Driver) -> list[Any]:
     return [trial.point for _, trial in sorted(driver.trials.items())]
 
 
+@pytest.mark.slow
 def test_the_same_points_are_tried_whatever_the_metric_is_called_and_whichever_way_it_is_better(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_same_points_are_tried_whatever_the_metric_is_called_and_whichever_w
     assert tried[0] == tried[1] == tried[2]
 
 
+@pytest.mark.slow
 def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_learnt(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def balances(driver: Driver) -> dict[str, tuple[float, float]]:
     return {one.budget.name: (round(one.balance.spent_usd, 6), round(one.balance.committed_usd, 6)) for one in found}
 
 
+@pytest.mark.slow
 def test_a_study_ends_when_the_budget_of_its_team_is_full_and_names_it_while_others_go_on(desk: Desk) -> None:
     team(nlp=0.04)
     driver = driver_of(desk)
@@ -172,6 +173,7 @@ def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
     assert all(found["paretune:team"] == "nlp" for found in tags)
 
 
+@pytest.mark.slow
 def test_a_budget_may_be_that_of_one_study(desk: Desk) -> None:
     Path("team.yaml").write_text("budgets: [{name: pilot, usd_per_month: 0.02, tags: {study: scripted}}]\n")
     driver = driver_of(desk)

@@ -75,6 +75,7 @@ def test_a_study_pays_one_start_up_for_several_trials(workplace: Path) -> None:
     assert saved == pytest.approx(6 * startup_usd, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_points_are_compared_as_if_each_had_a_job_of_its_own(workplace: Path) -> None:
     """Whatever trials they met: five fill a job, and three another one."""
     alone, shared = driver(workplace, 1), driver(workplace, 5)
@@ -122,6 +123,7 @@ def test_a_driver_that_was_killed_leaves_no_job_to_be_started_twice(
     assert again.ledger.balance().spent_usd == pytest.approx(billed)
 
 
+@pytest.mark.slow
 def test_a_driver_killed_before_its_first_job_was_created_starts_each_trial_once(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_driver_killed_before_its_first_job_was_created_starts_each_trial_once
     assert len(again.trials) == 8
 
 
+@pytest.mark.slow
 def test_no_more_shared_jobs_run_at_a_time_than_were_asked_for(workplace: Path) -> None:
     shared, most = driver(workplace, 2), 0
     poll = shared.poll

@@ -82,6 +82,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert f"mlflow.sharedViewState.{parent.info.run_id}" in client.get_experiment("0").tags
 
 
+@pytest.mark.slow
 def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_budget_shared_with_others_limits_no_runtime(workplace: Path) -> None:
     assert driver.admission.worst_case.limited(spec) == spec
 
 
+@pytest.mark.slow
 def test_without_estimates_only_what_equal_jobs_took_limits_a_job(workplace: Path) -> None:
     driver = made(workplace, budget_usd="50")
     (spec, *_) = some_jobs(driver.file, 1)

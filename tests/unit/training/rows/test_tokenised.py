@@ -126,6 +126,7 @@ def test_a_batch_is_what_padding_by_hand_gives(
 
 @settings(deadline=None)
 @given(rows=st.lists(st.lists(st.integers(10, 99), max_size=9), min_size=1, max_size=8), data=st.data())
+@pytest.mark.slow
 def test_any_rows_in_any_order_are_padded_right(
     tmp_path_factory: pytest.TempPathFactory, rows: list[list[int]], data: st.DataObject
 ) -> None:

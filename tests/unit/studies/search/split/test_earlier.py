@@ -217,6 +217,7 @@ def test_each_of_two_earlier_studies_of_one_name_is_told_once_with_its_own_weigh
     assert weights[2] == pytest.approx(1 / 10 * 0.75)
 
 
+@pytest.mark.slow
 def test_the_second_training_is_the_one_that_a_study_without_earlier_ones_begins_with(
     store: Tracking, workplace: Path
 ) -> None:
@@ -231,6 +232,7 @@ def test_the_second_training_is_the_one_that_a_study_without_earlier_ones_begins
     assert warm[1] == cold[0] != warm[0]
 
 
+@pytest.mark.slow
 def test_a_study_tries_the_best_of_an_earlier_one_first_and_says_what_it_has_borrowed(
     store: Tracking, workplace: Path
 ) -> None:

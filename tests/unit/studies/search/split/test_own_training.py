@@ -60,6 +60,7 @@ def study_of(desk: Desk, monkeypatch: pytest.MonkeyPatch, sign: float, **terms: 
     return desk.driver(**{**standard, "changes_quality": (LEAVES, RATE), **terms})
 
 
+@pytest.mark.slow
 def test_the_best_quality_is_found_on_the_cheapest_cluster_by_a_part_of_the_trials_and_predicted(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

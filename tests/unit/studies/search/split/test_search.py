@@ -81,6 +81,7 @@ def driver(searched: tuple[Driver, str]) -> Driver:
     return searched[0]
 
 
+@pytest.mark.slow
 def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, tmp_path: Path) -> None:
     points = write_table(tmp_path / "table.csv", smooth)
     reference = (max(usd for usd, _ in points), max(f1 for _, f1 in points))
@@ -175,6 +176,7 @@ def test_jobs_that_are_limited_to_a_minute_are_begun_and_few_dollars_pay_for_sev
     assert driver.ledger.balance().spent_usd <= float(budget["budget_usd"])
 
 
+@pytest.mark.slow
 def test_a_training_that_takes_little_longer_than_a_probe_is_not_probed(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS}", "max_train_samples: 1500"))
@@ -186,6 +188,7 @@ def test_a_training_that_takes_little_longer_than_a_probe_is_not_probed(workplac
 
 
 @pytest.mark.parametrize(("budget_usd", "trained"), [("0.5", 0), ("1.6", 1), ("4", 3)])
+@pytest.mark.slow
 def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_asked(
     workplace: Path, budget_usd: str, trained: int
 ) -> None:
@@ -201,6 +204,7 @@ def test_a_small_budget_goes_into_trainings_and_what_it_cannot_pay_is_never_aske
     assert driver.ledger.balance().spent_usd <= float(budget_usd)
 
 
+@pytest.mark.slow
 def test_no_job_costs_more_than_what_it_may_add_is_worth(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)
@@ -234,6 +238,7 @@ def test_with_several_jobs_at_a_time_no_two_are_the_same(workplace: Path) -> Non
     assert len(jobs) == len(set(jobs))
 
 
+@pytest.mark.slow
 def test_predictions_and_what_came_of_them_are_in_the_books(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)  # F1 is learnt on cheap clusters, and predicted of fast ones
     (workplace / "study.yaml").write_text(f"{STUDY}objectives: {{job_seconds: minimize, f1: maximize}}\n")
@@ -261,6 +266,7 @@ def test_what_is_recommended_was_run_but_for_a_small_part(driver: Driver, tmp_pa
     assert hypervolume(ran, reference) > 0.97 * hypervolume(everything, reference)
 
 
+@pytest.mark.slow
 def test_the_forecast_has_what_was_not_run_with_intervals_that_hold_it(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)
@@ -297,6 +303,7 @@ def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(work
     assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88
 
 
+@pytest.mark.slow
 def test_what_did_not_fit_beside_running_jobs_is_begun_when_they_have_ended(workplace: Path) -> None:
     write_table(workplace / "table.csv", smooth)
     (workplace / "study.yaml").write_text(STUDY)

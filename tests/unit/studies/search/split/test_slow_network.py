@@ -4,6 +4,8 @@ import itertools
 import math
 from pathlib import Path
 
+import pytest
+
 from paretune.core.pareto import front
 from paretune.studies.results.hypervolume import hypervolume, reference_point
 from paretune.studies.search.split import search as split
@@ -53,6 +55,7 @@ def write_table(path: Path, exchange_s: float) -> list[tuple[float, float]]:
     return points
 
 
+@pytest.mark.slow
 def test_where_four_instances_are_slower_than_two_the_front_is_reached(workplace: Path) -> None:
     points = write_table(workplace / "table.csv", EXCHANGE_S)
     (workplace / "study.yaml").write_text(STUDY)
