@@ -1,7 +1,7 @@
 """How pages, pictures, tables and numbers look, for studies and reports.
 
 - `numbers`: values as text: dollars, durations, values with their errors.
-- `table.Table`: a table declared by its columns; for a terminal, Markdown, pages, CSV and JSON.
+- `table.Table`: a table declared by its columns; for a terminal, Markdown, pages (with `tables.js`), CSV and JSON.
 - `page.template`: HTML templates, with `style.css` and `macros.html` for all of them.
 - `picture.Picture`: a matplotlib figure, as an SVG element with tooltips and as a PNG; the colours.
 - `chart.Chart`: the interactive scatter chart of a study's page, with `chart.js` and `chart.css`.

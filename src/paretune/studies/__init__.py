@@ -1,6 +1,7 @@
 """Studies: which configuration to pay for, found with few jobs.
 
-- `definition`: the files of studies and designs, read and checked.
+- `command`: the command `study`.
+- `definition`: study files, read and checked, and the file reader that designs and recurring trainings share.
 - `search`: asks for trials, runs their jobs, books their dollars, stops.
 - `results`: the front, what is recommended, and how it is shown.
 - `run`: a study from its file to its answer; `rounds`: the same in rounds that hold the study's lease in turn.

@@ -1,10 +1,16 @@
-"""The only door to MLflow.
+"""The door to MLflow. Only MLflow projects of other people use it too, in `projects` and `commands.mlflow_run`.
 
-Public names: `Tracking` (the store: opens runs, finds runs), `Run` and `RunStatus` (one run that is written),
-`RecordedRun` (one run as MLflow has it), `RecordedJob` (the job that it records), `TROUBLE` (what MLflow raises),
-`tracking_uri`, `require_answer` (that a server answers), `without_password`; and the modules `schema` (names of tags),
-`registry` (versions of models, aliases), `figures` (what a run shows beside its numbers), `in_job` (logging inside a
-job), `store_check` (whether the store can be used, and what to do where it cannot).
+store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
+run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises
+recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it, and the job that it records
+schema        names of the tags of runs
+figures       figures and tables of the validation rows, for a run's artifacts
+models        the model of a job as a LoggedModel of MLflow
+model_files   the files of a model that MLflow knows, on this machine
+registry      versions of registered models, and their aliases
+in_job        logging inside a job
+store_check   whether the store can be used, and what to do if not
+ui_view       the view of the table of runs in MLflow's UI
 """
 
 from paretune.tracking.recorded_job import RecordedJob, RecordedRun
