@@ -8,7 +8,7 @@ until they are given back, and booked. Jobs of MLflow projects are treated like 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
 from paretune.jobs.record import Collect, JobRecord, collect_nothing
@@ -214,7 +214,8 @@ def _poll(job: RetryingJob) -> Collected | None:
     run_id, spec = job.record.run.run_id, job.record.spec
     try:
         end = job.poll()
-    except (LostContact, LaunchRefused, BadInput) as error:  # the last two of the next attempt: sync gives up no job
+    except (LostContact, LaunchRefused, BadInput, JobFailed) as error:
+        # All but LostContact are of the next attempt, JobFailed if its inputs cannot be prepared: sync gives up no job.
         job.record.leave()
         return Collected(run_id=run_id, remark=str(error))
     if end is None:

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BudgetRefused, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
@@ -442,6 +442,19 @@ def test_a_next_attempt_that_aws_refuses_now_is_left_for_later_and_hinders_no_ot
     assert collected[refused].remark == "quota"
     assert desk.status(refused) == "RUNNING"
     assert desk.tags(refused)["state"] == "Running"
+    assert collected[good].result is not None
+
+
+def test_a_next_attempt_whose_preparation_breaks_is_left_for_later_and_hinders_no_other(desk: Desk) -> None:
+    broken = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    good = desk.leave(EndingJob("", looks=5))
+    desk.account.next_job = JobFailed("preparation", "it ended with exit code -9")
+
+    collected = desk.sync()
+
+    assert "exit code -9" in collected[broken].remark
+    assert desk.status(broken) == "RUNNING"
+    assert desk.tags(broken)["watched_by"] == ""
     assert collected[good].result is not None
 
 
