@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--within", type=float, help="run only as many of them as fit into this many CPU seconds")
 
 
+@pytest.hookimpl(trylast=True)  # after `-m` has left tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what the change does not touch, and what does not fit into the seconds."""
     if config.getoption("--changed") is None:
