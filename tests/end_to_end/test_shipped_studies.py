@@ -1,6 +1,6 @@
 """Every file in `studies` runs to its end at its smallest scale: simulated, and `smoke.yaml` also for real.
 
-Designs that compare settings of the training: tests/unit/studies/design/test_of_settings.py.
+Designs that compare settings of the training: tests/unit/commands/design/test_of_settings.py.
 """
 
 from pathlib import Path
