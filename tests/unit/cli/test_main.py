@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli import completion
-from paretune.cli.main import main
+from paretune.cli.main import COMMANDS, command_named, main, read_words
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec, parameter_help
 
@@ -29,6 +29,11 @@ def run(workplace: Path, capsys: pytest.CaptureFixture[str]) -> Run:
         return code, *capsys.readouterr()
 
     return command
+
+
+def _parameters(name: str) -> set[str]:
+    """All parameters that a command takes."""
+    return {parameter for group in command_named(name).all_groups().values() for parameter in group}
 
 
 def nothing_was_started(place: Path) -> bool:
@@ -103,6 +108,11 @@ def test_the_bare_name_of_a_switch_is_true(words: list[str], run: Run) -> None:
 
     assert code == 2
     assert [line.split()[1] for line in err.splitlines()[1:]] == ["seed", "max_wait_minutes"]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "spot" in _parameters(name)])
+def test_every_command_that_takes_a_switch_of_a_job_takes_its_bare_name(name: str) -> None:
+    assert read_words(["--spot"], command_named(name).all_switches()) == ({"spot": "true"}, [])
 
 
 @pytest.mark.usefixtures("no_store")

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from paretune.commands.imports.request import ImportRequest, import_help
 from paretune.core.result import CommandOutput
 from paretune.specification.command import Command, make_or_refuse
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import switches_of
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> ImportRequest:
@@ -17,4 +19,4 @@ def _run(request: ImportRequest) -> CommandOutput:
     return run_import(request)
 
 
-COMMAND = Command(read=_read, run=_run, parameters=import_help())
+COMMAND = Command(read=_read, run=_run, parameters=import_help(), switches=switches_of(JobSpec))
