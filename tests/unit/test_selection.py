@@ -39,5 +39,5 @@ def test_one_test_of_each_file_comes_before_a_second_one_of_any(
     monkeypatch.setattr(selection, "SECONDS", tmp_path / "seconds.json")
     names = ["a.py::one", "a.py::two", "b.py::three", "c.py::four", "c.py::new"]
 
-    assert selection.fitting(names, within_s=40) == ["a.py::two", "c.py::new", "b.py::three", "a.py::one"]
+    assert selection.fitting(names, within_s=52) == ["a.py::two", "b.py::three", "c.py::new", "a.py::one"]
     assert selection.fitting(names, within_s=None) == names
