@@ -15,10 +15,11 @@ from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import JobFailed, refuse
 from paretune.core.packages import training_is_missing
+from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import collect
-from paretune.estimating.hardware import machine_name, precision_faults, precision_faults_of_this_machine, speed_remarks
+from paretune.estimating.hardware import machine_name, precision_faults, precision_faults_here, speed_remarks
 from paretune.estimating.timing_features import step_setting
 from paretune.estimating.traced_step import StepSetting, TracedSteps
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
@@ -124,8 +125,14 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         chosen = probes(estimates)
         own = workplaces.without_opened_run()
         if chosen:
-            limit, billed_after_limit_s = require_limit(chosen), own.of(chosen[0].spec).launcher.billed_after_limit_s
-            run_probes(chosen, limit, billed_after_limit_s, lambda spec: _run_probe(spec, own, say, quiet=quiet), say)
+            limit = require_limit(chosen)
+            run_probes(
+                chosen,
+                limit,
+                own.of(chosen[0].spec).launcher.billed_after_limit_s,
+                lambda spec: _run_probe(spec, own, say, quiet=quiet),
+                say,
+            )
             jobs = table()
             estimates = _estimates(jobs)
     own_experiment = tracking.for_estimates()
@@ -205,6 +212,22 @@ def _precision_faults(specs: Sequence[JobSpec], environment: Mapping[str, str]) 
     here = dict.fromkeys(spec.precision for spec in specs if not spec.has_instances and not spec.is_simulated)
     faults = [fault for precision in here for fault in precision_faults_of_this_machine(precision, environment)]
     return faults + [fault for precision, instance in requested for fault in precision_faults(precision, instance)]
+
+
+def precision_faults_of_this_machine(precision: str, environment: Mapping[str, str]) -> list[str]:
+    """The same for this machine, from kernel and driver alone, without PyTorch; empty for a GPU that is not listed."""
+    models = hardware.gpu_models(hidden=environment.get("CUDA_VISIBLE_DEVICES"))
+    accelerator = hardware.named(models[0]) if models else None
+    if models and accelerator is None:
+        return []
+    return precision_faults_here(
+        precision,
+        has_bf16=(
+            hardware.multiplies_bf16(hardware.processor_flags()) if accelerator is None else accelerator.has_bf16
+        ),
+        has_gpu=accelerator is not None,
+        device=models[0] if models else hardware.processor_name(),
+    )
 
 
 def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> list[str]:

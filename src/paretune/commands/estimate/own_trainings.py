@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paretune.commands.estimate.table import PHASE_COLUMNS, phase_columns
 from paretune.core.result import Result, Row, as_json, csv_text
-from paretune.core.text_table import text_table
 from paretune.estimating.own_training import OwnTrainingTimes
 from paretune.estimating.time_estimate import TimeEstimate
+from paretune.presentation.table import Column, Table
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RunStatus, Tracking, schema
@@ -15,6 +16,22 @@ _UNKNOWN = "nothing known: run one"
 _COLUMNS = (
     *("instance_type", "instance_count", "seconds", "seconds_low", "seconds_high"),
     *("cost_usd", "cost_usd_low", "cost_usd_high", "basis", "project", "entry_point", "entry_script"),
+    *PHASE_COLUMNS,
+)
+
+
+def _interval(estimate: TimeEstimate) -> str:
+    return f"{estimate.time.seconds_low:.0f} to {estimate.time.seconds_high:.0f}"
+
+
+_Job = tuple[JobSpec, TimeEstimate | None]
+_TABLE: Sequence[Column[_Job]] = (
+    Column("instance_type", lambda job: job[0].instance_type),
+    Column("count", lambda job: job[0].instance_count),
+    Column("seconds", lambda job: job[1].time.seconds if job[1] else None, ".0f"),
+    Column("80 % interval", lambda job: _interval(job[1]) if job[1] else None),
+    Column("USD", lambda job: job[1].cost_usd if job[1] else None, ".3g"),
+    Column("basis", lambda job: job[1].basis if job[1] else _UNKNOWN),
 )
 
 
@@ -26,7 +43,7 @@ class OwnEstimates(Result):
         jobs: each with its estimate, None where nothing is known.
     """
 
-    jobs: Sequence[tuple[JobSpec, TimeEstimate | None]]
+    jobs: Sequence[_Job]
     run_id: str
     open_command: str
 
@@ -60,19 +77,7 @@ class OwnEstimates(Result):
 
     def __str__(self) -> str:
         """The table for a terminal with remarks."""
-        header = ["instance_type", "count", "seconds", "80 % interval", "USD", "basis"]
-        cells = [
-            [
-                spec.instance_type,
-                str(spec.instance_count),
-                "" if found is None else f"{found.time.seconds:.0f}",
-                "" if found is None else f"{found.time.seconds_low:.0f} to {found.time.seconds_high:.0f}",
-                "" if found is None or found.cost_usd is None else f"{found.cost_usd:.3g}",
-                _UNKNOWN if found is None else found.basis,
-            ]
-            for spec, found in self.jobs
-        ]
-        return "\n".join([text_table(header, cells, header[1:5]), "", self.title, *self.notes()])
+        return "\n".join([Table.of(_TABLE, self.jobs).text(), "", self.title, *self.notes()])
 
 
 def estimate_own(
@@ -95,6 +100,7 @@ def _row(spec: JobSpec, found: TimeEstimate | None) -> Row:
     if found is not None:
         time = found.time
         row |= {"seconds": time.seconds, "seconds_low": time.seconds_low, "seconds_high": time.seconds_high}
+        row |= phase_columns(found.phases)
         row |= {"cost_usd": found.cost_usd, "basis": found.basis}
         row |= {"cost_usd_low": found.usd(time.seconds_low), "cost_usd_high": found.usd(time.seconds_high)}
     return row

@@ -50,15 +50,15 @@ def probe_of(item: Estimate) -> JobSpec:
 def run_probes(
     chosen: Sequence[Estimate],
     max_cost_usd: float | None,
-    billed_after_limit_s: float,
+    billed_after_limit_s: Callable[[JobSpec], float],
     run: Callable[[JobSpec], float | None],
     say: Callable[[str], None],
 ) -> int:
     """Run what fits the budget, one after the other; how many ran.
 
     `max_cost_usd` is for all of them together; None is no limit, for jobs that nobody bills. Each may be billed
-    `billed_after_limit_s` seconds beyond its maximum runtime. `run` gives a job's dollars, None when not known; `say`
-    is told what is left out, and why.
+    `billed_after_limit_s(spec)` seconds beyond its maximum runtime. `run` gives a job's dollars, None when not known;
+    `say` is told what is left out, and why.
 
     Raises:
         BudgetRefused: not even the cheapest one fits, or a price is unknown; nothing has run.
@@ -66,12 +66,12 @@ def run_probes(
     probed = [(probe_of(item), item.price) for item in chosen]
     # A limit refuses a price that is not known; one that is known is compared with it below.
     worst_cases = [
-        admit(spec.replace(max_cost_usd=max_cost_usd if price is None else None), price, billed_after_limit_s)
+        admit(spec.replace(max_cost_usd=max_cost_usd if price is None else None), price, billed_after_limit_s(spec))
         for spec, price in probed
     ]
     if max_cost_usd is not None and all(worst is None or worst > max_cost_usd for worst in worst_cases):
         (spec, price), _ = min(zip(probed, worst_cases, strict=True), key=lambda job: job[1] or 0.0)
-        admit(spec.replace(max_cost_usd=max_cost_usd), price, billed_after_limit_s)
+        admit(spec.replace(max_cost_usd=max_cost_usd), price, billed_after_limit_s(spec))
     spent, done = 0.0, 0
     for (spec, _), worst in zip(probed, worst_cases, strict=True):
         cluster = f"{spec.instance_count} x {spec.instance_type}"

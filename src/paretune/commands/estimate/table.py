@@ -1,17 +1,22 @@
 """A table of estimates, as text, as CSV and as a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paretune.commands.estimate.request import DIVISIONS
+from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
-from paretune.estimating.estimator import Estimate, on_front
+from paretune.estimating.estimator import Estimate
+from paretune.estimating.phases import Seconds
+from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import spell
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_SECONDS = ("seconds", "seconds_low", "seconds_high")
+PHASE_COLUMNS = tuple(f"{phase}_{name}" for phase in PHASES for name in _SECONDS)
 COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "seconds", "seconds_low", "seconds_high"),
     *("cost_usd", "memory_gib_per_device", "on_front", "basis"),
@@ -21,10 +26,12 @@ COLUMNS = (
     *("dataset", "dataset_config_name", "task", "compiler", "memory_basis"),
     *("tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
+    *PHASE_COLUMNS,
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
 
-Tokens are those of a causal-lm, counted as often as they are trained on; days and dollars those of the whole job.
+The columns of a phase are empty for a job on this machine; waiting and starting are not billed. Tokens are those of a
+causal-lm, counted as often as they are trained on; days and dollars those of the whole job.
 """
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
@@ -120,8 +127,16 @@ def _row(item: Estimate, is_best: bool) -> Row:
         "days": time.seconds / _DAY_S,
         "usd_per_billion_tokens": item.usd_per_billion_tokens,
     }
+    computed |= dict.fromkeys(PHASE_COLUMNS) | phase_columns(item.phases)
     computed |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
     return {name: computed[name] if name in computed else getattr(item.spec, name) for name in COLUMNS}
+
+
+def phase_columns(phases: Mapping[str, Seconds]) -> Row:
+    """Seconds of each phase, with their interval, by the names of PHASE_COLUMNS."""
+    return {
+        f"{phase}_{name}": round(getattr(seconds, name), 1) for phase, seconds in phases.items() for name in _SECONDS
+    }
 
 
 def as_csv(estimates: Sequence[Estimate]) -> str:
@@ -230,3 +245,14 @@ def _memory(item: Estimate) -> str:
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
     return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{suffix}"
+
+
+def on_front(estimates: Sequence[Estimate]) -> list[bool]:
+    """Which estimates are on the front of seconds and dollars; none that does not fit or lacks a price."""
+    points = {
+        index: (item.time.seconds, item.cost_usd)
+        for index, item in enumerate(estimates)
+        if item.fits != "no" and item.cost_usd is not None
+    }
+    marks = dict(zip(points, pareto.front(list(points.values()), maximise=(False, False)), strict=True))
+    return [marks.get(index, False) for index in range(len(estimates))]

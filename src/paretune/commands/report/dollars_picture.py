@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paretune.commands.report.observations import Kind, Observation, grouped, observations
+from paretune.commands.report.scaling_figures import scale_axis
 from paretune.commands.report.totals import keys_of, origin_of
 from paretune.core.pareto import front
-from paretune.presentation.picture import DOMINATED, Picture, scale_axis, style, tip
+from paretune.presentation.picture import DOMINATED, Picture, style, tip
 from paretune.tracking import RecordedJob
 
 _MOST_COLOURS = 7

@@ -11,7 +11,8 @@ from paretune.commands.report.regression import ROWS, line
 from paretune.commands.report.scaling import Scaling
 from paretune.commands.report.spread import CONFIDENCE
 from paretune.core.pareto import front
-from paretune.presentation.picture import DOMINATED, HATCHES, Picture, few_log_ticks, scale_axis, style, tip
+from paretune.presentation.picture import DOMINATED, HATCHES, Picture, style, tip
+from paretune.presentation.scale import tick_texts, tick_values
 from paretune.specification import metrics
 
 _UNITS = ((7200.0, 3600.0, "h"), (180.0, 60.0, "min"), (0.0, 1.0, "s"))
@@ -67,7 +68,7 @@ def _time(scaling: Scaling, number: int) -> Picture | None:
         axes.set(xscale="log", yscale="log", xlabel="devices", ylabel=f"billed time ({unit})")
         axes.set_xticks(counts, [f"{count:,}" for count in counts])
         axes.set_xticks([], minor=True)
-        few_log_ticks(axes.yaxis, [*[(run.seconds or 0) / size for run in runs], *ideal])
+        _few_log_ticks(axes.yaxis, [*[(run.seconds or 0) / size for run in runs], *ideal])
         axes.grid(alpha=0.25)
         axes.legend(fontsize=9)
 
@@ -276,3 +277,19 @@ def _shifts(count: int) -> list[float]:
 
 def _has(quantity: str) -> Any:
     return lambda run: run.value(quantity) is not None
+
+
+def scale_axis(axis: Any, values: Sequence[float], *, log_from: float, most_ticks: int = 5) -> None:
+    """Make a matplotlib axis logarithmic if the largest value is over `log_from` times the smallest, else linear."""
+    if min(values) > 0 and max(values) / min(values) > log_from:
+        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+        _few_log_ticks(axis, values)
+    else:
+        axis.axes.locator_params(axis=axis.axis_name, nbins=most_ticks)
+
+
+def _few_log_ticks(axis: Any, values: Sequence[float]) -> None:
+    """Label a logarithmic axis with plain numbers around the values."""
+    ticks = tick_values(min(values) / 1.6, max(values) * 1.6, is_log=True)
+    axis.set_ticks(ticks, tick_texts(ticks))
+    axis.set_ticks([], minor=True)

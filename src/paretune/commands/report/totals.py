@@ -22,6 +22,9 @@ _HEADERS = {
     "cost_usd": "cost (USD)",
     "billed_usd": "billed (USD)",
     "failed_usd": "of failed jobs (USD)",
+    "downloading_usd": "of data and image (USD)",
+    "training_usd": "of training (USD)",
+    "uploading_usd": "of uploading (USD)",
     "instance_hours": "instance hours",
     "best_f1": "best F1",
     "first": "first",
@@ -29,6 +32,7 @@ _HEADERS = {
     "without_cost": "runs without a cost",
 }
 """Field of `Total` to the header of its column; the first is replaced by the name of the key."""
+_BILLED_PHASES = ("downloading", "training", "uploading")
 _TEXTS = ("key", "origin", "first", "last")
 
 
@@ -44,6 +48,7 @@ class Total:
         cost_usd: from list prices, of all jobs, also failed ones.
         billed_usd: on AWS's bill, as far as `reconcile` has recorded it.
         failed_usd: part of `cost_usd` of jobs that failed.
+        downloading_usd, training_usd, uploading_usd: parts of `cost_usd` by phase, of jobs that recorded their phases.
         instance_hours: billable seconds, with those of kept instances, times instances, in hours.
         best_f1: of the completed jobs, on any data.
         without_cost: jobs whose dollars are unknown.
@@ -59,6 +64,9 @@ class Total:
     cost_usd: float | None
     billed_usd: float | None
     failed_usd: float | None
+    downloading_usd: float | None
+    training_usd: float | None
+    uploading_usd: float | None
     instance_hours: float | None
     best_f1: float | None
     without_cost: int
@@ -121,6 +129,7 @@ def _total(by: str, key: str, origin: str, group: Sequence[RecordedJob]) -> Tota
         cost_usd=_sum(costs),
         billed_usd=_sum(billed),
         failed_usd=_sum(job.bill.cost_usd for job in group if job.state == "Failed"),
+        **{f"{phase}_usd": _sum(usd.get(phase) for usd in map(_usd_by_phase, group)) for phase in _BILLED_PHASES},
         instance_hours=_sum(hours),
         best_f1=max((job.f1 for job in group if job.is_completed and job.f1 is not None), default=None),
         without_cost=costs.count(None),
@@ -130,6 +139,19 @@ def _total(by: str, key: str, origin: str, group: Sequence[RecordedJob]) -> Tota
             for job, usd in zip(group, billed, strict=True)
         ),
     )
+
+
+def _usd_by_phase(job: RecordedJob) -> dict[str, float]:
+    """Divide the dollars of a job, without those of kept instances, by its billed phases; empty if they are unknown."""
+    bill, seconds = job.bill, job.run.metrics
+    if bill.cost_usd is None or not bill.billable_seconds or metrics.DOWNLOADING_SECONDS not in seconds:
+        return {}
+    usd = bill.cost_usd * bill.billable_seconds / (bill.billable_seconds + bill.warm_pool_seconds)
+    whole = bill.training_seconds or bill.billable_seconds  # on spot fewer seconds are billed than pass
+    downloading = min(1.0, seconds[metrics.DOWNLOADING_SECONDS] / whole)
+    uploading = min(1.0 - downloading, seconds.get(metrics.UPLOADING_SECONDS, 0.0) / whole)
+    shares = (downloading, 1.0 - downloading - uploading, uploading)
+    return {phase: usd * share for phase, share in zip(_BILLED_PHASES, shares, strict=True)}
 
 
 def _sum(values: Iterable[float | None]) -> float | None:

@@ -24,6 +24,7 @@ from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
 from paretune.specification.job import JobSpec, launch_faults
+from paretune.specification.job_phases import read_phases
 
 STOP_SECONDS = 5.0
 """Virtual seconds from a stop request to the end of the job; a real job writes a checkpoint in this time."""
@@ -38,6 +39,7 @@ class SimulatedJob(Job):
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
     ) -> None:
         self.name = document.job_name
+        self.trials = Trials(max(1, len(document.members)))  # single ones cannot be stopped
         self._document = document
         self._created = created
         self._stop_file = stop_file
@@ -76,11 +78,6 @@ class SimulatedJob(Job):
         if not self.state().is_terminal:
             write_json_once(self._stop_file, {"time": self._clock.now()})
 
-    @property
-    def trials(self) -> Trials:
-        """The members of its document; single ones cannot be stopped."""
-        return Trials(max(1, len(self._document.members)))
-
     def report(self) -> JobReport | None:
         """The report of the timeline; None unless the job has completed."""
         return self._timeline.report if self.state() is JobState.COMPLETED else None
@@ -99,6 +96,19 @@ class SimulatedJob(Job):
     def billable_seconds(self) -> float:
         """Virtual seconds in which instances were running, times the billed share."""
         return self._timeline.running_seconds(self.seconds()) * self._timeline.billable_share
+
+    def phase_seconds(self) -> Mapping[str, float]:
+        """The phases of the timeline so far, by its secondary statuses; empty for a job without instances."""
+        if not self._document.spec.has_instances:
+            return {}
+        until = self.seconds()
+        begins = itertools.accumulate((phase.seconds for phase in self._timeline.phases), initial=0.0)
+        transitions = [
+            {"Status": phase.detail, "StartTime": begin}
+            for phase, begin in zip(self._timeline.phases, begins, strict=False)
+            if begin < until
+        ]
+        return read_phases({"SecondaryStatusTransitions": transitions}, until).seconds
 
     def detail(self) -> str:
         """SageMaker's secondary status; "" for a job without instances."""
@@ -173,7 +183,7 @@ class SimulatedLauncher(Launcher):
     name = "simulated"
     origin = "simulated"
     jobs_may_appear_late = False
-    billed_after_limit_s = STOP_SECONDS
+    stop_s = STOP_SECONDS
     reads_inputs = False
 
     def __init__(
@@ -242,8 +252,3 @@ class SimulatedLauncher(Launcher):
 
     def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
         return SimulatedJob(document, created, self._jobs / f"{document.job_name}.stop.json", self._clock, timeline)
-
-
-def clock_path(home: Path) -> Path:
-    """The file with the virtual time of `home`."""
-    return home.resolve() / "simulated" / "clock"

@@ -16,12 +16,14 @@ TRAINING = "Training"
 class Phase:
     """One part of a job's duration; `detail` is SageMaker's secondary status, such as Downloading or Interrupted.
 
-    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime.
+    A phase that `runs`, in which instances are running, is billed and counts towards the maximum runtime. In one that
+    `prepares` the container starts; trials of a shared job share it, as they share the download.
     """
 
     seconds: float
     detail: str
     runs: bool = True
+    prepares: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,4 +133,5 @@ def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline
 
 def _before_training(phases: Sequence[Phase]) -> int:
     """The number of phases before the first in which the training makes progress."""
-    return next((at for at, phase in enumerate(phases) if phase.detail == TRAINING), len(phases))
+    trains = (at for at, phase in enumerate(phases) if phase.detail == TRAINING and not phase.prepares)
+    return next(trains, len(phases))

@@ -7,18 +7,20 @@ same command gives the same timeline, whatever ran before it.
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.hardware import speed_remarks
+from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, Phase, Timeline, in_one_job
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
+from paretune.specification.job import JobSpec
 from paretune.specification.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0
@@ -54,7 +56,7 @@ class TimelineFactory:
         """The timeline of a job with one trial. With `has_capacity` it does not fail for lack of capacity."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
-        wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Starting", runs=False)
+        wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Pending", runs=False)
         unknown = ""
         try:
             answer = draws.noise(self._answer(document, settings))
@@ -101,6 +103,7 @@ class TimelineFactory:
             basis=f"seconds from {basis}{source}",
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,
+            uploaded_bytes=estimate.time.uploaded_bytes,
             measured={metrics.PEAK_MEMORY_GIB: estimate.memory.gib},
         )
 
@@ -137,7 +140,7 @@ class _Draws:
 def _timeline(document: JobDocument, answer: ReplayedJob, wait: Phase, draws: _Draws) -> Timeline:
     """The timeline of a job with the seconds and F1 of `answer`, with the failures and interruptions drawn."""
     work, failure = _ending(answer, draws)
-    phases = [wait, *_phases(document, answer, work, draws)]
+    phases = [*_before_bill(document.spec, wait), *_phases(document, answer, work, draws)]
     events = [(0.0, Event(time=0.0, step=0, message=f"simulated: {answer.basis}"))]
     events += [(_moment(phases, done), event) for done, event in _curve(document, answer) if done <= work]
     return Timeline(
@@ -165,6 +168,25 @@ def _ending(answer: ReplayedJob, draws: _Draws) -> tuple[float, tuple[FailureKin
     return whole, None
 
 
+def _before_bill(spec: JobSpec, wait: Phase) -> list[Phase]:
+    """The wait for capacity that was drawn, and the usual start of such instances; neither is billed."""
+    if not spec.has_instances:
+        return [wait]
+    starting = usual("starting", kind_of(spec.instance()))
+    return [Phase(seconds=starting.seconds, detail="Starting", runs=False), wait]
+
+
+def _usual_phases(spec: JobSpec, answer: ReplayedJob) -> Mapping[str, Seconds]:
+    total = Seconds(**dict.fromkeys(("seconds", "seconds_low", "seconds_high"), answer.billable_seconds))
+    return phases_of(total, spec, uploaded_bytes=answer.uploaded_bytes)
+
+
+def _share_of_download(phases: Mapping[str, Seconds]) -> float:
+    """The share of data and image in a start-up, whose rest is the start of the container."""
+    seconds = sum(phases[phase].seconds for phase in ("data", "image") if phase in phases)
+    return seconds / (seconds + BOOT_SECONDS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Work(Phase):
     """A phase that makes progress, from second `begin` to second `end` of an uninterrupted job."""
@@ -174,15 +196,25 @@ class _Work(Phase):
 
 
 def _phases(document: JobDocument, answer: ReplayedJob, work: float, draws: _Draws) -> Iterator[Phase]:
-    """Start-up and training; after a spot interruption a wait, another start-up and the work since the checkpoint."""
+    """Download, start of the container, training and upload.
+
+    After a spot interruption come a wait, another start-up and the work since the checkpoint.
+    """
     startup = min(answer.startup_seconds, work)
-    yield _Work(seconds=startup, detail="Downloading", begin=0.0, end=startup)
+    usually = _usual_phases(document.spec, answer)
+    downloading = startup * _share_of_download(usually)
+    if document.spec.has_instances:
+        yield _Work(seconds=downloading, detail="Downloading", begin=0.0, end=downloading)
+    yield _Work(seconds=startup - downloading, detail=TRAINING, prepares=True, begin=downloading, end=startup)
+    uploading = usually["uploading"].seconds if "uploading" in usually and work == answer.billable_seconds else 0.0
+    trained = work - min(uploading, (work - startup) / 2)
     done, rate = startup, draws.settings.spot_interruptions_per_hour if document.spec.spot else 0.0
     for number in itertools.count(1):
-        left = work - done
+        left = trained - done
         until = draws.exponential(3600 / rate, "interruption", number) if rate else math.inf
         if until >= left or number > _MOST_INTERRUPTIONS:
-            yield _Work(seconds=left, detail=TRAINING, begin=done, end=work)
+            yield _Work(seconds=left, detail=TRAINING, begin=done, end=trained)
+            yield _Work(seconds=work - trained, detail="Uploading", begin=trained, end=work)
             return
         yield _Work(seconds=until, detail=TRAINING, begin=done, end=done + until)
         done += until

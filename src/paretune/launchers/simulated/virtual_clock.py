@@ -23,10 +23,12 @@ class Scheduled(Protocol):
 class VirtualClock:
     """A `Clock` whose `sleep` advances to the next change of a watched object, at least by the seconds given.
 
-    A new clock starts at the machine's time; a later process continues at the time in the file `path`.
+    A new clock starts at the machine's time; a later process continues at the time in the file simulated/clock of
+    `home`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, home: Path) -> None:
+        path = home.resolve() / "simulated" / "clock"
         path.parent.mkdir(parents=True, exist_ok=True)
         self._watched: weakref.WeakSet[Scheduled] = weakref.WeakSet()
         self._wake_at: set[float] = set()

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from paretune import estimate
+from paretune.commands.estimate.estimate import precision_faults_of_this_machine
 from paretune.core.errors import BadInput
 from paretune.estimating import hardware
 from paretune.specification.job import JobSpec
@@ -43,11 +44,11 @@ def test_a_precision_that_this_machine_lacks_is_refused_as_by_a_launch(
 def test_a_precision_of_a_gpu_that_is_not_listed_is_left_to_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "gpu_models", lambda hidden: ["GeForce GTX 1080"])
 
-    assert hardware.precision_faults_of_this_machine("bf16", {}) == []
+    assert precision_faults_of_this_machine("bf16", {}) == []
     monkeypatch.setattr(hardware, "gpu_models", lambda hidden: ["Tesla T4"])
-    (fault,) = hardware.precision_faults_of_this_machine("bf16", {})
+    (fault,) = precision_faults_of_this_machine("bf16", {})
     assert "Tesla T4 does not" in fault
-    assert hardware.precision_faults_of_this_machine("fp16", {}) == []
+    assert precision_faults_of_this_machine("fp16", {}) == []
 
 
 def test_a_type_to_fall_back_on_counts_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ class Jobs:
         self._usd = list(usd)
 
     def run(self, chosen: Sequence[Estimate], limit: float | None) -> int:
-        return run_probes(chosen, limit, 0.0, self._run, self.said.append)
+        return run_probes(chosen, limit, lambda _: 0.0, self._run, self.said.append)
 
     def _run(self, spec: JobSpec) -> float | None:
         self.ran.append(spec)

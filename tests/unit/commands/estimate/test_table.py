@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from paretune.commands.estimate import table as rendered
-from paretune.commands.estimate.table import MOST_LABELS, as_csv, as_text, figure
+from paretune.commands.estimate.table import MOST_LABELS, as_csv, as_text, figure, on_front
 from paretune.estimating.architecture import well_known
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
@@ -53,6 +53,26 @@ def test_a_row_says_what_the_estimate_says() -> None:
     assert float(row["cost_usd_high"]) == pytest.approx(item.time.seconds_high * 2 * 0.001)
     assert float(row["seconds_per_step"]) * int(row["steps"]) < float(row["seconds"])
     assert row["basis"] == item.basis
+
+
+def test_a_row_has_the_seconds_of_each_phase_with_their_interval() -> None:
+    item = estimate()
+    (row,) = read(as_csv([item]))
+
+    for phase in ("waiting", "starting", "data", "image", "training", "uploading"):
+        low, middle, high = (float(row[f"{phase}_{name}"]) for name in ("seconds_low", "seconds", "seconds_high"))
+        assert low <= middle <= high
+        assert middle == pytest.approx(item.phases[phase].seconds, abs=0.1)
+    billed = sum(float(row[f"{phase}_seconds"]) for phase in ("data", "image", "training", "uploading"))
+    assert billed == pytest.approx(item.time.seconds, abs=0.5)
+    assert float(row["uploading_seconds"]) > 0
+
+
+def test_a_job_on_this_machine_has_no_phases_but_its_training() -> None:
+    (row,) = read(as_csv([estimate(price=None, instance_type="local")]))
+
+    assert row["training_seconds"] == row["seconds"]
+    assert {row[f"{phase}_seconds"] for phase in ("waiting", "starting", "data", "image", "uploading")} == {""}
 
 
 def test_a_language_model_is_priced_by_its_tokens_and_by_days() -> None:
@@ -147,3 +167,18 @@ def test_labels_that_nobody_could_read_are_left_out() -> None:
     drawing = figure([estimate(instance_count=count) for count in range(1, MOST_LABELS + 2)])
 
     assert list(drawing.axes[0].texts) == []
+
+
+def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
+    # These have more arithmetic than communication.
+    busy: dict[str, Any] = {"per_device_train_batch_size": 32, "max_seq_length": 512, "max_train_samples": 50_000}
+    cheap, dear = estimate(**busy), estimate(**busy, instance_type="ml.g5.12xlarge", instance_count=4)
+    unpriced = estimate(price=None, instance_type="ml.p4d.24xlarge")
+    full = estimate(per_device_train_batch_size=4096, max_train_samples=16)
+
+    assert full.fits == "no"
+    assert full.time.seconds < cheap.time.seconds
+    assert dear.time.seconds < cheap.time.seconds
+    assert on_front([unpriced, cheap, full, dear]) == [False, True, False, True]
+    assert on_front([full]) == [False]
+    assert on_front([]) == []

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from paretune.commands.report.dollars_picture import dollars_against_f1
 from paretune.commands.report.factors import TOTAL_KEYS
 from paretune.commands.report.totals import ALL, NONE, Total, keys_of, total_rows, total_sentences, total_tables, totals
@@ -74,6 +76,31 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
         "billed is AWS's bill of 1 of 3 measured runs (1 of them in part: not complete yet)"
         in total_sentences(found)[0]
     )
+
+
+def test_the_dollars_of_a_study_are_divided_by_phase() -> None:
+    phases = {"downloading_seconds": 100.0, "uploading_seconds": 250.0}
+    spot = {"training_seconds": "2000"}  # 1000 s are billed
+    found = totals(
+        [
+            *on_p3(1, [1000], metrics=phases, tags={"mlflow.parentRunId": "abc"}),
+            *on_p3(1, [1000], metrics=phases, tags={"mlflow.parentRunId": "abc", **spot}),
+            *on_p3(1, [4000], tags={"mlflow.parentRunId": "abc"}),  # its phases are not known
+            *on_p3(1, [4000]),
+        ],
+        {"abc": "scaling"},
+    )
+    study = total(found, "study", "scaling")
+
+    assert study.cost_usd == 6.0
+    assert (study.downloading_usd, study.uploading_usd) == (
+        pytest.approx(0.1 + 0.05),
+        pytest.approx(0.25 + 0.125),
+    )
+    assert study.training_usd == pytest.approx(0.65 + 0.825)
+    assert total(found, "study", NONE).training_usd is None
+    (_, table), *_ = total_tables([study])
+    assert "of uploading (USD)" in table.headers
 
 
 def test_a_way_that_no_job_tells_anything_of_has_rows_in_the_csv_and_no_table() -> None:

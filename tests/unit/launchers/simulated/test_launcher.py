@@ -12,7 +12,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.launchers.base import Job, JobState
-from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher, clock_path
+from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher
 from paretune.launchers.simulated.timeline import Phase, Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import ML_M5_LARGE
@@ -58,7 +58,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def clock(home: Path) -> VirtualClock:
-    return VirtualClock(clock_path(home))
+    return VirtualClock(home)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def order() -> Order:
 @pytest.fixture
 def place(home: Path, clock: VirtualClock, order: Order) -> Place:
     def another() -> SimulatedLauncher:
-        return SimulatedLauncher(home, VirtualClock(clock_path(home)), {}, timeline_of)
+        return SimulatedLauncher(home, VirtualClock(home), {}, timeline_of)
 
     return Place(
         launcher=SimulatedLauncher(home, clock, {}, timeline_of),
@@ -194,7 +194,7 @@ def test_a_job_goes_on_where_a_process_that_died_left_the_clock(place: Place, cl
     clock.sleep(130)
     left = clock.now()
 
-    again = VirtualClock(clock_path(home))
+    again = VirtualClock(home)
     seen = SimulatedLauncher(home, again, {}, timeline_of).attach(job.name)
 
     assert again.now() == left
@@ -248,7 +248,7 @@ def test_what_happens_to_a_job_is_decided_when_it_is_created(place: Place, home:
     def not_asked(_: JobDocument) -> Timeline:
         raise AssertionError("the table may have gone by now")
 
-    later = SimulatedLauncher(home, VirtualClock(clock_path(home)), {}, not_asked)
+    later = SimulatedLauncher(home, VirtualClock(home), {}, not_asked)
     adopted = later.submit(document, inputs)
     at_its_end(adopted, later._clock)
 

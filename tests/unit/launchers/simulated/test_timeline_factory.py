@@ -11,6 +11,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
+from paretune.estimating.phases import overhead_s, usual
 from paretune.estimating.timing import Prediction
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.timeline_factory import CAPACITY_SECONDS, TimelineFactory
@@ -36,6 +37,9 @@ def table(tmp_path: Path) -> str:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
     return str(path)
+
+
+STARTING = usual("starting", "gpu").seconds  # not billed
 
 
 def document(table: str | None, simulation: Mapping[str, Any] | None = None, **changes: Any) -> JobDocument:
@@ -65,19 +69,42 @@ def test_a_replayed_job_takes_and_reaches_what_its_row_says(table: str) -> None:
 
     assert timeline.failure is None
     assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(1320)
+    assert timeline.seconds == pytest.approx(STARTING + 1320)
     assert timeline.report.metrics["f1"] == 0.8
     assert timeline.report.metrics["train_seconds"] == pytest.approx(1200)
     assert timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(960 * 16 / 1200)
     assert timeline.facts == {"basis": "the recorded run in line 2"}
 
 
+def test_a_job_goes_through_the_phases_that_such_a_job_has_at_sagemaker(table: str) -> None:
+    timeline = play(table)
+    data, image, uploading = (usual(phase, "gpu").seconds for phase in ("data", "image", "uploading"))
+    downloading = 120 * (data + image) / (overhead_s("gpu") - uploading)
+
+    assert [(phase.detail, phase.runs) for phase in timeline.phases] == [
+        ("Starting", False),
+        ("Downloading", True),
+        ("Training", True),  # the container starts
+        ("Training", True),
+        ("Uploading", True),
+    ]
+    seconds = [phase.seconds for phase in timeline.phases]
+    assert seconds == pytest.approx([STARTING, downloading, 120 - downloading, 1200 - uploading, uploading])
+
+
+def test_a_job_on_a_simulated_machine_only_trains(table: str) -> None:
+    timeline = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None, instance_type="local"))
+
+    assert {phase.detail for phase in timeline.phases} == {"Training"}
+    assert timeline.seconds == pytest.approx(620)
+
+
 def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
     told = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).events if event.metrics]
 
     assert told == [
-        (pytest.approx(720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
-        (pytest.approx(1320), 960, {"eval/f1": 0.8, "eval/epoch": 2.0}),
+        (pytest.approx(STARTING + 720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
+        (pytest.approx(STARTING + 1320), 960, {"eval/f1": 0.8, "eval/epoch": 2.0}),
     ]
 
 
@@ -94,7 +121,7 @@ def test_a_probe_is_not_judged_and_tells_what_a_step_takes(table: str) -> None:
 
     assert timeline.report is not None
     assert "f1" not in timeline.report.metrics
-    assert timeline.seconds == pytest.approx(120 + 120)
+    assert timeline.seconds == pytest.approx(STARTING + 120 + 120)
     assert timeline.report.metrics["train_seconds"] == pytest.approx(120)
     assert 16 / timeline.report.metrics["throughput_samples_per_second"] == pytest.approx(1200 / 960)
     assert not [event for _, event in timeline.events if event.metrics]
@@ -152,7 +179,7 @@ def test_a_job_that_fails_on_the_way_has_told_what_came_before(table: str) -> No
     for seed in range(50):
         timeline = play(table, {"failure_rate": 1}, seed=seed)
         assert timeline.failure is not None
-        assert timeline.seconds <= 1320
+        assert timeline.seconds <= STARTING + 1320
         assert all(moment <= timeline.seconds for moment, event in timeline.events if event.metrics)
 
 
@@ -175,7 +202,7 @@ def test_a_delay_is_waited_for_and_not_billed(table: str) -> None:
     timelines = [play(table, {"startup_delay_seconds": 300}, seed=seed) for seed in range(200)]
 
     assert [billed(timeline) for timeline in timelines] == [pytest.approx(1320)] * 200
-    waits = [timeline.seconds - 1320 for timeline in timelines]
+    waits = [timeline.seconds - STARTING - 1320 for timeline in timelines]
     assert sum(waits) / 200 == pytest.approx(300, rel=0.2)
 
 
@@ -208,7 +235,7 @@ def test_noise_moves_seconds_and_f1_around_the_row(table: str) -> None:
     seconds = [timeline.seconds for timeline in timelines]
     scores = [timeline.report.metrics["f1"] for timeline in timelines if timeline.report]
 
-    assert sum(seconds) / 200 == pytest.approx(1320, rel=0.02)
+    assert sum(seconds) / 200 == pytest.approx(STARTING + 1320, rel=0.02)
     assert sum(scores) / 200 == pytest.approx(0.8, abs=0.005)
     assert max(scores) - min(scores) > 0.03
     assert play(table, noise) == play(table, noise)
@@ -234,7 +261,7 @@ def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it
     timeline = made(document(None))
 
     assert timeline.report is not None
-    assert timeline.seconds == pytest.approx(620)
+    assert timeline.seconds == pytest.approx(STARTING + 620)
     assert timeline.report.metrics["f1"] == 0.85
     assert timeline.report.metrics["peak_memory_gib"] == 9.5
     assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from 3 runs like it"}

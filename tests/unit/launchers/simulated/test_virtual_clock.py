@@ -21,13 +21,13 @@ class Changing:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "place" / "clock"
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "place"
 
 
-def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(path: Path) -> None:
+def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path) -> None:
     before = time.time()
-    clock = VirtualClock(path)
+    clock = VirtualClock(home)
     begun = clock.now()
 
     assert before <= begun <= time.time()
@@ -36,19 +36,19 @@ def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(path: Path
     assert clock.now() == pytest.approx(begun + 3600)
 
 
-def test_another_process_sees_and_moves_the_same_time(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = clock.now()
     program = "import sys, pathlib\nfrom paretune.launchers.simulated.virtual_clock import VirtualClock\n"
     program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
-    told = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True)
+    told = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
 
     assert float(told.stdout) == begun
     assert clock.now() == pytest.approx(begun + 60)
 
 
-def test_a_sleep_lasts_until_the_next_change_of_anything_watched(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_a_sleep_lasts_until_the_next_change_of_anything_watched(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = clock.now()
     near, far = Changing(begun + 50), Changing(begun + 20, begun + 90)
     clock.watch(near)
@@ -61,8 +61,8 @@ def test_a_sleep_lasts_until_the_next_change_of_anything_watched(path: Path) -> 
     assert moments == pytest.approx([20, 50, 90, 90.5])
 
 
-def test_a_sleep_is_never_shorter_than_asked_for(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_a_sleep_is_never_shorter_than_asked_for(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = clock.now()
     soon = Changing(begun + 1)
     clock.watch(soon)
@@ -71,8 +71,8 @@ def test_a_sleep_is_never_shorter_than_asked_for(path: Path) -> None:
     assert clock.now() == pytest.approx(begun + 30)
 
 
-def test_what_nobody_holds_any_more_is_not_waited_for(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_what_nobody_holds_any_more_is_not_waited_for(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = clock.now()
     clock.watch(Changing(begun + 50))
     clock.sleep(0.5)
@@ -80,8 +80,8 @@ def test_what_nobody_holds_any_more_is_not_waited_for(path: Path) -> None:
     assert clock.now() == pytest.approx(begun + 0.5)
 
 
-def test_a_moment_to_wake_at_counts_once(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_a_moment_to_wake_at_counts_once(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = clock.now()
     clock.wake_at(begun + 60)
     clock.sleep(0.5)
@@ -90,8 +90,8 @@ def test_a_moment_to_wake_at_counts_once(path: Path) -> None:
     assert clock.now() == pytest.approx(begun + 60.5)
 
 
-def test_reading_it_costs_microseconds(path: Path) -> None:
-    clock = VirtualClock(path)
+def test_reading_it_costs_microseconds(home: Path) -> None:
+    clock = VirtualClock(home)
     begun = time.perf_counter()
     for _ in range(10_000):
         clock.now()

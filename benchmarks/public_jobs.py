@@ -1,0 +1,259 @@
+"""Do phases and bills of public SageMaker jobs agree with what paretune foresees and books?
+
+    python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
+    python benchmarks/public_jobs.py --small                  # the 23 answers of DescribeTrainingJob among the tests
+    python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
+
+Each repository is left out in turn: the phases are fitted to the others, and the share of its jobs inside the 80 %
+intervals is counted. Bills follow from the transitions of the answers, to the second. A row that cannot be, such as one
+with negative seconds, is named and left out. `bounds` (public_job_bounds.py) plays the jobs against budgets.
+"""
+
+import argparse
+import csv
+import json
+import math
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import arguments
+import numpy as np
+import public_job_bounds
+import published
+
+from paretune.estimating.phases import kind_of
+from paretune.specification.catalog import instances
+from paretune.specification.job_phases import read_phases
+
+REPOSITORY = Path(__file__).parents[1]
+DESCRIBE = REPOSITORY / "tests" / "unit" / "specification" / "describe_answers"
+PROGRAM = REPOSITORY / "src" / "paretune" / "estimating" / "phases.csv"
+KINDS = ("any", "cpu", "gpu", "multi_gpu")
+COLUMNS = {
+    "starting": "seconds_starting",
+    "data": "seconds_downloading_data",
+    "image": "seconds_downloading_image",
+    "uploading": "seconds_uploading",
+}
+Z80 = 1.2816
+_CPU = re.compile(r"ml\.[mctr]\d")  # instance types that AWS has withdrawn are in no catalogue
+_MULTIPLE = re.compile(r"ml\.(p2|p3)\.(8|16)xlarge|ml\.p3dn\.24xlarge")
+_BETWEEN, _WITHIN = (0.2, 0.3, 0.4, 0.55, 0.75, 1.0), (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
+_OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm against all kinds'
+_MANY_JOBS = 5  # of a repository whose share is printed
+_PENDING_SINCE = "2024"  # SageMaker prints Pending since then
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublicJob:
+    """One row of timelines.csv: repository, year, kind of instance and seconds by column."""
+
+    name: str
+    repository: str
+    date: str
+    kind: str
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseFit:
+    """Logarithms of seconds by kind, and their deviations between repositories and within one."""
+
+    means: Mapping[str, float]
+    between: float
+    within: float
+
+    def has_inside(self, seconds: float, kind: str) -> bool:
+        """Return whether the 80 % interval of a kind holds so many seconds."""
+        return abs(math.log(seconds) - self.means[kind]) <= Z80 * math.hypot(self.between, self.within)
+
+
+def kind_of_type(instance_type: str) -> str:
+    """Return the kind of an instance type, also of one that AWS has withdrawn; `any` without a type."""
+    if not instance_type:
+        return "any"
+    if instance_type in instances():
+        return kind_of(instances()[instance_type])
+    return "cpu" if _CPU.match(instance_type) else "multi_gpu" if _MULTIPLE.match(instance_type) else "gpu"
+
+
+def read_jobs(path: Path, say: Callable[[str], None] = print) -> list[PublicJob]:
+    """Read the rows with exact phases: no warm pools, which start at once, and no serverless jobs."""
+    jobs = []
+    with path.open(encoding="utf-8", newline="") as lines:
+        for number, row in enumerate(csv.DictReader(lines), start=2):
+            name = row.get("id") or f"line {number}"
+            is_other = "Found matching resource" in (row.get("note") or "") or "serverless" in (
+                row.get("framework") or ""
+            )
+            if row.get("coarse") == "yes" or is_other:
+                continue
+            seconds = {}
+            for column, text in row.items():
+                if not str(column).startswith("seconds_") or not text:
+                    continue
+                value = _number(text)
+                if value is None or (value < 0 and column in COLUMNS.values()):
+                    say(f"{name}: {column} cannot be {text!r}: left out")
+                else:
+                    seconds[column] = value
+            source = (row.get("source") or name).partition("@")[0]
+            owner, _, rest = source.partition("/")
+            repository = f"{owner}/{re.split('[/:]', rest)[0]}"
+            kind = kind_of_type(row.get("instance_type") or "")
+            jobs.append(
+                PublicJob(name=name, repository=repository, date=row.get("date") or "", kind=kind, seconds=seconds)
+            )
+    return jobs
+
+
+def fit(jobs: Sequence[PublicJob], column: str, deviations: tuple[float, float] | None = None) -> PhaseFit:
+    """Fit the logarithms of one column: a mean of all, one of each kind near it, and one of each repository near that.
+
+    The two deviations are those of the highest likelihood, unless they are given.
+    """
+    rows = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
+    logs = np.log([job.seconds[column] for job in rows])
+    kinds = np.array([[1.0, *(job.kind == kind for kind in KINDS[1:])] for job in rows])
+    same = np.array([[one.repository == other.repository for other in rows] for one in rows], dtype=float)
+    prior = np.diag([9.0, *[_OF_A_KIND**2] * (len(KINDS) - 1)])
+    centre = logs.mean()
+
+    def likelihood(pair: tuple[float, float]) -> float:
+        covariance = same * pair[0] ** 2 + np.eye(len(rows)) * pair[1] ** 2 + kinds @ prior @ kinds.T
+        _, determinant = np.linalg.slogdet(covariance)
+        return -float((logs - centre) @ np.linalg.solve(covariance, logs - centre) + determinant)
+
+    between, within = deviations or max(product(_BETWEEN, _WITHIN), key=likelihood)
+    precision = np.linalg.inv(same * between**2 + np.eye(len(rows)) * within**2)
+    means = np.linalg.solve(kinds.T @ precision @ kinds + np.linalg.inv(prior), kinds.T @ precision @ (logs - centre))
+    by_kind = {kind: float(centre + means[0] + (means[at] if at else 0.0)) for at, kind in enumerate(KINDS)}
+    return PhaseFit(means=by_kind, between=between, within=within)
+
+
+def coverage(jobs: Sequence[PublicJob], column: str) -> dict[str, tuple[int, int]]:
+    """Return for each repository, left out of the fit, how many of its jobs lie inside, and how many there are."""
+    known = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
+    whole = fit(known, column)
+    inside: dict[str, tuple[int, int]] = {}
+    for repository in dict.fromkeys(job.repository for job in known):
+        others = [job for job in known if job.repository != repository]
+        held_out = [job for job in known if job.repository == repository]
+        fitted = fit(others, column, (whole.between, whole.within))
+        inside[repository] = (
+            sum(fitted.has_inside(job.seconds[column], job.kind) for job in held_out),
+            len(held_out),
+        )
+    return inside
+
+
+def program_rows(jobs: Sequence[PublicJob]) -> Iterable[Mapping[str, object]]:
+    """Yield the rows of phases.csv."""
+    shown = {"seconds_starting", "seconds_pending_capacity"}
+    since = [job for job in jobs if job.date[:4] >= _PENDING_SINCE and shown & job.seconds.keys()]
+    for kind in KINDS:
+        group = {"gpu", "multi_gpu"} if "gpu" in kind else {kind}  # jobs on GPUs since then are few
+        members = [job for job in since if kind == "any" or job.kind in group]
+        waits = [job.seconds.get("seconds_pending_capacity", 0.0) for job in members]
+        most = float(np.quantile(waits, 0.9, method="higher")) if waits else 0.0
+        yield {"phase": "waiting", "kind": kind, "median_seconds": 0, "most_seconds": round(most), "jobs": len(waits)}
+    for phase, column in COLUMNS.items():
+        fitted = fit(jobs, column)
+        for kind in KINDS:
+            alike = [job for job in jobs if job.seconds.get(column, 0.0) > 0 and kind in ("any", job.kind)]
+            yield {
+                "phase": phase,
+                "kind": kind,
+                "median_seconds": round(math.exp(fitted.means[kind]), 1),
+                "between": fitted.between,
+                "within": fitted.within,
+                "jobs": len(alike),
+                "repositories": len({job.repository for job in alike}),
+            }
+
+
+def print_coverage(jobs: Sequence[PublicJob]) -> None:
+    """Print the share of held-out jobs inside the intervals, by phase and by repository with most jobs."""
+    lines = ["| phase | jobs | repositories | inside the 80 % interval |", "| --- | ---: | ---: | ---: |"]
+    for phase, column in COLUMNS.items():
+        inside = coverage(jobs, column)
+        hits, count = (sum(pair[at] for pair in inside.values()) for at in (0, 1))
+        lines.append(f"| `{phase}` | {count} | {len(inside)} | {hits / count:.0%} |")
+        for name, (hit, total) in inside.items():
+            if total >= _MANY_JOBS:
+                print(f"{phase}: {hit} of {total} inside for {name}, left out")
+    print(published.block("public_jobs", lines))
+
+
+def print_bills(folder: Path) -> None:
+    """Print how many bills follow from the transitions to the second, and what could not be read."""
+    counts: Counter[str] = Counter()
+    for path in sorted(folder.glob("*.json")):
+        answer = json.loads(path.read_text(encoding="utf-8"))
+        phases = read_phases(answer)
+        billed = answer.get("TrainingTimeInSeconds")
+        state = "has not ended" if not phases.has_ended else "says no seconds" if billed is None else "to the second"
+        if state == "to the second" and phases.billed_seconds != billed:
+            state = "differs"
+            print(f"{path.stem}: billed {billed} s, its transitions say {phases.billed_seconds} s")
+        counts[state] += 1
+        for fault in phases.faults:
+            print(f"{path.stem}: {fault}")
+    print("bills from transitions: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
+
+
+def print_bill_of_rows(jobs: Sequence[PublicJob], path: Path) -> None:
+    """Print how far the printed phases of console jobs add up to their printed training seconds."""
+    errors = []
+    names = {job.name for job in jobs}
+    with path.open(encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            whole, printed = _number(row.get("billed_start_to_end")), _number(row.get("training_seconds_printed"))
+            if row.get("id") in names and whole and printed:
+                errors.append(abs(whole - printed))
+    if errors:
+        near = sum(error <= 35 for error in errors)  # the SDK polls every 30 s and prints the time of its poll
+        print(f"console jobs whose printed phases add up to the printed seconds within 35 s: {near} of {len(errors)}")
+
+
+def _number(text: object) -> float | None:
+    try:
+        value = float(str(text))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def main() -> None:
+    """Replay the public jobs and print what holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
+    parser.add_argument("--count", type=int, default=5000, help="simulated jobs that are played against budgets")
+    parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
+    asked = arguments.parse(parser, folder=None, count=200)
+    if asked.folder is None and not asked.small:
+        sys.exit("give the folder with timelines.csv and describe/, or --small")
+    print_bills(DESCRIBE if asked.folder is None else asked.folder / "describe")
+    played = public_job_bounds.JOBS if asked.folder is None else asked.folder / "timelines.csv"
+    public_job_bounds.play(played, asked.count)
+    if asked.folder is None:
+        return
+    timelines = asked.folder / "timelines.csv"
+    jobs = read_jobs(timelines)
+    print_bill_of_rows(jobs, timelines)
+    print_coverage(jobs)
+    if asked.fit:
+        names = ["phase", "kind", "median_seconds", "between", "within", "most_seconds", "jobs", "repositories"]
+        with PROGRAM.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(program_rows(jobs))
+
+
+if __name__ == "__main__":
+    main()

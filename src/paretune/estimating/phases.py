@@ -1,0 +1,106 @@
+"""Seconds of the phases of a job on SageMaker, as public jobs show them, by kind of instance.
+
+`phases.csv` has for each phase and kind the median over public jobs and two standard deviations of the logarithm:
+between repositories, which stand for accounts and habits, and between jobs of one repository. `python
+benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
+inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
+"""
+
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from paretune.estimating.posterior import Z80
+from paretune.specification.catalog import Instance
+from paretune.specification.job import JobSpec
+
+BOOT_SECONDS = 195.0
+"""From the container's start to the first step: imports, packages, model, data; a part of the training's phase.
+
+With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
+"""
+UPLOAD_BYTES_PER_S = 50e6
+"""Packed with gzip on the way; assumed."""
+_FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA
+_MOST_OVERHEAD = 0.9  # of a job's billed seconds, if they are fewer than the usual phases take
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seconds:
+    """Seconds of a job or of one of its phases, with an interval that holds 80 % of such jobs."""
+
+    seconds: float
+    seconds_low: float
+    seconds_high: float
+
+    def scaled(self, factor: float) -> "Seconds":
+        """Return all three times `factor`."""
+        return Seconds(
+            seconds=self.seconds * factor,
+            seconds_low=self.seconds_low * factor,
+            seconds_high=self.seconds_high * factor,
+        )
+
+
+def kind_of(instance: Instance) -> str:
+    """Return the kind of an instance: `cpu`, `gpu` for one accelerator, `multi_gpu` for several or a network of EFA."""
+    if not instance.accelerator_count:
+        return "cpu"
+    is_large = instance.accelerator_count > 1 or instance.network_gbps >= _FAST_NETWORK_GBPS
+    return "multi_gpu" if is_large else "gpu"
+
+
+def usual(phase: str, kind: str) -> Seconds:
+    """Return what a phase takes on a kind of instance; `any` where the instance is not known."""
+    return _table()[phase, kind]
+
+
+def overhead_s(kind: str) -> float:
+    """Return the billed seconds of a usual job before its first step and after its last, without its model's upload."""
+    return BOOT_SECONDS + sum(usual(phase, kind).seconds for phase in ("data", "image", "uploading"))
+
+
+def phases_of(
+    total: Seconds, spec: JobSpec, *, factor: float = 1.0, uploaded_bytes: float = 0.0
+) -> Mapping[str, Seconds]:
+    """Divide the billed seconds of a job among its phases; waiting and starting come in addition and are not billed.
+
+    `factor` is what earlier jobs took around their steps, against the usual. A job on this machine only trains.
+    """
+    if not spec.has_instances:
+        return {"training": total}
+    kind = kind_of(spec.instance())
+    billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}
+    upload = billed["uploading"]
+    billed["uploading"] = upload.scaled(1 + uploaded_bytes / UPLOAD_BYTES_PER_S / upload.seconds)
+    overhead = sum(phase.seconds for phase in billed.values())
+    share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
+    billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
+    training = total.scaled(1 - share * overhead / total.seconds) if total.seconds else total
+    ahead = {phase: usual(phase, kind) for phase in ("waiting", "starting")}
+    return (
+        ahead
+        | {phase: billed[phase] for phase in ("data", "image")}
+        | {
+            "training": training,
+            "uploading": billed["uploading"],
+        }
+    )
+
+
+@cache
+def _table() -> Mapping[tuple[str, str], Seconds]:
+    """Read phases.csv: (phase, kind) to seconds with their interval."""
+    lines = files("paretune.estimating").joinpath("phases.csv").read_text(encoding="utf-8").splitlines()
+    return {(row["phase"], row["kind"]): _interval(row) for row in csv.DictReader(lines)}
+
+
+def _interval(row: Mapping[str, str]) -> Seconds:
+    median = float(row["median_seconds"])
+    if row["most_seconds"]:  # most jobs wait for nothing: the interval is that of counted jobs
+        return Seconds(seconds=median, seconds_low=0.0, seconds_high=float(row["most_seconds"]))
+    width = math.exp(Z80 * math.hypot(float(row["between"]), float(row["within"])))
+    return Seconds(seconds=median, seconds_low=median / width, seconds_high=median * width)

@@ -1,0 +1,125 @@
+"""Phases of jobs on SageMaker: medians and intervals by kind of instance, and how they divide a predicted job."""
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from paretune.estimating.phases import Seconds, kind_of, overhead_s, phases_of, usual
+from paretune.specification.catalog import instances
+from paretune.specification.job import JobSpec
+from paretune.specification.job_phases import PHASES
+
+HOUR = Seconds(seconds=3600, seconds_low=3000, seconds_high=4320)
+
+
+@pytest.fixture
+def public_jobs(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "benchmarks")
+    sys.modules.pop("public_jobs", None)
+    import public_jobs
+
+    return public_jobs
+
+
+def divide(total: Seconds = HOUR, *, instance_type: str = "ml.g5.xlarge", **more: Any) -> dict[str, Seconds]:
+    return dict(phases_of(total, JobSpec(instance_type=instance_type), **more))
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "kind"),
+    [
+        ("ml.m5.xlarge", "cpu"),
+        ("ml.g5.xlarge", "gpu"),
+        ("ml.g5.12xlarge", "multi_gpu"),
+        ("ml.p4d.24xlarge", "multi_gpu"),
+    ],
+)
+def test_an_instance_has_the_kind_of_its_accelerators(instance_type: str, kind: str) -> None:
+    assert kind_of(instances()[instance_type]) == kind
+
+
+@pytest.mark.parametrize("kind", ["any", "cpu", "gpu", "multi_gpu"])
+@pytest.mark.parametrize("phase", ["waiting", "starting", "data", "image", "uploading"])
+def test_every_phase_of_every_kind_has_an_interval_around_its_seconds(phase: str, kind: str) -> None:
+    seconds = usual(phase, kind)
+    assert 0 <= seconds.seconds_low <= seconds.seconds <= seconds.seconds_high
+    assert phase == "waiting" or seconds.seconds_low > 0
+
+
+def test_larger_instances_start_later_and_pull_larger_images() -> None:
+    for phase in ("starting", "image", "uploading"):
+        assert usual(phase, "cpu").seconds < usual(phase, "gpu").seconds < usual(phase, "multi_gpu").seconds
+
+
+def test_the_billed_phases_add_up_to_the_seconds_of_the_job() -> None:
+    phases = divide()
+    assert tuple(phases) == PHASES
+    assert sum(phases[phase].seconds for phase in PHASES[2:]) == pytest.approx(3600)
+    assert phases["training"].seconds_high / phases["training"].seconds == pytest.approx(1.2)
+
+
+def test_a_short_job_keeps_a_tenth_for_its_training() -> None:
+    phases = divide(Seconds(seconds=100, seconds_low=50, seconds_high=200))
+    assert phases["training"].seconds == pytest.approx(10)
+    assert sum(phases[phase].seconds for phase in PHASES[2:]) == pytest.approx(100)
+
+
+def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
+    small, large = divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
+    assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(100)
+    assert large["training"].seconds == pytest.approx(small["training"].seconds - 100)
+
+
+def test_phases_follow_what_earlier_jobs_took_around_their_steps() -> None:
+    assert divide(factor=2)["image"].seconds == pytest.approx(2 * usual("image", "gpu").seconds)
+    assert divide(factor=2)["starting"] == usual("starting", "gpu")  # which is in no bill
+
+
+def test_a_job_on_this_machine_only_trains() -> None:
+    assert divide(instance_type="local") == {"training": HOUR}
+
+
+def test_a_usual_job_on_one_gpu_has_the_overhead_that_published_runs_have() -> None:
+    assert overhead_s("gpu") == pytest.approx(360, abs=5)
+
+
+def test_a_timeline_with_missing_or_impossible_phases_is_read_as_far_as_it_goes(
+    public_jobs: ModuleType, tmp_path: Path
+) -> None:
+    head = "id,source,date,instance_type,coarse,seconds_starting,seconds_downloading_image,seconds_uploading,note"
+    rows = [
+        "T1,ann/one/a.ipynb@x,2024-01-01,ml.g5.xlarge,no,100,60,30,",
+        "T2,ann/one/b.ipynb@x,2024-01-01,ml.p2.xlarge,no,-5,60,,",
+        "T3,bob/two:c.ipynb@x,,,no,soon,inf,20,",
+        ",bob/two/d.ipynb@x,,ml.m4.xlarge,no",
+        "T5,bob/two/c.ipynb@x,,ml.m5.large,yes,1,1,1,",
+    ]
+    path = tmp_path / "timelines.csv"
+    path.write_text("\n".join([head, *rows]) + "\n")
+    messages: list[str] = []
+    jobs = public_jobs.read_jobs(path, messages.append)
+
+    assert [(job.name, job.repository, job.kind) for job in jobs] == [
+        ("T1", "ann/one", "gpu"),
+        ("T2", "ann/one", "gpu"),
+        ("T3", "bob/two", "any"),
+        ("line 5", "bob/two", "cpu"),
+    ]
+    assert messages == [
+        "T2: seconds_starting cannot be '-5': left out",
+        "T3: seconds_starting cannot be 'soon': left out",
+        "T3: seconds_downloading_image cannot be 'inf': left out",
+    ]
+
+
+def test_the_interval_of_a_repository_is_fitted_without_its_own_jobs(public_jobs: ModuleType) -> None:
+    def job(repository: str, seconds: float) -> Any:
+        return public_jobs.PublicJob(
+            name="T", repository=repository, date="2024", kind="gpu", seconds={"seconds_starting": seconds}
+        )
+
+    jobs = [job(f"usual/{number}", 90.0 + number) for number in range(20)] + [job("slow/one", 9000.0)] * 20
+    assert public_jobs.coverage(jobs, "seconds_starting")["slow/one"] == (0, 20)
