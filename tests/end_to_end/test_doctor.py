@@ -60,6 +60,8 @@ def test_a_sound_account_passes_every_check_and_the_paid_job_is_as_expected(
     assert done.code == 0, done.text
     document = document_of(done.text)
     assert document["wrong"] == 0
+    rights = [check for check in document["checks"] if check["subject"] == "permissions"]
+    assert [check["verdict"] for check in rights] == ["ok", "ok"]  # nothing is left unasked
     paid = document["paid"]
     assert paid["differences"] == []
     assert paid["compared"] > 50

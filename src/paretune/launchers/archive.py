@@ -66,7 +66,10 @@ def project_files(folder: Path, *, travels: bool = True) -> dict[str, Path]:
         hidden = _NEVER & set(name.parts) or is_secret or environments & set(name.parents)
         if path.is_file() and not hidden:
             files[name.as_posix()] = path
-    if travels and (links := _links_out(folder, files)):
+    inside = folder.resolve()
+    # A stranger's project may link to a secret.
+    links = [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
+    if travels and links:
         raise BadInput(
             [f"{', '.join(links)} in {folder} leads out of it, and would be uploaded: copy what is meant into it"]
         )
@@ -99,12 +102,6 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
 def _is_in_git(folder: Path) -> bool:
     """Whether the folder is in a git repository."""
     return any((path / ".git").exists() for path in (folder, *folder.parents))
-
-
-def _links_out(folder: Path, files: Mapping[str, Path]) -> list[str]:
-    """Names of links to files outside of the folder: a stranger's project may link to a secret."""
-    inside = folder.resolve()
-    return [name for name, path in files.items() if path.is_symlink() and not path.resolve().is_relative_to(inside)]
 
 
 def _not_ignored(folder: Path) -> list[Path]:

@@ -121,20 +121,18 @@ class Trials:
     stop: Callable[[str], None] = lambda run_id: None
 
 
-class ProjectOutput(ABC):
-    """The output of a foreign project's command: lines and files."""
+@dataclass(frozen=True, kw_only=True)
+class ProjectOutput:
+    """The output of a foreign project's command: lines and files.
 
-    def printed(self) -> list[str]:
-        """The lines printed since the last call."""
-        return []
+    Attributes:
+        fetch: returns the folder with the command's output, or an archive of it that is downloaded to the folder given;
+            None if there is none. Raises LostContact if it cannot be read now.
+        printed: returns the lines printed since the last call.
+    """
 
-    @abstractmethod
-    def fetch(self, folder: Path) -> Path | None:
-        """The folder with the command's output, or an archive of it downloaded to `folder`; None if there is none.
-
-        Raises:
-            LostContact: it cannot be read now.
-        """
+    fetch: Callable[[Path], Path | None]
+    printed: Callable[[], list[str]] = list
 
 
 class Job(ABC):
@@ -148,6 +146,8 @@ class Job(ABC):
     """The instances kept after the job; None if the launcher keeps none."""
     output: ProjectOutput | None = None
     """What a project's command leaves; None for a job that runs our training."""
+    trials: Trials = Trials()
+    """The trials that the job trains; one, unless it is a shared job."""
 
     @abstractmethod
     def state(self) -> JobState:
@@ -177,10 +177,9 @@ class Job(ABC):
         """Seconds billed so far per instance."""
         return self.seconds()
 
-    @property
-    def trials(self) -> Trials:
-        """The trials that the job trains; one, unless it is a shared job."""
-        return Trials()
+    def phase_seconds(self) -> Mapping[str, float]:
+        """Seconds of each phase so far, as `JobPhases` names them; empty if the launcher knows no phases."""
+        return {}
 
     def capacity(self) -> Capacity:
         """The instances that the service has chosen."""
@@ -244,8 +243,10 @@ class Launcher(ABC):
     """Whether its jobs continue after the process that submitted them has ended."""
     jobs_may_appear_late = True
     """Whether a job may still appear after the process that submitted it has ended."""
-    billed_after_limit_s = 0.0
-    """Seconds that a job may be billed beyond its maximum runtime, until it has stopped and uploaded its results."""
+    stop_s = 0.0
+    """Seconds that a job may take to stop once its maximum runtime is over."""
+    exceeded_s = 0.0
+    """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
     jobs_log_to_mlflow = False
     """Whether its jobs write to MLflow themselves while they run."""
     virtual_clock: VirtualClock | None = None
@@ -275,8 +276,14 @@ class Launcher(ABC):
         Raises:
             BudgetRefused: they exceed max_cost_usd, or a price is unknown and max_cost_usd is set.
         """
-        worst_cases = [admit(each, self.price(each), self.billed_after_limit_s) for each in spec.clusters()]
+        worst_cases = [
+            admit(each, self.price(each), self.billed_after_limit_s(each) + self.exceeded_s) for each in spec.clusters()
+        ]
         return None if None in worst_cases else max(usd for usd in worst_cases if usd is not None)
+
+    def billed_after_limit_s(self, spec: JobSpec) -> float:
+        """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
+        return self.stop_s
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""

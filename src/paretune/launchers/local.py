@@ -21,7 +21,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,8 @@ class LocalJob(Job):
     def __init__(self, name: str, root: Path, clock: Clock, child: "subprocess.Popen[bytes] | None" = None) -> None:
         self.name = name
         self.folder = JobFolder(root)
-        self.output = LocalOutput(self.folder)
+        self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
+        self.trials = Trials(max(1, len(_read(self.folder.document).get("members", ()))), self._request_trial_stop)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -99,11 +99,6 @@ class LocalJob(Job):
         """Send SIGTERM to the job's process, which writes a checkpoint after its current step."""
         if not self.state().is_terminal:
             self._ask_to_stop("")
-
-    @property
-    def trials(self) -> Trials:
-        """The members of its document. A trial is stopped by a file that the training looks for."""
-        return Trials(max(1, len(_read(self.folder.document).get("members", ()))), self._request_trial_stop)
 
     def report(self) -> JobReport | None:
         """The content of report.json; None unless the job has completed."""
@@ -148,6 +143,7 @@ class LocalJob(Job):
         return {path.name: path.read_bytes() for path in files}
 
     def _request_trial_stop(self, run_id: str) -> None:
+        """Make the file that the training looks for."""
         request = self.folder.of_member(run_id).stop_request
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
@@ -213,17 +209,6 @@ class LocalJob(Job):
             self._process.terminate()
 
 
-@dataclass(frozen=True)
-class LocalOutput(ProjectOutput):
-    """The folder of events and report, in which a project's command records."""
-
-    job: JobFolder
-
-    def fetch(self, folder: Path) -> Path | None:
-        """The folder itself; nothing is copied."""
-        return self.job.report.parent
-
-
 class LocalLauncher(Launcher):
     """Starts jobs on this machine, with folders for jobs and checkpoints in `home`.
 
@@ -234,7 +219,7 @@ class LocalLauncher(Launcher):
     is_billed = False
     jobs_outlive_submitter = False
     jobs_may_appear_late = False
-    billed_after_limit_s = STOP_GRACE_S
+    stop_s = STOP_GRACE_S
 
     def __init__(self, home: Path, clock: Clock, environment: Mapping[str, str]) -> None:
         self._home = home.resolve()
@@ -266,15 +251,19 @@ class LocalLauncher(Launcher):
                 child = self._start_project(folder, document, inputs.project)
             else:
                 child = self._start_training(folder, document, inputs, stack)
+        self._record_start(folder, document, child.pid)
+        return LocalJob(document.job_name, folder.root, self._clock, child)
+
+    def _record_start(self, folder: JobFolder, document: JobDocument, pid: int) -> None:
+        """Write what a later process needs to adopt the job whose process has this id."""
         started: dict[str, Any] = {
             "started": self._clock.now(),
             "max_seconds": document.max_seconds,
             "oom_kills": out_of_memory_kills(),
-            "process": [child.pid, Process.of(child.pid).created],
+            "process": [pid, Process.of(pid).created],
             "starter": [os.getpid(), Process.of(os.getpid()).created],
         }
         write_json(folder.root / "process.json", started)
-        return LocalJob(document.job_name, folder.root, self._clock, child)
 
     def _start_training(
         self, folder: JobFolder, document: JobDocument, inputs: JobInputs, stack: ExitStack
@@ -297,15 +286,12 @@ class LocalLauncher(Launcher):
     ) -> "subprocess.Popen[bytes]":
         """Run a project's command in a copy of its files; large files and those that do not travel are linked."""
         code = _code(folder)
-        for name, path in project.code.items():
+        for name, path in {**project.code, **project.beside}.items():
             (code / name).parent.mkdir(parents=True, exist_ok=True)
-            if path.stat().st_size > _LARGEST_COPY:
+            if name in project.beside or path.stat().st_size > _LARGEST_COPY:
                 _link(code / name, path.resolve())
             else:
                 shutil.copy2(path, code / name)
-        for name, path in project.beside.items():
-            (code / name).parent.mkdir(parents=True, exist_ok=True)
-            _link(code / name, path.resolve())
         run = parse_job_name(document.job_name)
         write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
         variables = {

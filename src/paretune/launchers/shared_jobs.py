@@ -5,7 +5,7 @@ as they come; the job of a group is created when no more can come. The job is na
 trial's name is the job's name, a dot and the trial's run, so that a later process finds both from what the run records.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -47,6 +47,7 @@ class SharedJob:
         job: None until it is created.
         documents: of the trials, if this process groups them.
         refusal: why the job could not be created.
+        common: the parameters that its trials share, if this process groups them.
         ends: how trials have ended.
     """
 
@@ -55,6 +56,7 @@ class SharedJob:
     inputs: JobInputs = field(default_factory=JobInputs)
     documents: dict[str, JobDocument] = field(default_factory=dict)
     refusal: Exception | None = None
+    common: tuple[str, ...] = ()
     ends: dict[str, MemberEnd] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)  # trials that were asked to stop
     _left_out: set[str] = field(default_factory=set)  # trials that were stopped before the job was created
@@ -119,13 +121,10 @@ class SharedJob:
         """Whether a trial was stopped before the job was created: it does not run and is billed nothing."""
         return run_id in (self.stopping if self.job is None else self._left_out)
 
-    def has_started(self, run_id: str) -> bool:
-        """Whether the job has sent an event of a trial."""
-        return run_id in self._first_event
-
-    def running(self) -> set[str]:
-        """Trials that have started and not ended; several if they are trained side by side."""
-        return self._first_event.keys() - self.ends.keys()
+    @property
+    def started(self) -> set[str]:
+        """The trials of which the job has sent an event."""
+        return set(self._first_event)
 
     def read_events(self) -> None:
         """Read the job's new events and keep them for its trials."""
@@ -163,6 +162,7 @@ class SharedJob:
 
     def _split_s(self, total_s: float) -> tuple[dict[str, float], float]:
         """Seconds of each trial's training, and the rest, such as start-up; together `total_s`."""
+        self.read_events()
         training_s = {
             run_id: self.ends[run_id].seconds
             if run_id in self.ends
@@ -232,9 +232,9 @@ class TrialOfSharedJob(Job):
         if failure is None or failure[0] in {FailureKind.CAPACITY, FailureKind.OFF_PLAN}:
             return failure
         kind, reason = failure
-        if not self._shared.has_started(self._run_id):
+        if self._run_id not in self._shared.started:
             return FailureKind.UNTRIED, f"the shared job {job.name} ended before this trial began: {reason}"
-        others = self._shared.running() - {self._run_id}
+        others = self._shared.started - {self._run_id, *self._shared.ends}  # several are trained side by side
         if others and kind is FailureKind.OUT_OF_MEMORY:
             return FailureKind.CROWDED, f"beside {len(others)} other trials: {reason}"
         return failure
@@ -246,15 +246,24 @@ class TrialOfSharedJob(Job):
 
     def seconds(self) -> float:
         """The trial's share of the job's wall-clock seconds."""
-        return 0.0 if self._shared.job is None else self._share_s(self._shared.job.seconds())
+        job = self._shared.job
+        return 0.0 if job is None else self._shared.share_s(self._run_id, job.seconds())
 
     def billable_seconds(self) -> float:
         """The trial's share of the seconds billed per instance."""
-        return 0.0 if self._shared.job is None else self._share_s(self._shared.job.billable_seconds())
+        job = self._shared.job
+        return 0.0 if job is None else self._shared.share_s(self._run_id, job.billable_seconds())
+
+    def phase_seconds(self) -> Mapping[str, float]:
+        """An equal share of each phase that all trials have in common; the training is in `seconds`."""
+        shared = self._shared
+        if shared.job is None or shared.is_left_out(self._run_id):
+            return {}
+        common = {phase: seconds for phase, seconds in shared.job.phase_seconds().items() if phase != "training"}
+        return {phase: seconds / max(1, shared.count) for phase, seconds in common.items()}
 
     def spared_seconds(self) -> float:
         """Seconds that a job of its own would be billed in addition: the start-up that other trials bear."""
-        self._shared.read_events()
         job = self._shared.job
         return 0.0 if job is None else self._shared.spared_s(job.billable_seconds())
 
@@ -291,10 +300,6 @@ class TrialOfSharedJob(Job):
         self._shared.read_events()
         return self._shared.ends.get(self._run_id)
 
-    def _share_s(self, total_s: float) -> float:
-        self._shared.read_events()
-        return self._shared.share_s(self._run_id, total_s)
-
 
 class SharedJobs:
     """The shared jobs of one process: groups trials and creates the jobs of the groups.
@@ -309,18 +314,16 @@ class SharedJobs:
         self._at_a_time = at_a_time
         self._on_created = on_created
         self._jobs: dict[str, SharedJob] = {}
-        self._common: dict[str, tuple[str, ...]] = {}  # job name to the parameters that its trials share
 
     def name_for(self, spec: JobSpec, run_id: str) -> str:
         """The name of a new trial: in a group that still has room for it, or as the first trial of a new group."""
         common = _common_parameters(spec)
         for name, shared in self._jobs.items():
             has_room = shared.is_forming and len(shared.documents) < spec.trials_per_job
-            if has_room and self._common.get(name) == common:
+            if has_room and shared.common == common:
                 return f"{name}.{run_id}"
         name = job_name(run_id, 1)
-        self._jobs[name] = SharedJob(name)
-        self._common[name] = common
+        self._jobs[name] = SharedJob(name, common=common)
         return f"{name}.{run_id}"
 
     def attach(self, name: str) -> Job | None:

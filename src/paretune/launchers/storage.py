@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 
 from paretune.estimating.architecture import config_in, of_config
-from paretune.estimating.workload import adapter_share
+from paretune.estimating.uploading import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
@@ -44,25 +44,11 @@ def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
 
 def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
     """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
-    written, checkpoint = _written_shares(spec)
+    written, checkpoint = written_shares(spec)
     merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
     trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
     checkpoints = _most_checkpoints(spec) + (0 if spec.probe_steps else trials - 1)
     return read + 2 * trials * merged + (2 * trials * written + checkpoints * checkpoint) * weights
-
-
-def _written_shares(spec: JobSpec) -> tuple[float, float]:
-    """Sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
-
-    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
-    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
-    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
-    """
-    if spec.fine_tuning in ADAPTERS:
-        return adapter_share(spec), 3 * adapter_share(spec)
-    if spec.fine_tuning == "head":
-        return 1.0, 2.0
-    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
 
 
 def _most_checkpoints(spec: JobSpec) -> int:

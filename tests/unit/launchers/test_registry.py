@@ -6,23 +6,20 @@ from pathlib import Path
 import pytest
 
 from paretune.core.clock import SystemClock
-from paretune.launchers import registry
-from paretune.launchers.registry import Surroundings, open_clock, open_launcher
+from paretune.launchers.registry import open_launcher
+from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.specification.job import JobSpec
 
-
-def test_every_choice_of_the_parameter_is_registered() -> None:
-    (launcher,) = (item for item in fields(JobSpec) if item.name == "launcher")
-
-    assert {*launcher.metadata["choices"]} - {"auto"} == registry._OPEN.keys()
+(PARAMETER,) = (item for item in fields(JobSpec) if item.name == "launcher")
 
 
-@pytest.mark.parametrize("name", ["local", "simulated"])
+@pytest.mark.parametrize("name", sorted({*PARAMETER.metadata["choices"]} - {"auto"}))
 def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path) -> None:
-    spec = JobSpec(launcher=name)
-    clock = open_clock(spec, tmp_path)
+    instance_type = "ml.m5.large" if name == "sagemaker" else "local"
+    spec = JobSpec(launcher=name, instance_type=instance_type, region="eu-west-1")
+    clock = VirtualClock(tmp_path) if name == "simulated" else SystemClock()
 
-    launcher = open_launcher(spec, Surroundings(home=tmp_path, clock=clock, environment={}))
+    launcher = open_launcher(spec, tmp_path, clock, {})
 
     assert launcher.name == name
     assert (launcher.virtual_clock is clock) == (name == "simulated")
@@ -30,4 +27,4 @@ def test_a_job_is_opened_on_the_launcher_that_it_names(name: str, tmp_path: Path
 
 def test_simulated_jobs_need_a_virtual_clock(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="VirtualClock"):
-        open_launcher(JobSpec(launcher="simulated"), Surroundings(home=tmp_path, clock=SystemClock(), environment={}))
+        open_launcher(JobSpec(launcher="simulated"), tmp_path, SystemClock(), {})

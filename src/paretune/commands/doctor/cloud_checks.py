@@ -1,25 +1,28 @@
 """Checks of an AWS account that cost nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
+from typing import Any
 
 from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
-from paretune.core.errors import ParetuneError
-from paretune.launchers.sagemaker import preflight
-from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.network import NETWORK
-from paretune.launchers.sagemaker.queue.checks import QUEUE, queue_findings
+from paretune.core.errors import LaunchRefused, ParetuneError
+from paretune.estimating.uploading import billed_after_limit_s
+from paretune.launchers.sagemaker import images, preflight
+from paretune.launchers.sagemaker.account import Account, has_credentials
+from paretune.launchers.sagemaker.permissions import PERMISSIONS, SERVICE, permission_findings, policy_text
+from paretune.launchers.sagemaker.preflight import ROLE, network_findings
 from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from paretune.specification.regions import usual_region
 
-AWS, REGION, CREDENTIALS, PRICE = "aws", "region", "credentials", "price"
+AWS, REGION, CREDENTIALS, IMAGE, PRICE = "aws", "region", "credentials", "image", "price"
 _USUAL_TYPES = (PAID_INSTANCE_TYPE, "ml.g5.xlarge", "ml.g5.12xlarge", "ml.p4d.24xlarge")
 """Instance types whose quotas are shown beside those of the job."""
+_TRUST = {"Effect": "Allow", "Principal": {"Service": SERVICE}, "Action": "sts:AssumeRole"}
 _UNNEEDED = "local and simulated jobs need nothing of AWS"
 
 
@@ -38,20 +41,20 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: 
         else:
             yield passed(AWS, f"no region is set: {_UNNEEDED}")
         account = None
-    if account is not None and not request.wants_sagemaker and not account.has_credentials:
+    if account is not None and not request.wants_sagemaker and not has_credentials():
         yield passed(AWS, f"no credentials are found: {_UNNEEDED}; `paretune doctor --launcher sagemaker` checks more")
         return
     if account is not None:
         yield passed(REGION, account.region)
-        yield from _account_findings(spec, account, now.timestamp())
+        yield from _account_findings(spec, account, now.timestamp(), environment)
     elif not request.wants_sagemaker:
         return
     region = account.region if account is not None else usual_region(spec.region, environment)
-    yield from run_check(preflight.IMAGE, lambda: preflight.image_findings(spec, region))
+    yield from run_check(IMAGE, lambda: image_findings(spec, region))
     yield from run_check(PRICE, lambda: [_price_finding(spec, region, environment, now.date())])
 
 
-def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[Finding]:
+def _account_findings(spec: JobSpec, account: Account, now: float, environment: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the identity, then role, bucket, network, quotas, queue and plan if the credentials are valid."""
     try:
         identity = account.identity
@@ -60,21 +63,24 @@ def _account_findings(spec: JobSpec, account: Account, now: float) -> Iterator[F
         yield from _not_reached("credentials")
         return
     yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
+    tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
+    after_limit_s = billed_after_limit_s(spec, environment)
     others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         preflight.TYPE: lambda: preflight.type_findings(spec, account),
-        preflight.ROLE: lambda: preflight.pass_findings(account),
+        ROLE: lambda: preflight.pass_findings(account),
+        PERMISSIONS: lambda: [] if _has_no_role(account) else permission_findings(spec, account, tracking_uri),
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
-        NETWORK: lambda: preflight.subnet_findings(spec, account),
+        preflight.NETWORK: lambda: subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
-        QUEUE: lambda: queue_findings(spec, account),
-        PLAN: lambda: plan_findings(spec, account, now, SageMakerLauncher.billed_after_limit_s),
+        preflight.QUEUE: lambda: preflight.queue_findings(spec, account),
+        PLAN: lambda: plan_findings(spec, account, now, after_limit_s),
     }
     for subject, check in checks.items():
         results = list(run_check(subject, check))
         yield from results
-        if subject == preflight.ROLE and not _has_no_role(account):
-            yield from run_check(subject, lambda: [preflight.trust_finding(account)])
+        if subject == ROLE and not _has_no_role(account):
+            yield from run_check(subject, lambda: [trust_finding(account)])
 
 
 def _has_no_role(account: Account) -> bool:
@@ -85,7 +91,7 @@ def _has_no_role(account: Account) -> bool:
 
 
 def _not_reached(first: str) -> Iterator[Finding]:
-    for subject in (preflight.ROLE, preflight.BUCKET, preflight.QUOTAS):
+    for subject in (ROLE, preflight.BUCKET, preflight.QUOTAS):
         yield not_checked(subject, f"needs {first} first")
 
 
@@ -99,3 +105,66 @@ def _price_finding(spec: Placement, region: str, environment: Mapping[str, str],
         f"{spec.instance_type} in {region}: {price.usd_per_hour:g} USD an hour, read {price.as_of or 'some day'}"
     )
     return passed(PRICE, "; ".join([price_text, *remarks]))
+
+
+def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
+    """Yield whether the job's subnets, if it has any, reach S3 and the packages that pip has to install."""
+    installed: Sequence[str] = ()
+    with suppress(ValueError):  # a missing image is a finding of its own
+        installed = images.choose(spec, account.region, direct=False).requirements
+    yield from network_findings(spec, account, installed)
+
+
+def trust_finding(account: Account) -> Finding:
+    """Return whether the role exists and SageMaker may assume it.
+
+    Raises:
+        BadInput: no role is set.
+    """
+    role = account.role_arn
+    name = role.rpartition("/")[2]
+    if role.split(":")[4] != account.identity["Account"]:
+        return not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
+    try:
+        policy = account.trust_policy()
+    except LaunchRefused as error:
+        return not_checked(ROLE, f"whether SageMaker may assume {role}: {error}")
+    if policy is None:
+        return failed(
+            ROLE,
+            f"role {role} does not exist: set role to an existing one (`aws iam list-roles` shows them), or create it "
+            f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{policy_text([_TRUST])}'` "
+            "and give it the second policy of docs/sagemaker.md",
+        )
+    statements = _statements(policy)
+    if not any(_trusts_sagemaker(statement) for statement in statements):
+        return failed(
+            ROLE,
+            f"role {role} must trust {SERVICE}, or no job can use it: allow that with `aws iam "
+            f"update-assume-role-policy --role-name {name} --policy-document '{policy_text([*statements, _TRUST])}'`",
+        )
+    return passed(ROLE, f"{role} exists and trusts {SERVICE}")
+
+
+def _statements(policy: Any) -> list[Any]:
+    """Return the statements of a policy, which may have one without a list."""
+    statements = policy.get("Statement", []) if isinstance(policy, Mapping) else []
+    return list(statements) if isinstance(statements, list) else [statements]
+
+
+def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
+    principal = statement.get("Principal", {})
+    services = principal.get("Service", []) if isinstance(principal, Mapping) else [principal]
+    actions = statement.get("Action", [])
+    is_allowed = {"sts:AssumeRole", "sts:*", "*"} & set([actions] if isinstance(actions, str) else actions)
+    is_named = {SERVICE, "*"} & set([services] if isinstance(services, str) else services)
+    return statement.get("Effect") == "Allow" and bool(is_allowed) and bool(is_named)
+
+
+def image_findings(spec: JobSpec, region: str) -> list[Finding]:
+    """Return whether there is an image for strategy, instance type and region. Makes no call to AWS."""
+    faults = images.faults(spec, region)
+    if faults:
+        return [failed(IMAGE, fault) for fault in faults]
+    uri = images.choose(spec, region, direct=False).uri
+    return [passed(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]

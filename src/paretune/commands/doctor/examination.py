@@ -10,6 +10,7 @@ from paretune.core.checks import Finding, run_check
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError
 from paretune.core.packages import sagemaker_is_missing
+from paretune.estimating.uploading import billed_after_limit_s
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import PriceList, usual_price
 
@@ -38,7 +39,7 @@ def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], 
             return SageMakerLauncher(spec, clock, environment).worst_case_usd(spec)
         except LaunchRefused:  # no region is set yet
             price = usual_price(spec, PriceList.read(environment), environment)
-            return admit(spec, price, SageMakerLauncher.billed_after_limit_s)
+            return admit(spec, price, billed_after_limit_s(spec, environment))
     except (ParetuneError, ImportError):  # a check reports it
         return None
 

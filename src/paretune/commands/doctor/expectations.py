@@ -18,6 +18,8 @@ from paretune.tracking import schema
 
 STATUSES = ("Starting", "Downloading", "Training", "Uploading", "Completed")
 """SecondaryStatusTransitions of an undisturbed job on new instances, in order."""
+WAITING = "Pending"
+"""Status of a job that waits for capacity; since 2024 it may come after Starting, and says nothing against the job."""
 FIELDS: Mapping[str, type] = {
     "TrainingJobName": str,
     "TrainingJobArn": str,
@@ -119,7 +121,8 @@ def _states(job: ObservedJob) -> Iterator[Comparison]:
     description = job.description
     transitions = description.get("SecondaryStatusTransitions", [])
     passed = [str(entry.get("Status", _MISSING)) for entry in transitions]
-    yield _row("states", "secondary statuses, in order", " ".join(STATUSES), " ".join(passed))
+    undisturbed = tuple(status for status in passed if status != WAITING) == STATUSES
+    yield _row("states", "secondary statuses, in order", " ".join(STATUSES), " ".join(passed), undisturbed)
     yield _row("states", "TrainingJobStatus", "Completed", description.get("TrainingJobStatus", _MISSING))
     yield _row(
         "states", "SecondaryStatus is the last of them", passed[-1:], [description.get("SecondaryStatus", _MISSING)]
@@ -160,7 +163,11 @@ def _events(job: ObservedJob) -> Iterator[Comparison]:
     """Compare the events that the job wrote with those in CloudWatch, those received, and MLflow's curves."""
     written = {event.line() for event in job.written}
     yield _row("events", "events in the job's results", "more than 0", len(written), bool(written))
-    for way, events in (("the log in CloudWatch", job.logged), ("log and results together", job.received)):
+    ways = {"the log in CloudWatch": job.logged, "log and results together": job.received}
+    if job.log_fault:
+        ways.pop("the log in CloudWatch")
+        yield _row("events", "this identity may read the log in CloudWatch", "yes", job.log_fault)
+    for way, events in ways.items():
         received = len(written & {event.line() for event in events})
         yield _row("events", f"of them received through {way}", len(written), received)
     for name, curve in job.curves.items():

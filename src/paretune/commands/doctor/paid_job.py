@@ -25,6 +25,7 @@ class ObservedJob:
         description: the answer of DescribeTrainingJob at the end.
         received: events that the launcher received from log and results while it watched.
         logged: events of the job in CloudWatch.
+        log_fault: why this identity may not read the log; empty if it may.
         written: events in the job's results.
         metrics: of the MLflow run.
         curves: metric of the job's own events to step and value in MLflow.
@@ -39,6 +40,7 @@ class ObservedJob:
     description: Mapping[str, Any] = field(default_factory=dict)
     received: list[Event] = field(default_factory=list)
     logged: Sequence[Event] = ()
+    log_fault: str = ""
     written: Sequence[Event] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -95,8 +97,10 @@ def _fill_in(observed: ObservedJob, launcher: SageMakerLauncher, tracking: Track
     if job is None:
         return
     job.state()
-    observed.description = job.description
-    observed.logged, observed.written = job.logged_events(), job.written_events()
+    if (training := job.training) is not None:
+        observed.description = training.description
+        observed.logged, observed.written = training.logged_events(), training.written_events()
+        observed.log_fault = training.log_fault
     observed.curves = _curves(run, observed.written)
 
 

@@ -12,8 +12,8 @@ from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
 from paretune.core.result import CommandOutput
-from paretune.core.text_table import text_table
 from paretune.core.untrusted import printable
+from paretune.presentation.table import Cell, Table
 
 
 def run_doctor(request: DoctorRequest) -> CommandOutput:
@@ -102,7 +102,7 @@ def _document(finding: Finding) -> dict[str, object]:
 def _table(findings: Sequence[Finding]) -> str:
     """Return a line for every check."""
     rows = [(finding.verdict.value, finding.subject, " ".join(finding.text.split())) for finding in findings]
-    return text_table(("", "", ""), rows).lstrip("\n")
+    return Table(headers=("", "", ""), cells=[list(map(Cell, row)) for row in rows]).text()
 
 
 def _summary(counts: Counter[Verdict]) -> str:

@@ -21,6 +21,14 @@ PREFIX = "paretune"
 _ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
 
 
+def has_credentials() -> bool:
+    """Whether credentials are configured on this machine; AWS is not asked whether it accepts them."""
+    try:
+        return boto3.Session().get_credentials() is not None
+    except AWS_ERRORS:  # some are configured, and cannot be used
+        return True
+
+
 class Account:
     """An AWS identity in one region. No call is made before its answer is needed.
 
@@ -43,6 +51,7 @@ class Account:
         self._cluster = cluster
         self._environment = environment
         self._clients: dict[str, Any] = {}
+        self._roles: dict[str, Mapping[str, Any] | Exception] = {}
 
     def client(self, service: str) -> Any:
         """The boto client of a service; it backs off when AWS throttles."""
@@ -63,14 +72,6 @@ class Account:
         if "ExpectedBucketOwner" not in model.input_shape.members:
             return params
         return {**params, "ExpectedBucketOwner": self.identity["Account"]}
-
-    @property
-    def has_credentials(self) -> bool:
-        """Whether credentials are found on this machine; AWS is not asked whether it accepts them."""
-        try:
-            return self.session.get_credentials() is not None
-        except AWS_ERRORS:  # there are settings for some that cannot be used
-            return True
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
@@ -119,7 +120,7 @@ class Account:
             caller = self.identity["Arn"]
             if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
                 try:
-                    return str(self.client("iam").get_role(RoleName=caller.split("/")[1])["Role"]["Arn"])
+                    return str(self._described_role(caller.split("/")[1])["Arn"])
                 except AWS_ERRORS as error:
                     raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
@@ -128,9 +129,53 @@ class Account:
                     "its policy, `aws iam list-roles` the existing roles"
                 ]
             )
-        if role.startswith("arn:"):
-            return role
-        return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{role}"
+        return role if role.startswith("arn:") else self._role_named(role)
+
+    @cached_property
+    def caller_arn(self) -> str:
+        """The user, or the role behind an assumed role's session, whose policies IAM simulates."""
+        arn = self.identity["Arn"]
+        return self._role_named(arn.split("/")[1]) if ":assumed-role/" in arn else arn
+
+    def _role_named(self, name: str) -> str:
+        """ARN of a role of this account, as IAM tells it; without a path if IAM does not tell.
+
+        Roles that consoles and single sign-on make have a path, such as service-role/.
+        """
+        with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
+            return str(self._described_role(name.rpartition("/")[2])["Arn"])
+        return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"
+
+    def _described_role(self, name: str) -> Mapping[str, Any]:
+        """The role as GetRole describes it; asked once.
+
+        Raises:
+            AWS_ERRORS: as boto raises them, the same for each call.
+        """
+        if name not in self._roles:
+            try:
+                self._roles[name] = self.client("iam").get_role(RoleName=name)["Role"]
+            except AWS_ERRORS as error:
+                self._roles[name] = error
+        answer = self._roles[name]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def trust_policy(self) -> Any:
+        """The trust policy of the execution role, as IAM describes it; None if there is no such role.
+
+        Raises:
+            BadInput: no role is set anywhere.
+            LaunchRefused: AWS does not show it; it needs iam:GetRole, which no launch needs.
+        """
+        try:
+            role = self._described_role(self.role_arn.rpartition("/")[2])
+        except AWS_ERRORS as error:
+            if code(error) == "NoSuchEntity":
+                return None
+            raise LaunchRefused(explain(error, "read the role")) from error
+        return role.get("AssumeRolePolicyDocument", {})
 
     @property
     def bucket(self) -> str:

@@ -1,13 +1,11 @@
-"""AWS's errors and failure reasons, translated into sentences with a next step."""
-
-import re
+"""AWS's errors, translated into sentences with a next step."""
 
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
 from paretune.core.errors import first_line
-from paretune.specification.container import FailureKind
+from paretune.launchers.sagemaker.failures import CLOCK, named_cause
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError)
 """Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding."""
@@ -20,7 +18,13 @@ _NO_CREDENTIALS = (
     exceptions.ProfileNotFound,
 )
 _EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
-_UNKNOWN_KEY = {"InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure"}
+_UNKNOWN_KEY = {
+    "InvalidClientTokenId",
+    "UnrecognizedClientException",
+    "SignatureDoesNotMatch",
+    "InvalidSignatureException",
+    "AuthFailure",
+}
 _DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "403"}
 _THROTTLED = {
     *("Throttling", "ThrottlingException", "ThrottledException", "TooManyRequestsException"),
@@ -77,50 +81,16 @@ def explain(error: BaseException, doing: str) -> str:
         return f"no usable AWS credentials ({error}): `aws configure`, `aws sso login`, or set AWS_PROFILE"
     if isinstance(error, exceptions.EndpointConnectionError):
         return f"AWS does not answer ({error}): check the network, the region and AWS_ENDPOINT_URL"
+    cause = named_cause(f"{code(error)}: {message(error)}")
+    if cause is not None and cause.cause == CLOCK:
+        return str(cause)
     if code(error) in _EXPIRED:
         return "the AWS credentials have expired: sign in again (`aws sso login`), then repeat the command"
     if code(error) in _UNKNOWN_KEY:
-        return f"AWS does not know these credentials ({message(error)}): check AWS_PROFILE and the access keys"
+        hint = "check AWS_PROFILE, the access keys and the clock of this machine"
+        return f"AWS does not know these credentials ({message(error)}): {hint}"
     if is_denied(error):
         return f"AWS does not allow this identity to {doing}: {message(error)}"
     if code(error) in _THROTTLED:
         return f"AWS is throttling requests and did not let us {doing}: try again in a minute"
-    if code(error) == "ResourceLimitExceeded":
-        return f"{message(error)} {_quota_advice(message(error))}"
-    return f"AWS would not {doing}: {message(error)}"
-
-
-def _quota_advice(about: str) -> str:
-    """How to request a larger quota for the instance type in the text `about`."""
-    match = re.search(r"\bml\.[\w-]+\.\w+", about)
-    name = match.group() if match else "INSTANCE_TYPE"
-    return (
-        f'Ask for more: AWS console, Service Quotas, Amazon SageMaker, "{name} for training job usage"; '
-        "or use another instance type"
-    )
-
-
-def classify(reason: str) -> tuple[FailureKind, str]:
-    """The kind and sentence in a training job's FailureReason.
-
-    Our training writes "kind: sentence" into the failure file; SageMaker puts "AlgorithmError: " before it and
-    ", exit code: N" behind it.
-    """
-    text = re.sub(r"^AlgorithmError: ", "", reason.strip())
-    ending = re.search(r",? ?exit code: (\d+)$", text)
-    text = text[: ending.start()].strip() if ending else text
-    kind, _, sentence = text.partition(": ")
-    if kind in {member.value for member in FailureKind}:
-        return FailureKind(kind), sentence.strip()
-    if reason.startswith("CapacityError") or "InsufficientInstanceCapacity" in reason:
-        return FailureKind.CAPACITY, text
-    if "No space left on device" in reason or "nsufficient disk space" in reason:
-        return FailureKind.DISK_FULL, text
-    if "use an instance type with more memory" in reason:
-        return FailureKind.OUT_OF_MEMORY, text
-    if reason.startswith("InternalServerError"):
-        return FailureKind.ERROR, f"{text} (AWS's own trouble: start the job again)"
-    if ending and not text:
-        killed = ": it was killed, most often for lack of memory" if ending[1] == "137" else ""
-        return FailureKind.ERROR, f"the container ended with exit code {ending[1]} and no reason{killed}"
-    return FailureKind.ERROR, text or "SageMaker gave no reason"
+    return f"AWS would not {doing}: {cause or message(error)}"

@@ -6,28 +6,34 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from heapq import merge
-from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
+from paretune.estimating.phases import kind_of
+from paretune.estimating.phases import usual as usual_seconds
 from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Trials, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, classify, code, explain, is_transient
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
+from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.logs import GROUP
 from paretune.launchers.sagemaker.polling import DELETED, Poller, Watched
 from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.results import OutputArchive, Results
 from paretune.launchers.sagemaker.staging import Staging
+from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
+from paretune.specification.job_phases import JobPhases, read_phases, seconds_since_epoch
 
 _KEPT = {"InUse", "Available"}
 """WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)."""
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _GONE = {"Deleting", DELETED}
+_USUAL = {"Starting": ("starting",), "Downloading": ("data", "image"), "Uploading": ("uploading",)}
 # What pip prints when it cannot connect, and when it gives up (pip 25).
 _NOT_REACHED = re.compile("Failed to establish a new connection|ConnectTimeoutError|Name or service not known|Retrying")
 _NOT_FOUND = re.compile(r"No matching distribution found for (\S+)")
+_LOG_LINES = 200  # the last ones, in which a cause is looked for
 _LIMITS = {
     "MaxRuntimeExceeded": (FailureKind.ERROR, "MaxRuntimeExceeded: it ran longer than max_runtime_minutes"),
     "MaxWaitTimeExceeded": (
@@ -42,20 +48,8 @@ class AwsJob(Job):
 
     @property
     @abstractmethod
-    def description(self) -> Mapping[str, Any]:
-        """The last answer of DescribeTrainingJob; empty before there is a training job."""
-
-    def reject(self, reason: str) -> None:
-        """Stop a job that does not run as it was requested; `reason` becomes its failure where that can be kept."""
-        self.stop()
-
-    @abstractmethod
-    def logged_events(self) -> list[Event]:
-        """The events read from CloudWatch so far; all of them once the job has ended."""
-
-    @abstractmethod
-    def written_events(self) -> list[Event]:
-        """The events in the job's results; empty before its end, or if it left none."""
+    def training(self) -> "SageMakerJob | None":
+        """The training job, the latest of several; None before there is one."""
 
 
 class SageMakerJob(AwsJob):
@@ -83,7 +77,7 @@ class SageMakerJob(AwsJob):
     ) -> None:
         self.name = name
         self._training_job = training_job or name
-        self._trials = Trials(trials, partial(request_trial_stop, staging, name))
+        self.trials = Trials(trials, partial(request_trial_stop, staging, name))
         self._account = account
         self._staging = staging
         self._poller = poller
@@ -91,7 +85,7 @@ class SageMakerJob(AwsJob):
         self._results = results(OutputArchive(staging, name, self._training_job))
         self._watched = poller.watch(self._training_job, description, is_project=results.is_project)
         self.warm_pool = _SageMakerWarmPool(self._watched, account, poller, clock)
-        self.output: ProjectOutput = _TrainingJobOutput(self._watched, poller, self._results.archive)
+        self.output: ProjectOutput = ProjectOutput(fetch=self._results.archive.download, printed=self._printed)
         self._created = clock.now()
         self._asked_to_stop = False
         self._must_stop_again = False
@@ -109,6 +103,8 @@ class SageMakerJob(AwsJob):
         status = self.description.get("TrainingJobStatus", "InProgress")
         if status in {"Completed", *_GONE}:
             return self._results.end_state(status)
+        if self._stopped_itself:
+            return JobState.STOPPED
         state = _STATES.get(status, JobState.RUNNING)
         if state is JobState.RUNNING and self._asked_to_stop:
             return JobState.STOPPING
@@ -147,11 +143,6 @@ class SageMakerJob(AwsJob):
         self._rejected = reason
         self.stop()
 
-    @property
-    def trials(self) -> Trials:
-        """The trials in its request. A trial is stopped by an object in S3 that the training looks for."""
-        return self._trials
-
     def report(self) -> JobReport | None:
         """The report in the job's results in S3."""
         return self._results.report() if self.state() is JobState.COMPLETED else None
@@ -161,6 +152,8 @@ class SageMakerJob(AwsJob):
         state = self.state()
         if self._rejected and state in {JobState.FAILED, JobState.STOPPED}:
             return FailureKind.OFF_PLAN, self._rejected
+        if self._stopped_itself:
+            return _LIMITS["MaxRuntimeExceeded"]
         if state is JobState.FAILED:
             status = self.description.get("TrainingJobStatus")
             if status == "Completed":
@@ -169,10 +162,17 @@ class SageMakerJob(AwsJob):
                 return FailureKind.ERROR, f"it ended {fault}"
             if status in _GONE:
                 return FailureKind.ERROR, "it was deleted in AWS, and has left no report"
-            return self._explained(*classify(str(self.description.get("FailureReason", ""))))
+            reason = str(self.description.get("FailureReason", ""))
+            return self._explained(*classify(reason, partial(self.log_tail, _LOG_LINES)))
         if state is JobState.STOPPED and self.detail() in _LIMITS and not self._asked_to_stop:
             return _LIMITS[self.detail()]
         return None
+
+    @property
+    def _stopped_itself(self) -> bool:
+        """Whether the container has ended the job at its deadline, which AWS calls a failure."""
+        reason = str(self.description.get("FailureReason", ""))
+        return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
 
     def capacity(self) -> Capacity:
         """SelectedInstanceType and SelectedInstanceCount, and whether AWS shows the requested training plan."""
@@ -195,8 +195,12 @@ class SageMakerJob(AwsJob):
         started = self.description.get("TrainingStartTime")
         return max(0.0, self._watched.ended_at(self._clock) - started.timestamp()) if started else 0.0
 
+    def phase_seconds(self) -> Mapping[str, float]:
+        """The phases in SecondaryStatusTransitions."""
+        return self._phases().seconds
+
     def facts(self) -> dict[str, str]:
-        """Where the job is in AWS, its image, and what spot saved."""
+        """Where the job is in AWS, its image, what spot saved, and what of its transitions could not be read."""
         description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
@@ -204,6 +208,7 @@ class SageMakerJob(AwsJob):
             saved = 1 - self.billable_seconds() / float(description["TrainingTimeInSeconds"])
             facts["spot_saving"] = f"{saved:.0%}"
             facts["training_seconds"] = str(description["TrainingTimeInSeconds"])  # what on demand would have billed
+        facts["unread_transitions"] = "; ".join(self._phases().faults)
         return {name: text for name, text in facts.items() if text}
 
     def log_tail(self, lines: int = 15) -> list[str]:
@@ -221,8 +226,9 @@ class SageMakerJob(AwsJob):
         return self._results.archive.profile()
 
     def model_location(self) -> str:
-        """S3 URI of the archive with the trained model."""
-        return self._results.model_uri()
+        """S3 URI of the archive with the trained model, or of its files."""
+        compression = self.description.get("OutputDataConfig", {}).get("CompressionType")
+        return self._results.model_uri(is_compressed=compression != "NONE")
 
     def clean_up(self) -> None:
         """Remove our training's checkpoints from S3, which cost by the month, unless another job has claimed them."""
@@ -236,8 +242,13 @@ class SageMakerJob(AwsJob):
                 self._staging.remove(prefix)
 
     @property
+    def training(self) -> "SageMakerJob":
+        """The job itself."""
+        return self
+
+    @property
     def description(self) -> Mapping[str, Any]:
-        """The last answer of DescribeTrainingJob."""
+        """The last answer of DescribeTrainingJob; empty before there is one."""
         return self._watched.description
 
     def logged_events(self) -> list[Event]:
@@ -245,9 +256,20 @@ class SageMakerJob(AwsJob):
         self._poller.drain(self._training_job)
         return list(self._watched.log.events)
 
+    @property
+    def log_fault(self) -> str:
+        """Why this identity may not read the log; "" if it may."""
+        return self._watched.log.unreadable
+
     def written_events(self) -> list[Event]:
         """The events in the job's results; empty before its end."""
         return self._results.events() if self._watched.has_ended else []
+
+    def _printed(self) -> list[str]:
+        """The lines of a project's command that the first instance has printed since the last call."""
+        self._poller.drain(self._training_job)
+        lines = self._watched.log.printed
+        return [lines.popleft() for _ in range(len(lines))]
 
     def _explained(self, kind: FailureKind, reason: str) -> tuple[FailureKind, str]:
         """The failure with what the log adds to it."""
@@ -256,7 +278,7 @@ class SageMakerJob(AwsJob):
             reason = f"{reason}: {last[0].strip()}" if last else reason
         if kind is not FailureKind.ERROR or not self.description.get("VpcConfig"):
             return kind, reason
-        lines = self.log_tail(200)
+        lines = self.log_tail(_LOG_LINES)
         missing = next(filter(None, (_NOT_FOUND.search(line) for line in lines)), None)
         if missing is None or not any(map(_NOT_REACHED.search, lines)):
             return kind, reason
@@ -270,10 +292,23 @@ class SageMakerJob(AwsJob):
         transitions = self.description.get("SecondaryStatusTransitions", [])
         fresh, self._transitions_read = transitions[self._transitions_read :], len(transitions)
         return [
-            Event(time=entry["StartTime"].timestamp(), step=0, message=_sentence(entry))
+            Event(time=begin, step=0, message=f"{_sentence(entry)}{self._usual(entry)}")
             for entry in fresh
-            if entry.get("StartTime")
+            if (begin := seconds_since_epoch(entry.get("StartTime"))) is not None
         ]
+
+    def _usual(self, transition: Mapping[str, Any]) -> str:
+        """How long the phase that begins usually takes on such an instance, as public jobs show."""
+        instance = instances().get(str(self.description.get("ResourceConfig", {}).get("InstanceType")))
+        phases = _USUAL.get(str(transition.get("Status")), ())
+        if instance is None or not phases:
+            return ""
+        usual = [usual_seconds(phase, kind_of(instance)) for phase in phases]
+        low, high = sum(item.seconds_low for item in usual), sum(item.seconds_high for item in usual)
+        return f" (usually {low:.0f} to {high:.0f} s)"
+
+    def _phases(self) -> JobPhases:
+        return read_phases(self.description, self._watched.ended_at(self._clock))
 
     def _request_stop(self) -> None:
         self._must_stop_again = False
@@ -289,26 +324,6 @@ class SageMakerJob(AwsJob):
                     f"{self._account.region}`"
                 ) from error
         self._watched.changed = True
-
-
-class _TrainingJobOutput(ProjectOutput):
-    """The lines of a project's command in CloudWatch, and its files in S3."""
-
-    def __init__(self, job: Watched, poller: Poller, archive: OutputArchive) -> None:
-        self._job = job
-        self._poller = poller
-        self._archive = archive
-
-    def printed(self) -> list[str]:
-        """The lines that the first instance has printed since the last call, without what was printed before them."""
-        self._poller.drain(self._job.name)
-        lines = self._job.log.printed
-        return [lines.popleft() for _ in range(len(lines))]
-
-    def fetch(self, folder: Path) -> Path | None:
-        """output.tar.gz, downloaded to `folder`."""
-        path = folder / "output.tar.gz"
-        return path if self._archive.download(path) else None
 
 
 class _SageMakerWarmPool(WarmPool):
@@ -388,5 +403,5 @@ def request_trial_stop(staging: Staging, name: str, run_id: str) -> None:
 
 
 def _sentence(transition: Mapping[str, Any]) -> str:
-    status, message = transition["Status"], transition.get("StatusMessage", "")
+    status, message = transition.get("Status", "a status without a name"), transition.get("StatusMessage", "")
     return f"{status}: {message}" if message and message != status else str(status)

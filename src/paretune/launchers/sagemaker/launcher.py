@@ -8,6 +8,7 @@ from typing import Any
 from paretune.core.checks import faults_of
 from paretune.core.clock import Clock
 from paretune.core.errors import refuse
+from paretune.estimating import uploading
 from paretune.launchers.base import Launcher
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
@@ -19,7 +20,7 @@ from paretune.launchers.sagemaker.queue.queued_jobs import QueuedJobs
 from paretune.launchers.sagemaker.request import build, load_sdk
 from paretune.launchers.sagemaker.results import Results, TrainingResults
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.launchers.sagemaker.training_jobs import Submission, TrainingJobs
+from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.training_plans import SageMakerTrainingPlans, plan_findings
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
@@ -42,9 +43,6 @@ class SageMakerLauncher(Launcher):
     """
 
     name = "sagemaker"
-    # Between SIGTERM and SIGKILL 120 (StopTrainingJob, API reference, read 2026-11-20), and a minute for uploading what
-    # a stopped job has left: a report and logs, for checkpoints are uploaded while it runs.
-    billed_after_limit_s = 180.0
 
     def __init__(
         self,
@@ -65,16 +63,18 @@ class SageMakerLauncher(Launcher):
         self._environment = environment
         self._check_interruption = check
         poller = poller or Poller(self.account, clock, calls_per_minute)
-        jobs = TrainingJobs(self.account, poller, clock, results, self._staging)
-        self._submission: Submission = (
-            jobs if cluster.queue is None else QueuedJobs(cluster.queue, jobs, calls_per_minute)
+        arguments = (self.account, poller, clock, results, self._staging)
+        self._jobs = (
+            TrainingJobs(*arguments)
+            if cluster.queue is None
+            else QueuedJobs(cluster.queue, calls_per_minute, *arguments)
         )
         self._packager = Packager(
             self.account,
             environment,
             package or Path(__file__).parents[2],
             tracking_uri if self.jobs_log_to_mlflow else "",
-            self._submission,
+            self._jobs,
         )
         self.training_plans = SageMakerTrainingPlans(self.account, self._on_demand_price)
         self.last_request: Mapping[str, Any] = {}
@@ -84,15 +84,14 @@ class SageMakerLauncher(Launcher):
         """Account, region and bucket, and the queue if there is one."""
         account = self.account
         tags = {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
-        return {**tags, **self._submission.location_tags}
+        return {**tags, **self._jobs.location_tags}
 
     def check(self, spec: JobSpec) -> None:
         """Check strategy, image and instance type together; credentials, role, bucket, quotas, queue and plan."""
         faults = images.faults(spec, self.account.region)
         installed = () if faults else self._packager.installed(spec)
-        faults += account_faults(spec, self.account, installed=installed)
-        faults += faults_of(self._submission.findings(spec))
-        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.billed_after_limit_s))
+        faults += account_faults(spec, self.account, installed=installed, tracking_uri=self._packager.tracking_uri)
+        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.billed_after_limit_s(spec)))
         refuse([*faults, *script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -114,11 +113,11 @@ class SageMakerLauncher(Launcher):
         request = self._request(document, inputs, staging)
         self._check_interruption()
         self.last_request = request
-        return self._submission.create(document, request, staging)
+        return self._jobs.create(document, request, staging)
 
     def attach(self, job_name: str) -> AwsJob | None:
         """The job with this name in this account, region and queue."""
-        return self._submission.find(job_name)
+        return self._jobs.find(job_name)
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region; 0 USD on a training plan, which is paid already."""
@@ -126,11 +125,15 @@ class SageMakerLauncher(Launcher):
             return plan_price(spec, self.account.region)
         return self._on_demand_price(spec)
 
+    def billed_after_limit_s(self, spec: JobSpec) -> float:
+        """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
+        return uploading.billed_after_limit_s(spec, self._environment)
+
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob or SubmitServiceJob request, exactly; nothing is uploaded."""
         staging = self._staging(document.spec.kms_key)
         staging.dry = True
-        return self._submission.preview(document.spec, self._request(document, inputs, staging))
+        return self._jobs.preview(document.spec, self._request(document, inputs, staging))
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
         self.check_inputs(document.spec, inputs)

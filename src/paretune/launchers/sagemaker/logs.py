@@ -1,8 +1,9 @@
 """Reads a job's log in CloudWatch; each line is read once.
 
 Every instance has a stream, and a new one after each restart: `JOB/algo-1-1763627000`. Events are lines of JSON that
-the first process of our training writes on the first instance; all other lines are log. What a project's command
-prints on the first instance is kept to be shown.
+the first process of our training writes on the first instance; all other lines are log. Programs that print without a
+newline (bash, progress bars) may stand before an event on its line, and torchrun and mpirun put a prefix there. What
+a project's command prints on the first instance is kept to be shown.
 """
 
 import re
@@ -17,6 +18,8 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 _TRACE = re.compile(r"\++ ")
 _KEPT_LINES = 200
 _WAITING_LINES = 10_000  # printed by a command and not shown yet
+_EVENT_START = '{"time"'
+_AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _FIRST_LINE = "paretune: "  # of a project's job; the SageMaker SDK prints the lines before it
 
 
@@ -95,13 +98,17 @@ class LogReader:
         return False
 
     def _take(self, stream: str, line: str) -> None:
-        event = None if self._is_project else read_event(line)
+        before, start, rest = line.partition(_EVENT_START)
+        may_be_event = not self._is_project and (not before or before.strip())  # we do not indent events
+        event = read_event(_AFTER_EVENT.sub("", start + rest)) if may_be_event else None
         if event is not None:
             self.events.append(event)
+            line = before
+        if event is not None and not before:
             return
         self._tails[stream].append(line)
         if self._is_project and self._is_main(stream):
-            if line.startswith(_FIRST_LINE):
+            if _FIRST_LINE in line:
                 self._project_streams.add(stream)
             if stream in self._project_streams:
                 self.printed.append(line)

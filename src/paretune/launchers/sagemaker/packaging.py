@@ -1,15 +1,15 @@
 """From a job document to a `TrainingJobRequest`: uploads, channels, environment and checkpoints of the job."""
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import collecting
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
+from paretune.estimating.uploading import deadline_s, is_compressed
 from paretune.launchers import archive
 from paretune.launchers.base import parse_job_name
 from paretune.launchers.sagemaker import images
@@ -18,11 +18,12 @@ from paretune.launchers.sagemaker.jobs import stop_request_prefix
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     index_environment,
+    mlflow_config,
     network_environment,
     tracking_environment,
 )
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.launchers.sagemaker.training_jobs import Submission
+from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
@@ -50,28 +51,22 @@ _SMP = {  # parameter to its name in SMP v2
 }
 
 
+@dataclass(frozen=True)
 class Packager:
     """Describes jobs as requests and uploads what they need.
 
-    Args:
+    Attributes:
         environment: of this machine; few variables travel.
         package: folder of paretune's own code.
         tracking_uri: ARN of the MLflow server if jobs write to it themselves, else "".
+        jobs: tells whether the owner of checkpoints still runs.
     """
 
-    def __init__(
-        self,
-        account: Account,
-        environment: Mapping[str, str],
-        package: Path,
-        tracking_uri: str,
-        submission: Submission,
-    ) -> None:
-        self._account = account
-        self._environment = environment
-        self._package = package
-        self._tracking_uri = tracking_uri
-        self._submission = submission
+    account: Account
+    environment: Mapping[str, str]
+    package: Path
+    tracking_uri: str
+    jobs: TrainingJobs
 
     def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         """The request of a job; its inputs have been uploaded, unless `staging` is dry.
@@ -81,28 +76,37 @@ class Packager:
             LaunchRefused: AWS refuses an upload.
         """
         if inputs.project is not None:
-            return self._project_request(document, inputs.project, staging)
+            return self._project_request(document, inputs, inputs.project, staging)
         spec = document.spec
-        image = images.choose(spec, self._account.region, direct=bool(self._tracking_uri))
+        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
         channels, inner_spec, code = self._inputs(document, inputs, staging)
-        code |= archive.package_files(self._package)
+        code |= archive.package_files(self.package)
         if image.requirements:
             content = code.get(archive.REQUIREMENTS, "")
             text = content if isinstance(content, str) else content.read_text()
             code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
         members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
-        inner = replace(document, spec=without_account(inner_spec), members=members)
+        inner = replace(
+            document, spec=without_account(inner_spec), members=members, deadline_s=self._deadline_s(document)
+        )
         channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
-        logs_to_mlflow = self._tracking_uri and not document.members  # trials are recorded in several runs
+        logs_to_mlflow = self.tracking_uri and not document.members  # trials are recorded in several runs
         module = "paretune.tracking.in_job" if logs_to_mlflow else "paretune.training"
         return TrainingJobRequest(
+            document=document,
             image_uri=image.uri,
             code=code,
             command=f"python3 -m {module} /opt/ml",
             channels=channels,
             environment=self._training_environment(document, staging),
+            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            volume_gib=_volume_gib(document, inputs),
+            tags=_tags(document),
+            compresses_output=is_compressed(document.spec, self.environment),
             smp=_smp(spec) if spec.strategy == "smp" else None,
-            **self._common(document, inputs, staging),
+            mlflow=mlflow_config(
+                self.tracking_uri, "" if document.members else _run_id(document.job_name), self.environment
+            ),
         )
 
     def installed(self, spec: JobSpec) -> list[str]:
@@ -111,33 +115,31 @@ class Packager:
             return []
         requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
         has_file = spec.entry_script and requirements.is_file()
-        image = images.choose(spec, self._account.region, direct=bool(self._tracking_uri))
+        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
         return [*image.requirements, *([f"{archive.REQUIREMENTS} of {spec.entry_script}"] if has_file else [])]
 
-    def _project_request(self, document: JobDocument, project: ProjectPayload, staging: Staging) -> TrainingJobRequest:
+    def _project_request(
+        self, document: JobDocument, inputs: JobInputs, project: ProjectPayload, staging: Staging
+    ) -> TrainingJobRequest:
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
-        content = {"run_id": _run_id(document.job_name), **project.document}
+        content = {
+            "run_id": _run_id(document.job_name),
+            "deadline_s": self._deadline_s(document),
+            **project.document,
+        }
         channels["job"] = _upload_document(document.job_name, content, staging)
         return TrainingJobRequest(
-            image_uri=images.choose(document.spec, self._account.region, direct=False).uri,
+            document=document,
+            image_uri=images.choose(document.spec, self.account.region, direct=False).uri,
             code=project.code,
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={"PYTHONUNBUFFERED": "1", **_network(document), **project.variables},
-            **self._common(document, JobInputs(project=project), staging),
+            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            volume_gib=_volume_gib(document, inputs),
+            tags=_tags(document),
+            compresses_output=is_compressed(document.spec, self.environment),
         )
-
-    def _common(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
-        """The fields of the request that do not depend on what runs."""
-        return {
-            "job_name": document.job_name,
-            "cluster": document.spec,
-            "others": document.clusters[1:],
-            "checkpoints": _checkpoints_uri(document, inputs, staging, self._submission),
-            "max_seconds": max(1, math.ceil(document.max_seconds)),
-            "volume_gib": _volume_gib(document, bytes_on_disk(document.spec, inputs)),
-            "tags": _tags(document),
-        }
 
     def _inputs(
         self, document: JobDocument, inputs: JobInputs, staging: Staging
@@ -145,9 +147,9 @@ class Packager:
         """Channels, the specification with the paths inside the job, and the files of a user's own script."""
         channels, spec = {}, document.spec
         if inputs.dataset is not None:
-            channels["dataset"] = staging.folder("datasets", inputs.dataset.folder, inputs.dataset.key)
+            channels["dataset"] = staging.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
         if inputs.model is not None:
-            channels["model"] = staging.folder("models", inputs.model)
+            channels["model"] = staging.upload("models", inputs.model)
         if spec.entry_script is None:
             return channels, spec, {}
         script = at_home(spec.entry_script).resolve()
@@ -166,13 +168,17 @@ class Packager:
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
+    def _deadline_s(self, document: JobDocument) -> float | None:
+        """Seconds after the container's start at which the job stops itself; None for a shared job, as AWS stops it."""
+        return None if document.members else deadline_s(document.spec, document.max_seconds, self.environment)
+
     def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             **_network(document),
-            **{name: self._environment[name] for name in (ALLOW_NO_GPU,) if name in self._environment},
+            **{name: self.environment[name] for name in (ALLOW_NO_GPU,) if name in self.environment},
         }
         if document.spec.entry_script is None:
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
@@ -181,12 +187,12 @@ class Packager:
         if document.members:  # the job, and whoever looks at it, must know its trials
             environment[TRIALS] = str(len(document.members))
             environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
-        elif self._tracking_uri:
-            environment |= tracking_environment(self._tracking_uri, _run_id(document.job_name), self._environment)
+        elif self.tracking_uri:
+            environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
         return environment
 
 
-def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, submission: Submission) -> str:
+def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, jobs: TrainingJobs) -> str:
     """S3 URI for a job's checkpoints, shared by all jobs of one specification and data set, one after the other.
 
     The first job claims it. A later job takes the claim over if the owner has ended; else it gets a place of its own.
@@ -196,7 +202,7 @@ def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging,
     if inputs.project is not None or document.members:  # no other job has the same trials
         return separate
     data = inputs.dataset.key[:12] if inputs.dataset else "script"
-    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{submission.checkpoint_suffix}"
+    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{jobs.checkpoint_suffix}"
     prefix = f"{PREFIX}/checkpoints/{key}"
     shared = staging.uri(f"{prefix}/")
     if staging.dry:
@@ -205,7 +211,7 @@ def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging,
     if claim is not None:
         if claim.owner == document.job_name:
             return shared
-        if _run_id(claim.owner) != run and submission.is_alive(claim):
+        if _run_id(claim.owner) != run and jobs.is_alive(claim):
             return separate
     return shared if staging.take(f"{prefix}.claim", document.job_name, claim) else separate
 
@@ -267,10 +273,11 @@ def _upload_document(job_name: str, document: Mapping[str, Any], staging: Stagin
     return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
-def _volume_gib(document: JobDocument, size: float) -> int:
-    """Volume of an instance for `size` bytes, at most the size of its own NVMe disks, which replace the volume.
+def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
+    """Volume of an instance, at most the size of its own NVMe disks, which replace the volume.
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
     local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
-    return document.spec.volume_gib or min(volume_for_gib(size), *filter(None, local_gib), _LARGEST_VOLUME_GIB)
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
+    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), _LARGEST_VOLUME_GIB)

@@ -179,16 +179,14 @@ class Poller:
         prefix = commonprefix(list(running))[:63]  # noqa: RUF071  # of names; ListTrainingJobs takes 63 characters
         options |= {"MaxResults": 100} | ({"NameContains": prefix} if prefix else {})
         times = [self._listed_until] if self._listed_until else []
-        while True:
-            page = self._account.client("sagemaker").list_training_jobs(**options)
+        pages = self._account.client("sagemaker").get_paginator("list_training_jobs").paginate(**options)
+        for number, page in enumerate(pages):
+            if number:  # the call of the first page is counted already
+                self._calls.spend(must=True)
             for summary in page["TrainingJobSummaries"]:
                 times.append(summary["LastModifiedTime"])
                 if summary["TrainingJobName"] in running and _is_news(summary, running):
                     running[summary["TrainingJobName"]].changed = True
-            if "NextToken" not in page:
-                break
-            options["NextToken"] = page["NextToken"]
-            self._calls.spend(must=True)
         self._listed_until = max(times, default=None)
 
     def _describe(self, job: Watched) -> None:

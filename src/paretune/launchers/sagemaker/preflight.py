@@ -1,38 +1,35 @@
-"""Checks of an AWS account before a job costs anything: credentials, role, bucket, network and quotas.
+"""Checks of an AWS account before a job costs anything: credentials, role, bucket, network, quotas and queue.
 
 What an identity may not ask (many may not simulate policies or list quotas) is left to CreateTrainingJob itself.
 """
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from paretune.core.checks import Finding, failed, faults_of, not_checked, passed
 from paretune.core.errors import BadInput
-from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.launchers.sagemaker.network import network_findings
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, message
+from paretune.launchers.sagemaker.permissions import Statement, allow_command, role_findings, simulate
+from paretune.specification.account import AccountSettings
 from paretune.specification.catalog import unknown_type
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
-TYPE, ROLE, BUCKET, QUOTAS, IMAGE = "type", "role", "bucket", "quotas", "image"
-_SERVICE = "sagemaker.amazonaws.com"
-_FOR_SAGEMAKER = {
-    "ContextKeyName": "iam:PassedToService",
-    "ContextKeyType": "string",
-    "ContextKeyValues": [_SERVICE],
-}
-_TRUST = {"Effect": "Allow", "Principal": {"Service": _SERVICE}, "Action": "sts:AssumeRole"}
-_VERSION = "2012-10-17"  # of the language of policies
+TYPE, ROLE, BUCKET, NETWORK, QUOTAS, QUEUE = "type", "role", "bucket", "network", "quotas", "queue"
+_DISPENSABLE = {"cloudwatch"}  # services without which a job still trains
+_QUEUE_TYPE = "SAGEMAKER_TRAINING"
+_USABLE = {"VALID", "UPDATING"}
 
 
-def account_faults(cluster: Placement, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
+def account_faults(
+    cluster: JobSpec, account: Account, *, installed: Sequence[str] = (), tracking_uri: str = ""
+) -> list[str]:
     """Why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
 
-    `installed` names what pip installs when the job starts.
+    `installed` names what pip installs when the job starts; `tracking_uri` is the server that it writes to itself.
 
     Raises:
         LaunchRefused: AWS does not answer, or does not accept the credentials.
@@ -42,19 +39,13 @@ def account_faults(cluster: Placement, account: Account, *, installed: Sequence[
         [
             *type_findings(cluster, account),
             *pass_findings(account),
+            *job_role_findings(cluster, account, tracking_uri),
             *bucket_findings(account),
             *network_findings(cluster, account, installed),
             *quota_findings(cluster, account),
+            *queue_findings(cluster, account),
         ]
     )
-
-
-def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
-    """Whether the job's subnets, if it has any, reach S3 and the packages that pip has to install."""
-    installed: Sequence[str] = ()
-    with suppress(ValueError):  # a missing image is a finding of its own
-        installed = images.choose(spec, account.region, direct=False).requirements
-    yield from network_findings(spec, account, installed)
 
 
 def type_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
@@ -75,85 +66,27 @@ def pass_findings(account: Account) -> Iterator[Finding]:
     except BadInput as error:
         yield from (failed(ROLE, fault) for fault in error.faults)
         return
-    caller = account.identity["Arn"]
-    if ":assumed-role/" in caller:  # policies are simulated for the role behind a session
-        caller = f"arn:{account.partition}:iam::{account.identity['Account']}:role/{caller.split('/')[1]}"
+    caller = account.caller_arn
     try:
-        answer = account.client("iam").simulate_principal_policy(
-            PolicySourceArn=caller, ActionNames=["iam:PassRole"], ResourceArns=[role], ContextEntries=[_FOR_SAGEMAKER]
-        )
+        decisions = simulate(account, caller, Statement("iam", ["PassRole"], role))
     except AWS_ERRORS as error:  # the identity may not ask, or the caller is the account itself
         yield not_checked(ROLE, f"whether {caller} may pass {role}: {explain(error, 'simulate its policies')}")
         return
-    if any(result["EvalDecision"] != "allowed" for result in answer["EvaluationResults"]):
+    if any(decision != "allowed" for decision in decisions.values()):
         yield failed(
             ROLE,
             f"{account.identity['Arn']} may not pass the role {role} to SageMaker: add iam:PassRole for it to your "
-            f"own policy (docs/sagemaker.md has it), such as by `{_allow_passing(caller, role)}`",
+            f"own policy (docs/sagemaker.md has it), such as by `{allow_command(caller, ['iam:PassRole'], role)}`",
         )
     else:
         yield passed(ROLE, f"{caller} may pass {role} to SageMaker")
 
 
-def _allow_passing(caller: str, role: str) -> str:
-    """The command with which an administrator allows a user or a role to pass `role` to SageMaker."""
-    kind = "role" if ":role/" in caller else "user"
-    allowed = {"Effect": "Allow", "Action": "iam:PassRole", "Resource": role}
-    allowed["Condition"] = {"StringEquals": {"iam:PassedToService": _SERVICE}}  # type: ignore[assignment]
-    return (
-        f"aws iam put-{kind}-policy --{kind}-name {caller.rpartition('/')[2]} --policy-name paretune-pass-role "
-        f"--policy-document '{_policy([allowed])}'"
-    )
-
-
-def trust_finding(account: Account) -> Finding:
-    """Whether the role exists and SageMaker may assume it. Needs iam:GetRole, which no launch needs.
-
-    Raises:
-        BadInput: no role is set.
-    """
-    role = account.role_arn
-    name = role.rpartition("/")[2]
-    if role.split(":")[4] != account.identity["Account"]:
-        return not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
-    try:
-        details = account.client("iam").get_role(RoleName=name)["Role"]
-    except AWS_ERRORS as error:
-        if code(error) != "NoSuchEntity":
-            return not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
-        return failed(
-            ROLE,
-            f"role {role} does not exist: set role to an existing one (`aws iam list-roles` shows them), or create it "
-            f"with `aws iam create-role --role-name {name} --assume-role-policy-document '{_policy([_TRUST])}'` and "
-            "give it the second policy of docs/sagemaker.md",
-        )
-    statements = _statements(details.get("AssumeRolePolicyDocument"))
-    if not any(_trusts_sagemaker(statement) for statement in statements):
-        return failed(
-            ROLE,
-            f"role {role} must trust {_SERVICE}, or no job can use it: allow that with `aws iam "
-            f"update-assume-role-policy --role-name {name} --policy-document '{_policy([*statements, _TRUST])}'`",
-        )
-    return passed(ROLE, f"{role} exists and trusts {_SERVICE}")
-
-
-def _policy(statements: list[Any]) -> str:
-    return json.dumps({"Version": _VERSION, "Statement": statements})
-
-
-def _statements(policy: Any) -> list[Any]:
-    """The statements of a policy, which may have one without a list."""
-    statements = policy.get("Statement", []) if isinstance(policy, Mapping) else []
-    return list(statements) if isinstance(statements, list) else [statements]
-
-
-def _trusts_sagemaker(statement: Mapping[str, Any]) -> bool:
-    principal = statement.get("Principal", {})
-    services = principal.get("Service", []) if isinstance(principal, Mapping) else [principal]
-    actions = statement.get("Action", [])
-    is_allowed = {"sts:AssumeRole", "sts:*", "*"} & set([actions] if isinstance(actions, str) else actions)
-    is_named = {_SERVICE, "*"} & set([services] if isinstance(services, str) else services)
-    return statement.get("Effect") == "Allow" and bool(is_allowed) and bool(is_named)
+def job_role_findings(spec: JobSpec, account: Account, tracking_uri: str) -> Iterator[Finding]:
+    """Whether the job role has the rights without which a job fails after it was created."""
+    with suppress(BadInput):  # no role: a finding of its own
+        if account.role_arn.split(":")[4] == account.identity["Account"]:
+            yield from role_findings(spec, account, tracking_uri, without=_DISPENSABLE)
 
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
@@ -191,6 +124,78 @@ def _missing_bucket(account: Account) -> Finding:
     )
 
 
+def network_findings(cluster: AccountSettings, account: Account, installed: Sequence[str]) -> Iterator[Finding]:
+    """Whether the subnets reach S3, and a package index if the image lacks packages.
+
+    A job has no public address there, so an internet gateway alone leads nowhere. Source: SageMaker Developer Guide,
+    "Give SageMaker AI training jobs access to resources in your Amazon VPC".
+    """
+    subnets = split_list(cluster.subnets)
+    if not subnets:
+        return
+    try:
+        described = account.client("ec2").describe_subnets(SubnetIds=list(subnets))["Subnets"]
+        vpc_of = {entry["SubnetId"]: entry["VpcId"] for entry in described}
+        routes = _routes(account, vpc_of)
+        closed = [name for name in subnets if not any(map(_leads_out, routes[name]))]
+        gateways = {name: [str(route.get("GatewayId", "")) for route in routes[name]] for name in closed}
+        cut_off = [name for name in closed if not any(gateway.startswith("vpce-") for gateway in gateways[name])]
+        reach_s3 = not cut_off or _has_s3_endpoint(account, {vpc_of[name] for name in cut_off})
+    except AWS_ERRORS as error:
+        if code(error).startswith("InvalidSubnetID"):
+            yield failed(NETWORK, f"subnets must be subnets of {account.region}: {message(error)}")
+        else:
+            yield not_checked(NETWORK, explain(error, "look at the routes of the subnets"))
+        return
+    if not reach_s3:
+        yield failed(
+            NETWORK,
+            f"subnets {', '.join(cut_off)} do not reach S3, where a job reads and writes: add a "
+            "gateway endpoint for S3 to their route tables, or a route to a NAT gateway",
+        )
+    lacks_packages = bool(closed and installed) and cluster.package_index is None
+    if reach_s3 and not lacks_packages:
+        yield passed(NETWORK, f"nothing is known against the subnets {', '.join(subnets)}")
+    if lacks_packages:
+        yield failed(
+            NETWORK,
+            f"subnets {', '.join(closed)} have no route to the internet, and the job has to install "
+            f"{', '.join(installed)}: give them a route to a NAT gateway, or package_index that they reach (such as "
+            "CodeArtifact through its VPC endpoints), or image_uri of an image that holds these packages",
+        )
+
+
+def _routes(account: Account, vpc_of: Mapping[str, str]) -> dict[str, list[dict[str, Any]]]:
+    """The active routes of each subnet, from its own table or the main table of its VPC."""
+    routes: dict[str, list[dict[str, Any]]] = {}
+    pages = account.client("ec2").get_paginator("describe_route_tables")
+    for page in pages.paginate(Filters=[{"Name": "vpc-id", "Values": sorted(set(vpc_of.values()))}]):
+        for table in page["RouteTables"]:
+            active = [route for route in table.get("Routes", []) if route.get("State") == "active"]
+            for entry in table.get("Associations", []):
+                routes[table["VpcId"] if entry.get("Main") else entry.get("SubnetId", "")] = active
+    return {name: routes.get(name, routes.get(vpc, [])) for name, vpc in vpc_of.items()}
+
+
+def _leads_out(route: dict[str, Any]) -> bool:
+    """Whether a job without a public address may reach the internet by this route."""
+    is_default = route.get("DestinationCidrBlock") == "0.0.0.0/0"
+    return is_default and not str(route.get("GatewayId", "")).startswith("igw-")
+
+
+def _has_s3_endpoint(account: Account, vpcs: Collection[str]) -> bool:
+    """Whether the networks have an interface endpoint for S3."""
+    names = [f"com.amazonaws.{account.region}.s3", f"cn.com.amazonaws.{account.region}.s3"]
+    endpoints = account.client("ec2").describe_vpc_endpoints(
+        Filters=[
+            {"Name": "vpc-id", "Values": sorted(vpcs)},
+            {"Name": "service-name", "Values": names},
+            {"Name": "vpc-endpoint-type", "Values": ["Interface"]},
+        ]
+    )
+    return bool(endpoints["VpcEndpoints"])
+
+
 def quota_findings(cluster: Placement, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
@@ -200,11 +205,14 @@ def quota_findings(cluster: Placement, account: Account, besides: Collection[str
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
     others = {f"{name} for {usage}": name for name in besides}
+    overall = f"Number of instances across all {'spot ' if cluster.spot else ''}training jobs"
     try:
-        quotas = _quotas(account, {*needed, *others})
+        quotas = _quotas(account, {*needed, *others, overall})
     except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
+    if overall in quotas and clusters:
+        needed[overall] = max(each.instance_count for each in clusters)
     for name, count in needed.items():
         yield _compared(name, quotas.get(name), count, account)
     values = [f"{name} {quotas[quota]['Value']:g}" for quota, name in others.items() if quota in quotas]
@@ -238,10 +246,65 @@ def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
     return quotas
 
 
-def image_findings(spec: JobSpec, region: str) -> list[Finding]:
-    """Whether there is an image for strategy, instance type and region. Makes no call to AWS."""
-    faults = images.faults(spec, region)
-    if faults:
-        return [failed(IMAGE, fault) for fault in faults]
-    uri = images.choose(spec, region, direct=False).uri
-    return [passed(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]
+def queue_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
+    """Whether the queue exists, takes training jobs, and takes this one. No findings if the job has no queue."""
+    if cluster.queue is None:
+        return
+    name, region = cluster.queue, account.region
+    try:
+        queues = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
+    except AWS_ERRORS as error:  # the identity may not ask; SubmitServiceJob will tell
+        yield not_checked(QUEUE, explain(error, f"look at the queue {name}"))
+        return
+    if not queues:
+        command = f"`aws batch describe-job-queues --region {region}` shows the existing ones"
+        yield failed(QUEUE, f"queue {name} does not exist in {region}: {command}")
+        return
+    (queue,) = queues
+    if queue.get("jobQueueType") != _QUEUE_TYPE:
+        kind = queue.get("jobQueueType", "unknown")
+        yield failed(QUEUE, f"queue {name} must be of type {_QUEUE_TYPE}, got {kind}: ask its owner for another one")
+        return
+    faults = []
+    if queue["state"] != "ENABLED":
+        mend = f"`aws batch update-job-queue --job-queue {name} --state ENABLED --region {region}`"
+        faults.append(f"queue {name} must be ENABLED to take jobs, got {queue['state']}: enable it with {mend}")
+    if queue.get("status", "VALID") not in _USABLE:
+        reason = queue.get("statusReason") or "AWS gives no reason"
+        faults.append(f"queue {name} must be VALID, got {queue['status']} ({reason}): ask its owner")
+    faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
+    faults += _size_faults(cluster, queue, account)
+    yield from (failed(QUEUE, fault) for fault in faults)
+    if not faults:
+        yield passed(QUEUE, f"{name} in {region} takes training jobs")
+
+
+def _size_faults(cluster: Placement, queue: Mapping[str, Any], account: Account) -> list[str]:
+    """A fault if the job needs more instances than any service environment of the queue has: it would wait forever.
+
+    No fault if the identity may not ask, or if an environment does not count instances.
+    """
+    names = [entry["serviceEnvironment"] for entry in queue.get("serviceEnvironmentOrder", [])]
+    with suppress(*AWS_ERRORS):
+        answer = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
+        limits = [limit for entry in answer.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
+        sizes = [limit.get("maxCapacity", 0) for limit in limits if limit.get("capacityUnit") == "NUM_INSTANCES"]
+        if sizes and len(sizes) == len(limits) and max(sizes) < cluster.instance_count:
+            rule = (
+                f"instance_count must be at most {max(sizes)} in the queue {cluster.queue}, whose service environment"
+            )
+            return [f"{rule} holds no more, got {cluster.instance_count}: lower it, or take another queue"]
+    return []
+
+
+def _share_faults(cluster: Placement, *, has_policy: bool) -> list[str]:
+    """A fault if the job names a share and the queue has no scheduling policy, or the reverse (SubmitServiceJob)."""
+    shares = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
+    if has_policy and not shares:
+        return [
+            f"queue {cluster.queue} has a scheduling policy and needs the share of each job: set "
+            "share_identifier (fair share) or quota_share_name (quota shares)"
+        ]
+    if shares and not has_policy:
+        return [f"queue {cluster.queue} has no scheduling policy and takes no {shares[0]}: leave it out"]
+    return []

@@ -9,12 +9,13 @@ import contextlib
 import io
 import json
 import logging
+import math
 import os
 import shutil
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,14 @@ from paretune.launchers.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.account import AccountSettings
-from paretune.specification.container import TRAINING_PLAN
+from paretune.specification.container import TRAINING_PLAN, JobDocument
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
+_START = Path(__file__).with_name("start_job.sh")
+"""What the entry point of AWS's images does before a training, which the SDK's command replaces."""
 _SPOT_WAIT_MINUTES = 60.0
 _LONGEST_WAIT_S = 28 * 24 * 3600
 """AWS, StoppingCondition: a job may take 28 days at most."""
@@ -40,25 +43,28 @@ class TrainingJobRequest:
     """A job in our terms; `build` translates it into AWS's.
 
     Attributes:
+        document: its name, clusters and maximum runtime. Of several clusters SageMaker takes the first with capacity.
         code: names to files or texts, unpacked in the job's current folder.
         command: shell command. It replaces the shell, so that it receives SIGTERM.
         environment: DescribeTrainingJob shows it to everybody who may call that.
-        others: clusters that SageMaker may use, best first, if it has no capacity for `cluster`.
+        checkpoints: S3 URI of the folder that SageMaker keeps up to date while the job runs.
+        compresses_output: whether SageMaker packs model and results into archives; else they are files in S3.
+        smp: settings of AWS's model parallel library; None without it.
+        mlflow: MlflowConfig of a managed MLflow server, which links job and run in Studio; empty without one.
     """
 
-    job_name: str
-    cluster: Placement
+    document: JobDocument
     image_uri: str
     code: Mapping[str, Path | str]
     command: str
     channels: Mapping[str, str]
     environment: Mapping[str, str]
     checkpoints: str
-    max_seconds: float
     volume_gib: int
     tags: Mapping[str, str]
-    others: Sequence[Placement] = ()
+    compresses_output: bool = True
     smp: Mapping[str, Any] | None = None
+    mlflow: Mapping[str, str] = field(default_factory=dict)
 
 
 def load_sdk() -> None:
@@ -82,28 +88,32 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
         ]
     )
     with _quiet(), _role_taken_as_it_is(), tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        archive = pack(order.code, Path(folder) / NAME)
+        archive = pack({**order.code, _START.name: _START}, Path(folder) / NAME)
         trainer = _trainer(order, account, staging, archive)
         request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
     request = {name: value for name, value in request.items() if value not in (None, {}, [])}
-    request["TrainingJobName"] = order.job_name
-    if order.cluster.training_plan is not None:
-        request["Environment"] = {**request.get("Environment", {}), TRAINING_PLAN: order.cluster.training_plan}
-    if lost := lost_capacity(order.cluster, order.others, request.get("ResourceConfig", {})):
+    request["TrainingJobName"] = order.document.job_name
+    shape = account.client("sagemaker").meta.service_model.shape_for("CreateTrainingJobRequest")
+    if order.mlflow and "MlflowConfig" in shape.members:  # older versions of boto lack it
+        request["MlflowConfig"] = dict(order.mlflow)
+    if (plan := order.document.spec.training_plan) is not None:
+        request["Environment"] = {**request.get("Environment", {}), TRAINING_PLAN: plan}
+    if lost := lost_capacity(order.document, request.get("ResourceConfig", {})):
         raise LaunchRefused(f"the SageMaker SDK has left {lost} out of the request: another version of it may not")
     return request
 
 
-def lost_capacity(cluster: Placement, others: Sequence[Placement], resources: Mapping[str, Any]) -> str:
+def lost_capacity(document: JobDocument, resources: Mapping[str, Any]) -> str:
     """The requested part of the capacity that a ResourceConfig lacks; "" if it has all.
 
     SDKs have dropped a training plan without a word (aws/sagemaker-python-sdk#6258), and the job ran on demand.
     """
+    is_ranked = len(document.clusters) > 1
     ranked = resources.get("InstancePreferences", ())
-    types = [entry.get("InstanceType") for entry in ranked] if others else [resources.get("InstanceType")]
-    if types != [each.instance_type for each in (cluster, *others)]:
-        return "InstancePreferences" if others else "InstanceType"
-    return "TrainingPlanArn" if cluster.training_plan not in (None, *_plans(resources)) else ""
+    types = [entry.get("InstanceType") for entry in ranked] if is_ranked else [resources.get("InstanceType")]
+    if types != [cluster.instance_type for cluster in document.clusters]:
+        return "InstancePreferences" if is_ranked else "InstanceType"
+    return "TrainingPlanArn" if document.spec.training_plan not in (None, *_plans(resources)) else ""
 
 
 def lost_plan(described: Mapping[str, Any]) -> str:
@@ -118,11 +128,10 @@ def _plans(resources: Mapping[str, Any]) -> list[str]:
     return [resources.get("TrainingPlanArn", ""), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
 
 
-def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
+def _sdk_classes(staging: Staging) -> tuple[Any, Any]:
+    """The SDK's session and trainer, changed: code is uploaded once per content, and IAM is not asked each time."""
     from sagemaker.core.helper.session_helper import Session
-    from sagemaker.core.training import configs
     from sagemaker.train import ModelTrainer
-    from sagemaker.train.distributed import SMP, Torchrun
 
     class ContentAddressedSession(Session):  # type: ignore[misc]  # the SDK ships no types
         def upload_data(self, path: str, *_: Any, **__: Any) -> str:
@@ -135,8 +144,17 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         def _resolve_staging_bucket(self) -> tuple[str, None]:
             return staging.bucket, None  # the SDK would ask IAM before each upload
 
-    cluster = order.cluster
-    session = ContentAddressedSession(
+    return ContentAddressedSession, Builder
+
+
+def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, archive: Path) -> Any:
+    from sagemaker.core.training import configs
+    from sagemaker.train.distributed import SMP, Torchrun
+
+    cluster = order.document.spec
+    max_runtime_s = max(1, math.ceil(order.document.max_seconds))
+    new_session, new_trainer = _sdk_classes(staging)
+    session = new_session(
         boto_session=account.session, sagemaker_client=account.client("sagemaker"), default_bucket=staging.bucket
     )
     network = configs.Networking(
@@ -144,11 +162,11 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
     )
     source_code = configs.SourceCode(
         source_dir=str(archive),
-        command=f"exec {order.command}",
+        command=f"exec bash {_START.name} {order.command}",
         entry_script="paretune/training/__main__.py" if order.smp else None,  # the SDK wants one beside SMP
         requirements=REQUIREMENTS if REQUIREMENTS in order.code else None,
     )
-    return Builder(
+    return new_trainer(
         training_image=order.image_uri,
         role=account.role_arn,
         base_job_name="paretune",
@@ -159,24 +177,26 @@ def _trainer(order: TrainingJobRequest, account: Account, staging: Staging, arch
         # Its driver is not used, because it keeps SIGTERM from the training; only its part of the request is.
         distributed=Torchrun(process_count_per_node=cluster.processes, smp=SMP(**order.smp)) if order.smp else None,
         stopping_condition=configs.StoppingCondition(
-            max_runtime_in_seconds=int(order.max_seconds),
-            **({"max_wait_time_in_seconds": _longest_wait(order)} if cluster.spot else {}),
+            max_runtime_in_seconds=max_runtime_s,
+            **({"max_wait_time_in_seconds": _longest_wait_s(cluster, max_runtime_s)} if cluster.spot else {}),
         ),
         environment=dict(order.environment),
         input_data_config=[configs.InputData(channel_name=key, data_source=uri) for key, uri in order.channels.items()],
         checkpoint_config=configs.CheckpointConfig(s3_uri=order.checkpoints, local_path="/opt/ml/checkpoints"),
         output_data_config=configs.OutputDataConfig(
-            s3_output_path=staging.uri(f"{PREFIX}/jobs"), **({"kms_key_id": cluster.kms_key} if cluster.kms_key else {})
+            s3_output_path=staging.uri(f"{PREFIX}/jobs"),
+            compression_type="GZIP" if order.compresses_output else "NONE",
+            **({"kms_key_id": cluster.kms_key} if cluster.kms_key else {}),
         ),
         tags=[configs.Tag(key=key, value=value) for key, value in order.tags.items()],
     )
 
 
 def _compute(order: TrainingJobRequest, configs: Any) -> Any:
-    cluster, keep_alive_s = order.cluster, int(order.cluster.keep_alive_minutes * 60)
+    cluster, keep_alive_s = order.document.spec, int(order.document.spec.keep_alive_minutes * 60)
     has_disks = cluster.instance().has_local_storage
     return configs.Compute(
-        **(_ranked(order) if order.others else _alone(cluster)),
+        **_instances(order.document.clusters),
         volume_size_in_gb=order.volume_gib,
         enable_managed_spot_training=cluster.spot,
         **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
@@ -185,28 +205,31 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     )
 
 
-def _alone(cluster: Placement) -> dict[str, Any]:
-    plan = {} if cluster.training_plan is None else {"training_plan_arn": cluster.training_plan}
-    return {"instance_type": cluster.instance_type, "instance_count": cluster.instance_count, **plan}
+def _instances(clusters: Sequence[Placement]) -> dict[str, Any]:
+    """Instance type and count, or several of them, best first.
 
-
-def _ranked(order: TrainingJobRequest) -> dict[str, Any]:
-    """Instance types with their counts, best first. One with a training plan uses that, the others are on demand."""
+    The first may have a training plan; the others are on demand.
+    """
+    first, plan = clusters[0], clusters[0].training_plan
+    if len(clusters) == 1:
+        arn = {} if plan is None else {"training_plan_arn": plan}
+        return {"instance_type": first.instance_type, "instance_count": first.instance_count, **arn}
     from sagemaker.core.shapes import InstancePreference
 
     preferences = []
-    for cluster in (order.cluster, *order.others):
-        plan = {} if cluster.training_plan is None else {"training_plan_arns": [cluster.training_plan]}
+    for cluster in clusters:
+        arns = {} if cluster.training_plan is None else {"training_plan_arns": [cluster.training_plan]}
         preferences.append(
-            InstancePreference(instance_type=cluster.instance_type, instance_count=cluster.instance_count, **plan)
+            InstancePreference(instance_type=cluster.instance_type, instance_count=cluster.instance_count, **arns)
         )
     return {"instance_preferences": preferences}
 
 
-def _longest_wait(order: TrainingJobRequest) -> int:
-    minutes = order.cluster.max_wait_minutes
-    wait = minutes * 60 if minutes else min(_LONGEST_WAIT_S, order.max_seconds + _SPOT_WAIT_MINUTES * 60)
-    return max(int(order.max_seconds), int(wait))
+def _longest_wait_s(cluster: Placement, max_runtime_s: int) -> int:
+    """MaxWaitTimeInSeconds: the time for waiting and running together."""
+    minutes = cluster.max_wait_minutes
+    wait_s = minutes * 60 if minutes else min(_LONGEST_WAIT_S, max_runtime_s + _SPOT_WAIT_MINUTES * 60)
+    return max(max_runtime_s, int(wait_s))
 
 
 def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
@@ -225,6 +248,15 @@ def index_environment(cluster: AccountSettings) -> dict[str, str]:
         return {}
     name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
     return {name: cluster.package_index}
+
+
+def mlflow_config(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
+    """MlflowConfig of CreateTrainingJob. `run_id` is "" for a job of several runs; `here` is our environment."""
+    if not tracking_uri:
+        return {}
+    experiment = "" if "MLFLOW_EXPERIMENT_ID" in here else here.get("MLFLOW_EXPERIMENT_NAME", "Default")
+    named = {"MlflowExperimentName": experiment, "MlflowRunName": run_id}
+    return {"MlflowResourceArn": tracking_uri, **{name: text for name, text in named.items() if text}}
 
 
 def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:

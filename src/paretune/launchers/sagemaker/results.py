@@ -12,6 +12,7 @@ from paretune.core.errors import LostContact
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
+from paretune.launchers.sagemaker.s3_download import fault_of_name
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import PROFILE, Event, JobReport, read_event, read_report
 from paretune.storage.archives import Entry, entries, translated_damage
@@ -19,11 +20,16 @@ from paretune.storage.archives import Entry, entries, translated_damage
 _LARGEST_RESULTS = 512 * 2**20
 """Bytes read of one archive; reports and a profile take a hundredth of it."""
 _PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
+_OUTPUT_FOLDERS = ("output", "data")
+"""Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
 _RESULT_FILES = {"report.json", "events.jsonl"}
 
 
 class OutputArchive:
-    """output.tar.gz, in which SageMaker packs /opt/ml/output/data at the end of a training job."""
+    """What SageMaker uploads at the end of a training job: /opt/ml/output/data and /opt/ml/model.
+
+    Each is an archive, output.tar.gz and model.tar.gz, or with CompressionType NONE a prefix with one object per file.
+    """
 
     def __init__(self, staging: Staging, job_name: str, training_job: str) -> None:
         self._staging = staging
@@ -61,28 +67,55 @@ class OutputArchive:
             raise LostContact(explain(error, f"read the profile of {self._job_name}")) from error
         return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
 
-    def download(self, path: Path) -> bool:
-        """Write the archive to `path`; False if the job ended before it had one.
+    def download(self, folder: Path) -> Path | None:
+        """Download the archive or its files to a folder; None if the job ended before it had any.
 
         Raises:
             LostContact: S3 does not answer, or refuses.
         """
+        path = folder / "output.tar.gz"
         try:
             self._staging.s3.download_file(self._staging.bucket, self._key("output.tar.gz"), str(path))
         except AWS_ERRORS as error:
             if code(error) in {"404", "NoSuchKey"}:
-                return False
+                return self._download_files(folder / "output")
             raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
-        return True
+        return path
 
-    @property
-    def model_uri(self) -> str:
-        """S3 URI of model.tar.gz, the archive of /opt/ml/model."""
-        return self._staging.uri(self._key("model.tar.gz"))
+    def model_uri(self, *, is_compressed: bool) -> str:
+        """S3 URI of model.tar.gz, the archive of /opt/ml/model, or of the prefix with its files."""
+        return self._staging.uri(self._key("model.tar.gz" if is_compressed else "model/"))
 
     def _read(self, is_needed: Callable[[str], object]) -> dict[str, bytes]:
         packed = self._staging.open(self._key("output.tar.gz"))
-        return {} if packed is None else _unpack(packed, is_needed)
+        if packed is not None:
+            return _unpack(packed, is_needed)
+        files: dict[str, bytes] = {}
+        left = _LARGEST_RESULTS
+        for name, (key, size) in self._objects().items():
+            if is_needed(name) and size <= left and (body := self._staging.open(key)) is not None:
+                files[name] = body.read()
+                left -= size
+        return files
+
+    def _objects(self) -> dict[str, tuple[str, int]]:
+        """Name below /opt/ml/output/data to key and size of an uncompressed output."""
+        prefix = self._key("")
+        sizes = self._staging.sizes(prefix)
+        folders = tuple(f"{prefix}{folder}/" for folder in _OUTPUT_FOLDERS)
+        keys = {key: key.removeprefix(prefix).partition("/")[2] for key in sizes if key.startswith(folders)}
+        return {name: (key, sizes[key]) for key, name in keys.items() if not fault_of_name(name, ())}
+
+    def _download_files(self, folder: Path) -> Path | None:
+        """Download the files of an uncompressed output; None if there are none."""
+        objects = self._objects()
+        try:
+            for name, (key, _) in objects.items():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                self._staging.s3.download_file(self._staging.bucket, key, str(folder / name))
+        except AWS_ERRORS as error:
+            raise LostContact(explain(error, f"read the results of {self._job_name}")) from error
+        return folder if objects else None
 
     def _key(self, name: str) -> str:
         return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
@@ -101,17 +134,17 @@ class Results(ABC):
     def end_state(self, status: str) -> JobState:
         """The state of an ended job with this TrainingJobStatus; RUNNING while S3 does not answer."""
 
-    @abstractmethod
     def report(self) -> JobReport | None:
-        """The report of a completed job."""
+        """The report of a completed job; None if it leaves none."""
+        return None
 
     def events(self) -> list[Event]:
         """The events in the archive of an ended job."""
         return []
 
-    def model_uri(self) -> str:
+    def model_uri(self, *, is_compressed: bool) -> str:
         """S3 URI of the model; "" if it is not known whether there is one."""
-        return self.archive.model_uri
+        return self.archive.model_uri(is_compressed=is_compressed)
 
 
 class TrainingResults(Results):
@@ -145,11 +178,7 @@ class ProjectResults(Results):
         """COMPLETED if SageMaker says so."""
         return JobState.COMPLETED if status == "Completed" else JobState.FAILED
 
-    def report(self) -> JobReport | None:
-        """None."""
-        return None
-
-    def model_uri(self) -> str:
+    def model_uri(self, *, is_compressed: bool) -> str:
         """Empty, because the command may leave no model."""
         return ""
 
@@ -165,9 +194,9 @@ class ReportingProjectResults(ProjectResults):
         """The metrics that the command left; a report without any if it left none."""
         return read_report((self.archive.files() or {}).get("report.json", b"")) or JobReport(metrics={})
 
-    def model_uri(self) -> str:
+    def model_uri(self, *, is_compressed: bool) -> str:
         """S3 URI of what the command wrote to SM_MODEL_DIR."""
-        return self.archive.model_uri
+        return self.archive.model_uri(is_compressed=is_compressed)
 
 
 def _unpack(packed: BinaryIO, is_needed: Callable[[str], object]) -> dict[str, bytes]:

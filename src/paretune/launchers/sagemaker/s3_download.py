@@ -8,10 +8,9 @@ accounts can be read if they allow it.
 """
 
 import hashlib
-import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,9 +87,8 @@ def fetch(
     whole = hashlib.sha256(repr([(item.name, item.etag, item.size) for item in objects]).encode()).hexdigest()[:32]
     made, draft = folder / whole, folder / f"{whole}.part"
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / f"{whole}.lock", os.O_CREAT | os.O_RDWR)
-    try:
-        file_lock.lock(descriptor)
+    with (folder / f"{whole}.lock").open("a") as lock:
+        file_lock.lock(lock.fileno())
         if not made.is_dir():
             _check_disk_space(parameter, uri, objects, draft)
             for item in objects:
@@ -99,8 +97,6 @@ def fetch(
                 except AWS_ERRORS as error:
                     raise BadInput([_fault(parameter, uri, bucket, error)]) from error
             draft.rename(made)
-    finally:
-        os.close(descriptor)
     return made / objects[0].name if len(objects) == 1 else made
 
 
@@ -135,24 +131,18 @@ def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: 
 
 def _check_names(parameter: str, uri: str, objects: Collection[_Object]) -> None:
     """Raise BadInput if a name cannot be a file of its own below a folder; S3 allows any text as a key."""
-    folders = {above for item in objects for above in _folders(item.name)}
+    # `a` and `a/b` are the folders of `a/b/c.csv`.
+    folders = {item.name[:end] for item in objects for end, character in enumerate(item.name) if character == "/"}
     faults = [
         f"{parameter} {uri} holds the key {item.key!a}, which cannot be a file below a folder: {reason}: rename the "
         "object, or name another prefix"
         for item in objects
-        if (reason := _fault_of_name(item.name, folders))
+        if (reason := fault_of_name(item.name, folders))
     ]
     refuse([*faults[:_MOST_NAMED], *([f"{len(faults)} keys in all cannot be files"] * (len(faults) > _MOST_NAMED))])
 
 
-def _folders(name: str) -> Iterator[str]:
-    """The folders of a name: `a` and `a/b` of `a/b/c.csv`."""
-    for index, character in enumerate(name):
-        if character == "/":
-            yield name[:index]
-
-
-def _fault_of_name(name: str, folders: Collection[str]) -> str:
+def fault_of_name(name: str, folders: Collection[str]) -> str:
     """Why a name cannot be a file below a folder; "" if it can. `folders` are the folders of all names."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or Path(name).is_absolute():

@@ -48,26 +48,21 @@ class Staging:
     check: Callable[[], None] = lambda: None
     uploaded: dict[str, int] = field(default_factory=dict)
 
-    def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
-        """Upload a folder and return its S3 URI with a slash at the end; `digest` replaces the hash of its content."""
-        files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
+        """Upload a file or folder; `digest` replaces the hash of its content.
+
+        Returns:
+            The S3 URI of the file, or that of the folder with a slash at the end.
+        """
+        is_folder = path.is_dir()
+        parts = sorted(filter(Path.is_file, path.rglob("*"))) if is_folder else [path]
+        files = {part.relative_to(path if is_folder else path.parent).as_posix(): part for part in parts}
         prefix = f"{PREFIX}/{kind}/{digest or _digest(files)}/"
-        missing = dict(files) if self.dry else self._missing(prefix, files)
+        missing = files if self.dry else self._missing(prefix, files)
         # The smallest last: a data set is complete when its description exists.
-        for name, path in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
-            self._send(prefix + name, path)
-        return self.uri(prefix)
-
-    def file(self, kind: str, path: Path) -> str:
-        """Upload a file under a prefix of its own and return its S3 URI."""
-        prefix = f"{PREFIX}/{kind}/{_digest({path.name: path})}/"
-        if self.dry or self._missing(prefix, {path.name: path}):
-            self._send(prefix + path.name, path)
-        return self.uri(prefix + path.name)
-
-    def upload(self, kind: str, path: Path) -> str:
-        """Upload a file or folder and return its S3 URI."""
-        return self.folder(kind, path) if path.is_dir() else self.file(kind, path)
+        for name, part in sorted(missing.items(), key=lambda item: -item[1].stat().st_size):
+            self._send(prefix + name, part)
+        return self.uri(prefix if is_folder else prefix + path.name)
 
     def text(self, key: str, text: str) -> str:
         """Write a small text, each time again, and return its S3 URI."""
@@ -123,12 +118,17 @@ class Staging:
                 return None
             raise
 
+    def sizes(self, prefix: str) -> dict[str, int]:
+        """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""
+        sizes: dict[str, int] = {}
+        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+            sizes |= {entry["Key"]: entry["Size"] for entry in page.get("Contents", [])}
+        return sizes
+
     def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
         """The files that are not in S3 in their size."""
-        sizes: dict[str, int] = {}
         try:
-            for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
-                sizes |= {entry["Key"]: entry["Size"] for entry in page.get("Contents", [])}
+            sizes = self.sizes(prefix)
         except AWS_ERRORS as error:
             raise self._refused(error) from error
         return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}

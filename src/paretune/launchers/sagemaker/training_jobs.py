@@ -1,10 +1,8 @@
 """The training jobs of one account: created with CreateTrainingJob, found again by name."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from paretune.core.checks import Finding
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
@@ -24,51 +22,18 @@ _LOOK_EVERY_S = 2.0
 _Value = TypeVar("_Value")
 
 
-class Submission(ABC):
-    """How jobs get into AWS: directly, or through an AWS Batch queue."""
-
-    location_tags: Mapping[str, str] = {}
-    """Tags that `find` depends on, in addition to the account's."""
-    checkpoint_suffix = ""
-    """Keeps apart the checkpoints of jobs whose states cannot be asked in one place."""
-
-    @abstractmethod
-    def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
-        """Create the job of a CreateTrainingJob request, or adopt the one that has its name.
-
-        Raises:
-            LaunchRefused: AWS refuses.
-            LostContact: the job may have been created.
-        """
-
-    @abstractmethod
-    def find(self, name: str) -> AwsJob | None:
-        """The job with this name; None if there is none.
-
-        Raises:
-            LaunchRefused: AWS does not answer.
-        """
-
-    @abstractmethod
-    def is_alive(self, claim: Claim) -> bool:
-        """Whether the job that owns a claim runs, or may just be about to be created."""
-
-    def findings(self, cluster: Placement) -> Iterable[Finding]:
-        """Findings about the job, in addition to the account's."""
-        return ()
-
-    def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The request that `create` would send."""
-        return request
-
-
-class TrainingJobs(Submission):
-    """Creates training jobs directly.
+class TrainingJobs:
+    """Creates training jobs directly. The subclass `QueuedJobs` submits them to a queue.
 
     Args:
         results: reads what the jobs leave.
         staging: makes a `Staging` for jobs that are found.
     """
+
+    location_tags: Mapping[str, str] = {}
+    """Tags that `find` depends on, in addition to the account's."""
+    checkpoint_suffix = ""
+    """Keeps apart the checkpoints of jobs whose states cannot be asked in one place."""
 
     def __init__(
         self, account: Account, poller: Poller, clock: Clock, results: type[Results], staging: Callable[[], Staging]
@@ -80,20 +45,31 @@ class TrainingJobs(Submission):
         self._results = results
 
     def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
-        """Create the job; a job requested on a training plan is stopped at once if AWS shows it without the plan."""
+        """Create the job of a CreateTrainingJob request, or adopt the one that has its name.
+
+        A job requested on a training plan is stopped at once if AWS shows it without the plan.
+
+        Raises:
+            LaunchRefused: AWS refuses.
+            LostContact: the job may have been created.
+        """
         name = document.job_name
         job: AwsJob
         try:
             self.account.client("sagemaker").create_training_job(**request)
             job = self.job(name, staging, request)
         except AWS_ERRORS as error:
-            job = adopt_after(error, name, lambda: self.find(name), self.clock)
-        if document.spec.training_plan is not None:
-            self._require_plan(document, job)
+            job = self.adopt_after(error, name)
+        if document.spec.training_plan is not None and job.training is not None:
+            self._require_plan(document, job.training)
         return job
 
     def find(self, name: str) -> AwsJob | None:
-        """The training job in this account and region; one that has lost its training plan is stopped."""
+        """The job with this name in this account and region; one that has lost its training plan is stopped.
+
+        Raises:
+            LaunchRefused: AWS does not answer.
+        """
         description = self._describe(name)
         if description is None:
             return None
@@ -103,12 +79,16 @@ class TrainingJobs(Submission):
         return job
 
     def is_alive(self, claim: Claim) -> bool:
-        """Ask DescribeTrainingJob; a job that AWS does not know may still come for CREATED_WITHIN_S."""
+        """Whether the job that owns a claim runs; one that AWS does not know may still come for CREATED_WITHIN_S."""
         try:
             description = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
         except AWS_ERRORS as error:
             return not is_missing(error) or self.clock.now() - claim.since < CREATED_WITHIN_S
         return description["TrainingJobStatus"] in {"InProgress", "Stopping"}
+
+    def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The request that `create` would send."""
+        return request
 
     def job(
         self,
@@ -130,7 +110,33 @@ class TrainingJobs(Submission):
             training_job=training_job,
         )
 
-    def _require_plan(self, document: JobDocument, job: AwsJob) -> None:
+    def adopt_after(self, error: Exception, name: str) -> AwsJob:
+        """The job that exists although its creation failed: an earlier one, or one whose answer was lost.
+
+        Raises:
+            LaunchRefused: there is none.
+            LostContact: AWS does not tell whether there is one.
+        """
+        is_in_use = code(error) == "ResourceInUse"
+        if not is_in_use and not is_transient(error):
+            raise LaunchRefused(explain(error, "create the training job")) from error
+        hint = f"{name} may have been created: `{command_line('sync')}` finds it"
+        try:
+            job = look_for(_SHOWN_WITHIN_S if is_in_use else 0.0, lambda: self.find(name), self.clock)
+        except LaunchRefused as refused:
+            raise LostContact(f"{refused}\n{hint}") from error
+        if job is not None:
+            return job
+        if is_in_use:
+            raise LaunchRefused(
+                f"AWS says that the name {name} is in use, and has shown no such job for {_SHOWN_WITHIN_S:g} s: "
+                "it is just being deleted; try again in a few minutes"
+            ) from error
+        if was_heard(error):
+            raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
+        raise LaunchRefused(explain(error, "create the training job")) from error
+
+    def _require_plan(self, document: JobDocument, job: SageMakerJob) -> None:
         """Stop a job that AWS does not show with its training plan; until then it is billed on demand.
 
         Raises:
@@ -143,46 +149,17 @@ class TrainingJobs(Submission):
             resources = {} if description is None else description.get("ResourceConfig", {})
         except LaunchRefused as error:
             doubt = f" ({error})"
-        if lost_capacity(spec, document.clusters[1:], resources):
+        if lost_capacity(document, resources):
             job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
 
     def _describe(self, name: str) -> Mapping[str, Any] | None:
         try:
-            description: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(
-                TrainingJobName=name
-            )
+            answer: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(TrainingJobName=name)
         except AWS_ERRORS as error:
             if is_missing(error):
                 return None
             raise LaunchRefused(explain(error, f"look at the training job {name}")) from error
-        return description
-
-
-def adopt_after(error: Exception, name: str, find: Callable[[], AwsJob | None], clock: Clock) -> AwsJob:
-    """The job that exists although its creation failed: an earlier one, or one whose answer was lost.
-
-    Raises:
-        LaunchRefused: there is none.
-        LostContact: AWS does not tell whether there is one.
-    """
-    is_in_use = code(error) == "ResourceInUse"
-    if not is_in_use and not is_transient(error):
-        raise LaunchRefused(explain(error, "create the training job")) from error
-    hint = f"{name} may have been created: `{command_line('sync')}` finds it"
-    try:
-        job = look_for(_SHOWN_WITHIN_S if is_in_use else 0.0, find, clock)
-    except LaunchRefused as refused:
-        raise LostContact(f"{refused}\n{hint}") from error
-    if job is not None:
-        return job
-    if is_in_use:
-        raise LaunchRefused(
-            f"AWS says that the name {name} is in use, and has shown no such job for {_SHOWN_WITHIN_S:g} s: "
-            "it is just being deleted; try again in a few minutes"
-        ) from error
-    if was_heard(error):
-        raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
-    raise LaunchRefused(explain(error, "create the training job")) from error
+        return answer
 
 
 def look_for(seconds: float, look: Callable[[], _Value | None], clock: Clock) -> _Value | None:

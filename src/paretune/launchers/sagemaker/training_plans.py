@@ -1,10 +1,14 @@
-"""SageMaker training plans: instances that were paid for in advance.
+"""SageMaker training plans: instances that were paid for in advance, for a period.
+
+A job on the instances of a plan costs nothing more; its share of the upfront fee is reported separately.
 
 Source: DescribeTrainingPlan and SearchTrainingPlanOfferings (botocore 1.44.5).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Any
 
 from paretune.core.checks import Finding, failed, not_checked, passed
@@ -12,7 +16,6 @@ from paretune.launchers.base import TrainingPlans
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
 from paretune.pricing.prices import Price
-from paretune.pricing.training_plan import Reserved, TrainingPlan, day_of
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 
@@ -23,13 +26,86 @@ _MOST_OFFERS = 5
 _MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reserved:
+    """Reserved instances of one type. `seconds` is the duration per instance; `ends` is None if AWS does not state it.
+
+    Moments are seconds since the epoch.
+    """
+
+    instance_type: str
+    count: int
+    seconds: float
+    ends: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPlan:
+    """A training plan, or an offer of one. Values that AWS does not state are None; moments are epoch seconds.
+
+    Attributes:
+        name: its name, or the id of the offer.
+        status: Pending, Active, Scheduled, Expired or Failed; Offered for an offer.
+        upfront_usd: its fee, None also for another currency.
+        available: instances that are free now.
+    """
+
+    name: str
+    status: str
+    reserved: tuple[Reserved, ...]
+    upfront_usd: float | None
+    targets: tuple[str, ...]
+    starts: float | None = None
+    ends: float | None = None
+    available: int | None = None
+
+    @property
+    def instance_seconds(self) -> float:
+        """Reserved seconds of all instances together."""
+        return sum(part.count * part.seconds for part in self.reserved)
+
+    @property
+    def _most_instances(self) -> int:
+        return max((part.count for part in self.reserved), default=0)
+
+    def count_of(self, instance_type: str) -> int:
+        """The highest number of instances of a type at one time."""
+        return max((part.count for part in self.reserved if part.instance_type == instance_type), default=0)
+
+    def share_usd(self, instance_seconds: float) -> float | None:
+        """The share of so many instance-seconds in the upfront fee, or None if either is unknown."""
+        if self.upfront_usd is None or not self.instance_seconds:
+            return None
+        return self.upfront_usd * instance_seconds / self.instance_seconds
+
+    def break_even_hours(self, usd_per_hour: float) -> float | None:
+        """Hours of use of all instances from which it is cheaper than on demand, or None if its fee is unknown."""
+        if self.upfront_usd is None or not self._most_instances or usd_per_hour <= 0:
+            return None
+        return self.upfront_usd / (usd_per_hour * self._most_instances)
+
+    def sentence(self, usd_per_hour: float | None) -> str:
+        """Fee, instances and break-even hours at this on-demand price of an instance, as one sentence."""
+        count = self._most_instances
+        hours = self.instance_seconds / 3600.0 / count if count else 0.0
+        types = " and ".join(dict.fromkeys(part.instance_type for part in self.reserved))
+        fee = "a fee that AWS does not tell in USD" if self.upfront_usd is None else f"{self.upfront_usd:,.2f} USD"
+        start = f" from {_day_of(self.starts)}" if self.starts else ""
+        plan = f"training plan {self.name} ({self.status}): {fee} upfront for {count} x {types} over {hours:g} h{start}"
+        even = None if usd_per_hour is None else self.break_even_hours(usd_per_hour)
+        if even is None:
+            return f"{plan}; from how many hours of use it beats on demand is not known without both prices"
+        beats = f"beats on demand ({usd_per_hour:g} USD an hour each) from {even:,.1f} hours of use"
+        return f"{plan}; {beats}" + (f" ({even / hours:.0%} of them)" if even <= hours else ", more than it has")
+
+
 class SageMakerTrainingPlans(TrainingPlans):
     """The plans of one account. `on_demand_price` gives the price of a cluster's instances without a plan."""
 
     def __init__(self, account: Account, on_demand_price: Callable[[Placement], Price | None]) -> None:
         self._account = account
         self._on_demand_price = on_demand_price
-        self._plans: dict[str, TrainingPlan] = {}
+        self._plan = cache(partial(training_plan, account=account))
 
     def share_usd(self, spec: Placement, seconds: float) -> float | None:
         """The job's instance-seconds as a share of the plan's upfront fee."""
@@ -55,11 +131,6 @@ class SageMakerTrainingPlans(TrainingPlans):
             return [explain(error, "look at training plans")]
         cluster = f"{spec.instance_count} x {spec.instance_type} in {self._account.region}"
         return [plan.sentence(usd_per_hour) for plan in offers] or [f"AWS offers no training plan of {cluster} now"]
-
-    def _plan(self, arn: str) -> TrainingPlan:
-        if arn not in self._plans:
-            self._plans[arn] = training_plan(arn, self._account)
-        return self._plans[arn]
 
 
 def training_plan(arn: str, account: Account) -> TrainingPlan:
@@ -111,7 +182,7 @@ def plan_findings(cluster: Placement, account: Account, now: float, billed_after
 def _faults(plan: TrainingPlan, cluster: Placement, now: float, billed_after_limit_s: float) -> Iterator[str]:
     subject = f"training_plan {plan.name}"
     if plan.status != "Active":
-        start = f" and begins {day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
+        start = f" and begins {_day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
         yield f"{subject} must be Active, and is {plan.status}{start}: start the job then, or leave training_plan out"
     if plan.targets and _FOR_TRAINING_JOBS not in plan.targets:
         yield f"{subject} must be of training jobs, and is of {', '.join(plan.targets)}: it cannot be used for a job"
@@ -126,9 +197,14 @@ def _faults(plan: TrainingPlan, cluster: Placement, now: float, billed_after_lim
     if left_s is not None and plan.status == "Active" and left_s < needed_s:
         most_minutes = max(0.0, (left_s - billed_after_limit_s) // 60)
         yield (
-            f"{subject} ends {day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
+            f"{subject} ends {_day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
             f"{needed_s / 60:.0f}: set max_runtime_minutes to {most_minutes:.0f} at most"
         )
+
+
+def _day_of(moment: float | None) -> str:
+    """Day and time of a moment in UTC."""
+    return "some day" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _read(answer: Mapping[str, Any]) -> TrainingPlan:

@@ -1,14 +1,19 @@
 """What is told of an AWS account: everything that can be asked, whatever else is wrong."""
 
+import json
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from botocore.exceptions import NoCredentialsError
 
-from paretune.commands.doctor.cloud_checks import cloud_findings
+from paretune.commands.doctor.cloud_checks import cloud_findings, image_findings, subnet_findings, trust_finding
 from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, Verdict
+from paretune.launchers.sagemaker.account import Account
+from paretune.specification.job import JobSpec
+from paretune.specification.placement import Placement
+from tests.unit.launchers.sagemaker.aws import ACCOUNT as ACCOUNT_ID
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, error
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine
 
@@ -18,6 +23,7 @@ __all__ = ["nothing_of_this_machine"]
 TODAY = datetime(2026, 11, 20, tzinfo=UTC)
 USAGE = "ml.m5.large for training job usage"
 ACCOUNT = {"role": ROLE, "bucket": BUCKET}
+CLUSTER = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
 
 
 def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Finding]:
@@ -34,7 +40,8 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
 
     found = findings(**ACCOUNT)
 
-    expected = ["region", "credentials", "role", "role", "bucket", "quotas", "quotas", "image", "price"]
+    rights = ["permissions", "permissions"]
+    expected = ["region", "credentials", "role", "role", *rights, "bucket", "quotas", "quotas", "image", "price"]
     assert subjects(found, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
@@ -167,3 +174,68 @@ def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(
 
     told["Status"] = "Active"
     assert not [one for one in findings(**typed) if one.verdict is Verdict.FAILED and one.subject != "price"]
+
+
+def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
+    """The finding about a role with these statements in its trust policy."""
+    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
+    return trust_finding(Account(CLUSTER, {}))
+
+
+def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
+    ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    glue = ours | {"Principal": {"Service": "glue.amazonaws.com"}}
+
+    assert trusted(aws, ours).verdict is Verdict.PASSED
+    assert (
+        trusted(aws, glue, ours | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}).verdict
+        is Verdict.PASSED
+    )
+    for statements in ([], [glue], [ours | {"Effect": "Deny"}], [ours | {"Action": "sts:TagSession"}]):
+        assert trusted(aws, *statements).verdict is Verdict.FAILED
+
+    (command,) = trusted(aws, glue).commands
+    assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
+    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
+    assert policy["Statement"] == [glue, ours]  # what trusted it before still does
+
+
+def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
+    aws.refuse("GetRole", "NoSuchEntity")
+
+    found = trust_finding(Account(CLUSTER, {}))
+
+    assert found.verdict is Verdict.FAILED
+    assert f"role {ROLE} does not exist" in found.text
+    assert found.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
+
+
+def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
+    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
+    assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_CHECKED
+
+    elsewhere = Placement(role=ROLE.replace(ACCOUNT_ID, "999999999999"), bucket=BUCKET)
+    assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_CHECKED
+
+
+def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
+    (found,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
+    assert (found.verdict, "pytorch-training:" in found.text) == (Verdict.PASSED, True)
+
+    (found,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
+    assert found.verdict is Verdict.FAILED
+    assert aws.count() == 0
+
+
+def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
+    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", "instance_type": "ml.m5.large"}
+    spec = JobSpec(**inside)  # type: ignore[arg-type]
+    account = Account(CLUSTER, {})
+    local = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"}
+    aws.ec2.main = [local, {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
+    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.PASSED]
+
+    aws.ec2.main = [local]
+
+    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.FAILED] * 2
+    assert list(subnet_findings(JobSpec(instance_type="ml.m5.large"), account)) == []

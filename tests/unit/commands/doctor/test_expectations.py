@@ -115,7 +115,7 @@ def test_a_job_that_was_never_created_is_not_compared() -> None:
         ({"ResourceConfig": {"InstanceCount": 2}}, "ResourceConfig is as it was sent"),
         ({"TrainingJobStatus": "Stopped"}, "TrainingJobStatus"),
         ({"SecondaryStatus": "Uploading"}, "SecondaryStatus is the last of them"),
-        ({"SecondaryStatusTransitions": transitions("Pending", *STATUSES)}, "secondary statuses, in order"),
+        ({"SecondaryStatusTransitions": transitions("Interrupted", *STATUSES)}, "secondary statuses, in order"),
         ({"TrainingStartTime": at(20)}, "TrainingStartTime"),
         ({"TrainingEndTime": at(70)}, "BillableTimeInSeconds is TrainingEndTime - TrainingStartTime"),
         ({"TrainingTimeInSeconds": 35}, "BillableTimeInSeconds is TrainingTimeInSeconds"),
@@ -166,3 +166,25 @@ def test_fields_that_nobody_expects_are_told_and_no_difference() -> None:
 
     assert unknown_fields(seen) == ["EnableNetworkIsolation"]
     assert different(seen) == []
+
+
+def test_waiting_for_capacity_is_no_difference() -> None:
+    statuses = ("Starting", "Pending", "Downloading", "Training", "Uploading", "Completed")
+    waited = described(
+        SecondaryStatusTransitions=transitions(*statuses), TrainingStartTime=at(20), TrainingEndTime=at(60)
+    )
+
+    rows = {row.subject: row for row in compare(job(description=waited))}
+
+    assert rows["secondary statuses, in order"].holds
+    assert "Pending" in rows["secondary statuses, in order"].actual
+
+
+def test_a_log_that_may_not_be_read_is_told_as_that() -> None:
+    rows = compare(
+        job(logged=[], log_fault="AWS does not allow this identity to read the log of a job: logs:GetLogEvents")
+    )
+
+    (different,) = [row for row in rows if not row.holds]
+    assert (different.subject, different.expected) == ("this identity may read the log in CloudWatch", "yes")
+    assert "logs:GetLogEvents" in different.actual

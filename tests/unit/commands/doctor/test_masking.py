@@ -28,7 +28,7 @@ CLUSTER = Placement(
     ("text", "masked"),
     [
         ("role Trainer of user/ada", "role <role> of user/<user>"),
-        (f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer", "<arn>"),
+        (f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer", "<role>"),
         (f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-job/paretune-1, and", "<arn>, and"),
         ("s3://acme-models/paretune/jobs", "s3://<bucket>/paretune/jobs"),
         ("s3://another/key", "s3://<bucket>/key"),

@@ -125,7 +125,7 @@ class Paginator:
         while True:
             page = self._call(**parameters)
             yield page
-            tokens = [("NextToken", "NextToken"), ("NextContinuationToken", "ContinuationToken")]
+            tokens = [("NextToken",) * 2, ("nextToken",) * 2, ("NextContinuationToken", "ContinuationToken")]
             more = {there: page[here] for here, there in tokens if page.get(here)}
             if not more:
                 return
@@ -359,6 +359,7 @@ class S3:
         self._aws = aws
         self.buckets = {BUCKET: aws.region}
         self.objects: dict[str, bytes] = {}
+        self.policy = ""
         self.modified: dict[str, datetime.datetime] = {}
         self._versions = itertools.count(1)
         self.etags: dict[str, str] = {}
@@ -386,6 +387,11 @@ class S3:
         for entry in request["Delete"]["Objects"]:
             self.objects.pop(entry["Key"], None)
         return {}
+
+    def get_bucket_policy(self, **request: Any) -> dict[str, Any]:
+        if not self.policy:
+            raise error("NoSuchBucketPolicy", "The bucket policy does not exist", 404)
+        return {"Policy": self.policy}
 
     def head_bucket(self, **request: Any) -> dict[str, Any]:
         if request["Bucket"] not in self.buckets:
@@ -424,6 +430,7 @@ class Iam:
     decision = "allowed"
 
     def __init__(self) -> None:
+        self.denied: set[tuple[str, str]] = set()  # identity and action
         ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
         self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [ours]}
 
@@ -432,7 +439,20 @@ class Iam:
         return {"Role": {"Arn": arn, "AssumeRolePolicyDocument": self.trust}}
 
     def simulate_principal_policy(self, **request: Any) -> dict[str, Any]:
-        return {"EvaluationResults": [{"EvalDecision": self.decision}]}
+        identity = request["PolicySourceArn"]
+
+        def decide(action: str) -> str:
+            return self.decision if action == "iam:PassRole" else "allowed"
+
+        return {
+            "EvaluationResults": [
+                {
+                    "EvalActionName": action,
+                    "EvalDecision": "implicitDeny" if (identity, action) in self.denied else decide(action),
+                }
+                for action in request["ActionNames"]
+            ]
+        }
 
 
 class Ec2:

@@ -33,7 +33,7 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_is_typed_wins_over_everything(aws: Aws, configuration: Path) -> None:
     account = Account(Placement(role="Typed", bucket="typed"), ENVIRONMENT)
 
-    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/Typed"
+    assert account.role_arn == f"arn:aws:iam::{ACCOUNT}:role/service-role/Typed"
     assert account.bucket == "typed"
 
 
@@ -49,7 +49,10 @@ def test_the_sdk_s_configuration_file_wins_over_the_environment(
 def test_the_environment_is_the_last_resort(aws: Aws) -> None:
     account = Account(Placement(), ENVIRONMENT)
 
-    assert (account.role_arn, account.bucket) == (f"arn:aws:iam::{ACCOUNT}:role/Environment", "environment")
+    assert (account.role_arn, account.bucket) == (
+        f"arn:aws:iam::{ACCOUNT}:role/service-role/Environment",
+        "environment",
+    )
 
 
 def test_without_any_bucket_it_is_the_one_that_the_sdk_would_make(aws: Aws) -> None:
@@ -64,7 +67,7 @@ def test_a_bucket_may_be_given_as_name_or_address(aws: Aws, bucket: str) -> None
 @pytest.mark.parametrize(
     ("role", "arn"),
     [
-        ("Trainer", f"arn:aws:iam::{ACCOUNT}:role/Trainer"),
+        ("Trainer", f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer"),  # as IAM tells it
         ("service-role/Trainer", f"arn:aws:iam::{ACCOUNT}:role/service-role/Trainer"),
         ("arn:aws:iam::999999999999:role/Trainer", "arn:aws:iam::999999999999:role/Trainer"),
     ],
@@ -73,8 +76,18 @@ def test_a_role_may_be_given_as_name_or_arn(aws: Aws, role: str, arn: str) -> No
     assert Account(Placement(role=role), {}).role_arn == arn
 
 
+def test_iam_is_asked_for_a_role_by_name_once_and_its_path_is_guessed_only_if_it_may_not_be_asked(aws: Aws) -> None:
+    aws.refuse("GetRole", "AccessDenied", times=9)
+    account = Account(Placement(role="Trainer"), {})
+
+    assert [account.role_arn, account.role_arn] == [f"arn:aws:iam::{ACCOUNT}:role/Trainer"] * 2
+    assert aws.count("GetRole") == 1
+
+
 @pytest.mark.parametrize(("region", "partition"), [("us-gov-west-1", "aws-us-gov"), ("cn-north-1", "aws-cn")])
 def test_a_role_by_name_lies_in_the_partition_of_the_region(aws: Aws, region: str, partition: str) -> None:
+    aws.refuse("GetRole", "AccessDenied", times=9)
+
     assert Account(Placement(role="Trainer", region=region), {}).role_arn.startswith(f"arn:{partition}:iam::")
 
 

@@ -5,8 +5,7 @@ from botocore import exceptions
 from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError
 
-from paretune.launchers.sagemaker.aws_errors import classify, explain, is_denied, is_missing, is_transient
-from paretune.specification.container import FailureKind
+from paretune.launchers.sagemaker.aws_errors import explain, is_denied, is_missing, is_transient
 from tests.unit.launchers.sagemaker.aws import error
 
 CREDENTIALS: list[BotoCoreError] = [
@@ -32,6 +31,19 @@ PAGE = ResponseParserError("Unable to parse response (not well-formed), invalid 
             error("InvalidClientTokenId", "The security token is invalid."),
             ["does not know these credentials", "AWS_PROFILE"],
         ),
+        (
+            error("SignatureDoesNotMatch", "Signature expired: 20261123T0830Z is now earlier than 20261123T1015Z"),
+            ["the clock of this machine differs from AWS's", "timedatectl"],
+        ),
+        (
+            error("RequestTimeTooSkewed", "The difference between the request time and the current time is too large."),
+            ["the clock of this machine differs from AWS's", "timedatectl"],
+        ),
+        (error("SignatureDoesNotMatch", "Check your key"), ["does not know these credentials", "the clock"]),
+        (
+            error("ResourceInUse", "Job name must be unique within an AWS account and region, and a job exists"),
+            ["AWS would not create the job: a job with this name exists", "another name"],
+        ),
         (error("AccessDeniedException", "User ada is not authorized"), ["does not allow", "create the job", "ada"]),
         (error("403", "Forbidden", 403), ["does not allow", "Forbidden"]),
         (error("ThrottlingException", "Rate exceeded"), ["throttling", "try again in a minute"]),
@@ -39,7 +51,7 @@ PAGE = ResponseParserError("Unable to parse response (not well-formed), invalid 
             error("ResourceLimitExceeded", "The limit 'ml.p4d.24xlarge for training job usage' is 0 Instances."),
             ["Service Quotas", '"ml.p4d.24xlarge for training job usage"', "another instance type"],
         ),
-        (error("ResourceLimitExceeded", "no type here"), ["INSTANCE_TYPE for training job usage"]),
+        (error("ResourceLimitExceeded", "no type here"), ["a quota of the account is used up", "Service Quotas"]),
         (error("ValidationException", "1 validation error"), ["AWS would not create the job: 1 validation error"]),
         (error("Strange"), ["AWS would not create the job: Strange"]),
         (exceptions.NoRegionError(), ["no AWS region is set", "AWS_REGION"]),
@@ -100,34 +112,3 @@ def test_denied_and_missing_are_told_apart() -> None:
     assert is_missing(error("ValidationException", "Requested resource not found."))
     assert not is_missing(error("AccessDeniedException"))
     assert not is_denied(exceptions.NoCredentialsError())
-
-
-@pytest.mark.parametrize(
-    ("reason", "kind", "sentence"),
-    [
-        (
-            "AlgorithmError: bad_input: the file has no column text\n, exit code: 2",
-            "BAD_INPUT",
-            "the file has no column text",
-        ),
-        ("AlgorithmError: out_of_memory: CUDA: 2: x, exit code: 1", "OUT_OF_MEMORY", "CUDA: 2: x"),
-        ("out_of_memory: without SageMaker's words", "OUT_OF_MEMORY", "without SageMaker's words"),
-        (
-            "ClientError: Please use an instance type with more memory, or reduce the size of training data.",
-            "OUT_OF_MEMORY",
-            "ClientError: Please use an instance type with more memory, or reduce the size of training data.",
-        ),
-        ("AlgorithmError: unknown_kind: text, exit code: 1", "ERROR", "unknown_kind: text"),
-        ("AlgorithmError: error: boom, exit code: 1", "ERROR", "boom"),
-        ("AlgorithmError: , exit code: 3", "ERROR", "the container ended with exit code 3 and no reason"),
-        (
-            "AlgorithmError: , exit code: 137",
-            "ERROR",
-            "the container ended with exit code 137 and no reason: it was killed, most often for lack of memory",
-        ),
-        ("ClientError: No S3 objects found", "ERROR", "ClientError: No S3 objects found"),
-        ("  ", "ERROR", "SageMaker gave no reason"),
-    ],
-)
-def test_a_failure_reason_is_taken_apart(reason: str, kind: str, sentence: str) -> None:
-    assert classify(reason) == (FailureKind[kind], sentence)

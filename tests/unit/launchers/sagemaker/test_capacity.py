@@ -121,13 +121,13 @@ def test_the_quota_of_every_type_is_compared_with_its_own_count_before_anything_
 
 
 def test_the_dearest_type_and_count_are_what_a_job_is_admitted_on(launcher: SageMakerLauncher) -> None:
-    job = spec(**RANKED, max_runtime_minutes=57.0)  # and three to stop: an hour
+    job = spec(**RANKED, max_runtime_minutes=57.0)
     dearest = launcher.price(job.on_instance_type("ml.g5.12xlarge"))
     assert dearest is not None
 
     worst = launcher.worst_case_usd(job)
 
-    assert worst == pytest.approx(3 * dearest.usd_per_hour)
+    assert worst == pytest.approx(3 * dearest.usd_per_hour * (57 * 60 + launcher.billed_after_limit_s(job)) / 3600)
     with pytest.raises(BudgetRefused, match="x 3 x"):
         launcher.worst_case_usd(job.replace(max_cost_usd=worst - 0.01))
 
@@ -236,12 +236,12 @@ def test_a_job_without_its_plan_that_cannot_be_stopped_is_said_to_run_with_the_c
 
 
 def test_a_request_that_the_sdk_has_built_without_the_plan_is_never_sent() -> None:
-    job = spec(**ON_PLAN)
+    job = JobDocument.first(NAME, spec(**ON_PLAN))
 
-    assert lost_capacity(job, (), {"InstanceType": P5, "InstanceCount": 2}) == "TrainingPlanArn"
-    assert lost_capacity(job, (), {"InstanceType": P5, "InstanceCount": 2, "TrainingPlanArn": PLAN}) == ""
-    ranked = spec(**RANKED)
-    assert lost_capacity(ranked, ranked.clusters()[1:], {"InstanceType": "ml.g5.xlarge"}) == "InstancePreferences"
+    assert lost_capacity(job, {"InstanceType": P5, "InstanceCount": 2}) == "TrainingPlanArn"
+    assert lost_capacity(job, {"InstanceType": P5, "InstanceCount": 2, "TrainingPlanArn": PLAN}) == ""
+    ranked = JobDocument.first(NAME, spec(**RANKED))
+    assert lost_capacity(ranked, {"InstanceType": "ml.g5.xlarge"}) == "InstancePreferences"
 
 
 def test_a_plan_is_of_the_type_that_was_asked_for_and_the_others_are_on_demand(
@@ -293,7 +293,7 @@ def test_a_fee_that_cannot_be_asked_for_is_absent(launcher: SageMakerLauncher, a
         (
             {"EndTime": datetime.fromtimestamp(EPOCH + 1800, UTC)},
             {},
-            "in 30 minutes, and the job may take 63: set max_runtime_minutes to 27 at most",
+            "in 30 minutes, and the job may take 64: set max_runtime_minutes to 25 at most",
         ),
         ({}, {"region": None, "training_plan": PLAN.replace("us-east-1", "us-west-2")}, "lies in us-west-2"),
         ({}, {"training_plan": PLAN.replace("mine", "yours")}, "does not exist: `aws sagemaker list-training-plans"),

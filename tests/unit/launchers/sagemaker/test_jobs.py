@@ -4,6 +4,7 @@ import io
 import tarfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -70,6 +71,19 @@ def test_a_job_goes_through_its_states_with_its_secondary_status_as_detail(
     assert job.report() == REPORT
     assert job.failure() is None
     assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model.tar.gz"
+
+
+def test_the_seconds_of_its_phases_are_those_of_its_transitions(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
+    for status, seconds in (("Downloading", 40), ("Training", 20), ("Uploading", 60)):
+        look(job, clock, seconds=30)
+        aws.sagemaker.enter(NAME, status)
+        clock.sleep(seconds - 30)
+    look(job, clock, seconds=10)
+    aws.sagemaker.end(NAME)
+    look(job, clock, seconds=30)
+
+    assert job.phase_seconds() == {"starting": 30, "downloading": 40, "training": 20, "uploading": 40}
+    assert "unread_transitions" not in job.facts()
 
 
 def test_a_status_that_aws_invents_later_is_a_job_that_runs(aws: Aws, job: SageMakerJob, clock: FakeClock) -> None:
@@ -286,7 +300,9 @@ def test_events_of_log_and_results_and_statuses_come_once_and_in_order_of_time(
     seen += job.events()
 
     assert [event.step for event in seen if event.metrics] == [1, 2, 3, 4, 5]
-    assert [event.message for event in seen if event.message] == ["Starting", "Training", "Completed"]
+    messages = [event.message for event in seen if event.message]
+    assert [message.partition(" (usually ")[0] for message in messages] == ["Starting", "Training", "Completed"]
+    assert messages[0].startswith("Starting (usually ")
     assert [event.time for event in seen] == sorted(event.time for event in seen)
     assert job.events() == []
 
@@ -580,3 +596,37 @@ def test_a_job_that_has_left_no_results_has_no_profile(aws: Aws, job: SageMakerJ
     look(job, clock)
 
     assert job.profile() == {}
+
+
+def test_a_job_that_stopped_itself_at_its_deadline_was_stopped_by_its_limit(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    aws.sagemaker.end(
+        NAME, "Failed", FailureReason="AlgorithmError: error: MaxRuntimeExceeded: it stopped itself 8.0 minutes"
+    )
+
+    assert look(job, clock) is JobState.STOPPED
+    failure = job.failure()
+    assert failure is not None
+    assert failure[1].startswith("MaxRuntimeExceeded")
+
+
+def test_the_results_of_an_uncompressed_job_are_its_files(
+    aws: Aws, launcher: SageMakerLauncher, order: Callable[..., JobDocument], clock: FakeClock, tmp_path: Path
+) -> None:
+    job = launcher.submit(order(model="distilbert-base-uncased"), JobInputs())
+    assert launcher.last_request["OutputDataConfig"]["CompressionType"] == "NONE"
+    for name, text in {
+        "output/report.json": REPORT.to_json(),
+        "output/../evil": "x",
+        "model/config.json": "{}",
+    }.items():
+        aws.client("s3").put_object(Bucket=BUCKET, Key=f"paretune/jobs/{NAME}/output/{name}", Body=text.encode())
+    aws.sagemaker.end(NAME)
+    assert look(job, clock) is JobState.COMPLETED
+
+    assert job.report() == REPORT
+    assert job.model_location() == f"s3://{BUCKET}/paretune/jobs/{NAME}/output/model/"
+    folder = job.output.fetch(tmp_path)
+    assert folder is not None
+    assert [path.name for path in folder.iterdir()] == ["report.json"]

@@ -341,8 +341,8 @@ def _dry(aws: Aws) -> Any:
     class Unread(Staging):
         """Does not read gigabytes of zeros to name them."""
 
-        def folder(self, kind: str, folder: Path, digest: str | None = None) -> str:
-            return self.uri(f"{kind}/{folder.name}/")
+        def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
+            return self.uri(f"{kind}/{path.name}/")
 
     return Unread(aws.client("s3"), BUCKET, dry=True)
 
@@ -545,9 +545,14 @@ def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_f
     prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
     command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
     assert launcher.jobs_log_to_mlflow
-    assert command == "exec python3 -m paretune.tracking.in_job /opt/ml"
+    assert command == "exec bash start_job.sh python3 -m paretune.tracking.in_job /opt/ml"
     assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
     assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
+    assert request["MlflowConfig"] == {
+        "MlflowResourceArn": ARN,
+        "MlflowExperimentName": "Default",
+        "MlflowRunName": "abc",
+    }
 
 
 @pytest.mark.parametrize("uri", [ARN, ""])
@@ -564,8 +569,10 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
     command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
     assert request["TrainingJobName"] == name
-    assert command == "exec python3 -m paretune.training /opt/ml"
+    assert command == "exec bash start_job.sh python3 -m paretune.training /opt/ml"
     assert not [variable for variable in request["Environment"] if variable.startswith("MLFLOW")]
+    link = {"MlflowResourceArn": ARN, "MlflowExperimentName": "Default"}
+    assert request.get("MlflowConfig") == (link if uri else None)
     assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
     assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
     assert job.trials.count == 2

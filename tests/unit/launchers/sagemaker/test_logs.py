@@ -37,6 +37,65 @@ def test_events_and_lines_are_told_apart_and_come_once(aws: Aws, reader: LogRead
     assert reader.tail(10) == ["hello", "bye"]
 
 
+REAL_LINES = [  # of public jobs of 2020 to 2024
+    "bash: cannot set terminal process group (-1): Inappropriate ioctl for device",
+    "bash: no job control in this shell",
+    "2024-06-09 15:44:29,209 sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container",
+    "2024-06-09 15:44:29,316 sagemaker_pytorch_container.training INFO     Block until all host DNS lookups succeed.",
+    "2020-05-27 12:17:39,277 sagemaker-containers INFO     Imported framework sagemaker_pytorch_container.training",
+    "/opt/conda/bin/python3.10 -m pip install -r requirements.txt",
+    'SM_HOSTS=["algo-1"]',
+    "torchrun --nnodes 1 --nproc_per_node 8 run_fsdp_qlora.py --config /opt/ml/input/data/config/x.yaml",
+    "[1,14]<stderr>:RuntimeError[1,14]<stderr>:: CUDA out of memory.",
+    "Cannot connect to host algo-1",
+    "\x1b[34m  0%|          | 0/100 [00:00<?, ?it/s]#015  1%|          | 1/100#011\x1b[0m",
+    '{"train_runtime": 12.5, "epoch": 1.0}',
+    "2021-06-10 16:46:16 Training - Training image download completed. Training in progress.bash: cannot set terminal",
+    "2024-04-30 12:50:16,315 sagemaker-training-toolkit ERROR    Reporting training FAILURE",
+]
+
+
+def test_lines_of_real_jobs_stay_as_they_are_in_their_order(aws: Aws, reader: LogReader) -> None:
+    aws.logs.say(f"{JOB}/algo-1-1", *REAL_LINES[:5], event(0), *REAL_LINES[5:])
+
+    read_all(reader)
+
+    assert reader.tail(100) == REAL_LINES
+    assert [each.step for each in reader.events] == [0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("bash: no job control in this shell", ""),
+        ("  50%|#####     | 5/10 [00:01<00:01]\r", ""),
+        ("Training in progress.", "#015"),
+        ("[default0]:", ""),
+        ("[1,0]<stdout>:", " "),
+        ("\x1b[34m", "\x1b[0m"),
+    ],
+)
+def test_an_event_behind_other_text_of_its_line_is_read_and_the_text_kept(
+    aws: Aws, reader: LogReader, before: str, after: str
+) -> None:
+    aws.logs.say(f"{JOB}/algo-1-1", f"{before}{event(3)}{after}")
+
+    read_all(reader)
+
+    assert [each.step for each in reader.events] == [3]
+    assert reader.tail(1) == [before]
+
+
+def test_a_project_s_lines_are_shown_from_its_first_one_also_behind_other_text(aws: Aws) -> None:
+    reader = LogReader(aws.client("logs"), JOB, is_project=True)
+    lines = ["bash: no job control in this shellparetune: the project's command starts", "f1=0.9#015"]
+    aws.logs.say(f"{JOB}/algo-1-1", REAL_LINES[0], *lines)
+
+    read_all(reader)
+
+    assert list(reader.printed) == lines
+
+
 def test_a_long_log_is_read_page_by_page_also_over_an_empty_page(aws: Aws, reader: LogReader) -> None:
     aws.logs.page_size = 7
     aws.logs.say(f"{JOB}/algo-1-1", *map(event, range(40)))

@@ -6,25 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from paretune.core.checks import Finding, Verdict
+from paretune.core.checks import Verdict
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.preflight import (
-    account_faults,
-    image_findings,
-    quota_findings,
-    subnet_findings,
-    trust_finding,
-)
+from paretune.launchers.sagemaker.preflight import account_faults, quota_findings
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts, error
 
-CLUSTER = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
+CLUSTER = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4)
 USAGE = "ml.g5.xlarge for training job usage"
 
 
-def faults(cluster: Placement = CLUSTER) -> list[str]:
+def faults(cluster: JobSpec = CLUSTER) -> list[str]:
     return account_faults(cluster, Account(cluster, {}))
 
 
@@ -90,13 +83,13 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
-    assert faults(Placement(role=ROLE, instance_type="ml.g5.xlarge")) == []
+    assert faults(JobSpec(role=ROLE, instance_type="ml.g5.xlarge")) == []
 
 
 def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
     aws.s3.buckets.clear()
 
-    found = faults(Placement(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    found = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
     assert len(found) == 2
     assert found[0].startswith("role must be set")
@@ -106,7 +99,7 @@ def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeyp
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
 
-    (found,) = faults(Placement(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    (found,) = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
     assert "read the execution role of this notebook; set role" in found
 
@@ -116,8 +109,8 @@ def test_an_assumed_role_is_asked_about_as_the_role_behind_it(aws: Aws, monkeypa
 
     faults()
 
-    (asked,) = aws.of("SimulatePrincipalPolicy")
-    assert asked.parameters["PolicySourceArn"] == f"arn:aws:iam::{ACCOUNT}:role/Scientist"
+    asked = aws.of("SimulatePrincipalPolicy")[0]
+    assert asked.parameters["PolicySourceArn"] == f"arn:aws:iam::{ACCOUNT}:role/service-role/Scientist"
     assert asked.parameters["ResourceArns"] == [ROLE]
 
 
@@ -137,7 +130,7 @@ def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, o
         for use in ("training job usage", "spot training job usage", "training warm pool usage")
     ]
     aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
-    cluster = Placement(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
+    cluster = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
 
     (found,) = faults(cluster)
 
@@ -171,7 +164,7 @@ S3 = {"DestinationPrefixListId": "pl-1", "GatewayId": "vpce-1"}
 NO_S3, NO_INDEX = "do not reach S3", "have no route to the internet"
 
 
-def in_subnets(cluster: Placement = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:
+def in_subnets(cluster: JobSpec = INSIDE, installed: tuple[str, ...] = ("transformers==5.3.0",)) -> list[str]:
     return account_faults(cluster, Account(cluster, {}), installed=installed)
 
 
@@ -252,46 +245,45 @@ def test_the_command_that_lets_a_user_pass_the_role_names_both(aws: Aws) -> None
     assert policy["Statement"][0]["Resource"] == ROLE
 
 
-def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
-    """The finding about a role with these statements in its trust policy."""
-    aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}
-    return trust_finding(Account(CLUSTER, {}))
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("s3:GetObject", f"arn:aws:s3:::{BUCKET}/paretune/"),
+        ("s3:ListBucket", f"arn:aws:s3:::{BUCKET}"),
+        ("ecr:BatchGetImage", "arn:aws:ecr:us-east-1:763104351884:repository/huggingface-pytorch-training"),
+        ("logs:PutLogEvents", f"arn:aws:logs:us-east-1:{ACCOUNT}:log-group:/aws/sagemaker/TrainingJobs"),
+    ],
+)
+def test_a_job_role_without_a_right_that_the_job_needs_is_a_fault(aws: Aws, action: str, resource: str) -> None:
+    aws.iam.denied.add((ROLE, action))
+
+    (found,) = faults()
+
+    assert found.startswith(f"job role {ROLE} may not {action} on {resource}")
+    assert "`aws iam put-role-policy --role-name Trainer" in found
 
 
-def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
-    ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    glue = ours | {"Principal": {"Service": "glue.amazonaws.com"}}
+def test_a_policy_of_the_bucket_may_allow_what_the_role_s_own_do_not(aws: Aws) -> None:
+    aws.iam.denied.add((ROLE, "s3:GetObject"))
+    aws.s3.policy = "{}"
 
-    assert trusted(aws, ours).verdict is Verdict.PASSED
-    assert (
-        trusted(aws, glue, ours | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}).verdict
-        is Verdict.PASSED
-    )
-    for statements in ([], [glue], [ours | {"Effect": "Deny"}], [ours | {"Action": "sts:TagSession"}]):
-        assert trusted(aws, *statements).verdict is Verdict.FAILED
-
-    (command,) = trusted(aws, glue).commands
-    assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
-    policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
-    assert policy["Statement"] == [glue, ours]  # what trusted it before still does
+    assert faults() == []
 
 
-def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
-    aws.refuse("GetRole", "NoSuchEntity")
+def test_metrics_that_the_job_role_may_not_write_are_no_fault(aws: Aws) -> None:
+    aws.iam.denied.add((ROLE, "cloudwatch:PutMetricData"))
 
-    found = trust_finding(Account(CLUSTER, {}))
-
-    assert found.verdict is Verdict.FAILED
-    assert f"role {ROLE} does not exist" in found.text
-    assert found.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
+    assert faults() == []
 
 
-def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
-    aws.refuse("GetRole", "AccessDenied", "no iam:GetRole")
-    assert trust_finding(Account(CLUSTER, {})).verdict is Verdict.NOT_CHECKED
+@pytest.mark.parametrize(("spot", "kind"), [(False, "training"), (True, "spot training")])
+def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: bool, kind: str) -> None:
+    name = f"Number of instances across all {kind} jobs"
+    aws.quotas.values = {USAGE: 9, "ml.g5.xlarge for spot training job usage": 9, name: 3}
 
-    elsewhere = Placement(role=ROLE.replace(ACCOUNT, "999999999999"), bucket=BUCKET)
-    assert trust_finding(Account(elsewhere, {})).verdict is Verdict.NOT_CHECKED
+    (found,) = faults(CLUSTER.replace(spot=spot))
+
+    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in found
 
 
 def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> None:
@@ -301,25 +293,3 @@ def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> No
 
     assert (own.verdict, own.text) == (Verdict.PASSED, f"{USAGE} in us-east-1: 4, and the job needs 4")
     assert (others.verdict, others.text) == (Verdict.PASSED, "of others for training job usage: ml.m5.large 0")
-
-
-def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
-    (found,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
-    assert (found.verdict, "pytorch-training:" in found.text) == (Verdict.PASSED, True)
-
-    (found,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
-    assert found.verdict is Verdict.FAILED
-    assert aws.count() == 0
-
-
-def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
-    inside = {"subnets": "subnet-1", "security_group_ids": "sg-1", "instance_type": "ml.m5.large"}
-    spec = JobSpec(**inside)  # type: ignore[arg-type]
-    account = Account(CLUSTER, {})
-    aws.ec2.main = [LOCAL, NAT]
-    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.PASSED]
-
-    aws.ec2.main = [LOCAL]
-
-    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.FAILED] * 2
-    assert list(subnet_findings(JobSpec(instance_type="ml.m5.large"), account)) == []

@@ -15,8 +15,8 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.request import TrainingJobRequest, build
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
-from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.operations import check_rules
 from tests.stand_ins.sagemaker.validation import check
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
@@ -32,7 +32,7 @@ PIPELINE = {
     "activation_checkpointing": True,
     "activation_offloading": True,
 }
-COMMAND = "exec python3 -m paretune.training /opt/ml"
+COMMAND = "exec bash start_job.sh python3 -m paretune.training /opt/ml"
 
 
 @pytest.fixture
@@ -348,15 +348,13 @@ def test_only_instances_with_rdma_are_told_to_use_it(ask: Ask, instance_type: st
 
 def plain_order(**changes: Any) -> TrainingJobRequest:
     usual: dict[str, Any] = {
-        "job_name": "paretune-run1-1",
-        "cluster": Placement(instance_type="ml.m5.large"),
+        "document": JobDocument.first("paretune-run1-1", JobSpec(instance_type="ml.m5.large")),
         "image_uri": "image",
         "code": {"paretune/__init__.py": ""},
         "command": "python3 -m paretune.training /opt/ml",
         "channels": {"job": f"s3://{BUCKET}/job.json"},
         "environment": {},
         "checkpoints": f"s3://{BUCKET}/checkpoints/",
-        "max_seconds": 60,
         "volume_gib": 30,
         "tags": {},
     }

@@ -26,7 +26,7 @@ def keys(aws: Aws) -> list[str]:
 
 
 def test_a_folder_lies_under_its_content_with_a_slash_at_the_end(aws: Aws, staging: Staging, folder: Path) -> None:
-    uri = staging.folder("datasets", folder)
+    uri = staging.upload("datasets", folder)
 
     prefix = uri.removeprefix(f"s3://{BUCKET}/")
     assert prefix.startswith("paretune/datasets/")
@@ -35,12 +35,12 @@ def test_a_folder_lies_under_its_content_with_a_slash_at_the_end(aws: Aws, stagi
 
 
 def test_what_is_there_is_not_sent_again_by_nobody(aws: Aws, staging: Staging, folder: Path, tmp_path: Path) -> None:
-    first = staging.folder("datasets", folder)
+    first = staging.upload("datasets", folder)
     sent = len(keys(aws))
     copy = tmp_path / "elsewhere"
     folder.rename(copy)
 
-    again = Staging(aws.client("s3"), BUCKET).folder("datasets", copy)
+    again = Staging(aws.client("s3"), BUCKET).upload("datasets", copy)
 
     assert again == first
     assert len(keys(aws)) == sent == 3
@@ -48,7 +48,7 @@ def test_what_is_there_is_not_sent_again_by_nobody(aws: Aws, staging: Staging, f
 
 @pytest.mark.parametrize("change", ["content", "name", "moved"])
 def test_another_content_or_name_is_another_place(staging: Staging, folder: Path, change: str) -> None:
-    before = staging.folder("files", folder)
+    before = staging.upload("files", folder)
     if change == "content":
         (folder / "rows.arrow").write_bytes(b"z" * 1000)
     elif change == "name":
@@ -56,7 +56,7 @@ def test_another_content_or_name_is_another_place(staging: Staging, folder: Path
     else:
         (folder / "rows.arrow").rename(folder / "deep" / "rows.arrow")
 
-    assert staging.folder("files", folder) != before
+    assert staging.upload("files", folder) != before
 
 
 def test_content_cannot_be_shifted_from_a_file_into_the_next(staging: Staging, tmp_path: Path) -> None:
@@ -66,18 +66,18 @@ def test_content_cannot_be_shifted_from_a_file_into_the_next(staging: Staging, t
         for name, text in zip(("1", "2"), texts, strict=True):
             (place / name).write_text(text)
 
-    assert staging.folder("files", one) != staging.folder("files", two)
+    assert staging.upload("files", one) != staging.upload("files", two)
 
 
 def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
     aws: Aws, staging: Staging, folder: Path
 ) -> None:
-    prefix = staging.folder("datasets", folder, "key").removeprefix(f"s3://{BUCKET}/")
+    prefix = staging.upload("datasets", folder, "key").removeprefix(f"s3://{BUCKET}/")
     del aws.s3.objects[f"{prefix}dataset.json"]
     aws.s3.objects[f"{prefix}rows.arrow"] = b"x" * 10
     before = len(keys(aws))
 
-    staging.folder("datasets", folder, "key")
+    staging.upload("datasets", folder, "key")
 
     assert set(keys(aws)[before:]) == {f"{prefix}dataset.json", f"{prefix}rows.arrow"}
     assert aws.s3.objects[f"{prefix}rows.arrow"] == b"x" * 1000
@@ -86,7 +86,7 @@ def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
 def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
     aws: Aws, staging: Staging, folder: Path
 ) -> None:
-    staging.folder("datasets", folder)
+    staging.upload("datasets", folder)
 
     assert keys(aws)[-1].endswith("/dataset.json")
 
@@ -94,10 +94,10 @@ def test_the_description_comes_last_so_that_half_an_upload_does_not_look_whole(
 def test_a_folder_of_many_files_is_looked_at_page_by_page(aws: Aws, staging: Staging, tmp_path: Path) -> None:
     for number in range(1100):
         (tmp_path / f"{number}.txt").write_text(str(number))
-    staging.folder("files", tmp_path, "many")
+    staging.upload("files", tmp_path, "many")
     before = len(keys(aws))
 
-    staging.folder("files", tmp_path, "many")
+    staging.upload("files", tmp_path, "many")
 
     assert before == 1100
     assert len(keys(aws)) == before
@@ -105,8 +105,8 @@ def test_a_folder_of_many_files_is_looked_at_page_by_page(aws: Aws, staging: Sta
 
 
 def test_a_file_lies_alone_under_its_prefix_with_its_name(aws: Aws, staging: Staging, folder: Path) -> None:
-    uri = staging.file("files", folder / "rows.arrow")
-    staging.file("files", folder / "rows.arrow")
+    uri = staging.upload("files", folder / "rows.arrow")
+    staging.upload("files", folder / "rows.arrow")
 
     assert uri.endswith("/rows.arrow")
     assert [f"s3://{BUCKET}/{key}" for key in aws.s3.objects] == [uri]
@@ -118,12 +118,12 @@ def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
 ) -> None:
     dry = Staging(aws.client("s3"), BUCKET, dry=True)
 
-    told = [dry.folder("a", folder), dry.file("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
+    told = [dry.upload("a", folder), dry.upload("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
 
     assert aws.calls == []
     assert told == [
-        staging.folder("a", folder),
-        staging.file("b", folder / "rows.arrow"),
+        staging.upload("a", folder),
+        staging.upload("b", folder / "rows.arrow"),
         staging.text("c/d.json", "{}"),
     ]
     assert sum(dry.uploaded.values()) == 1000 + 100 + 2 + 1000 + 2
@@ -131,8 +131,8 @@ def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
 
 def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
     staging = Staging(aws.client("s3"), BUCKET, kms_key="alias/mine")
-    staging.folder("a", folder)
-    staging.file("b", folder / "rows.arrow")
+    staging.upload("a", folder)
+    staging.upload("b", folder / "rows.arrow")
     staging.text("c", "text")
     staging.take("d", "me", None)
 
@@ -147,14 +147,14 @@ def test_a_bucket_that_refuses_is_a_refused_launch_with_its_name(
     aws.refuse(operation, "AccessDenied", "Access Denied", times=9)
 
     with pytest.raises(LaunchRefused, match=f"use the bucket {BUCKET}"):
-        staging.folder("a", folder) if operation != "GetObject" else staging.claim("name")
+        staging.upload("a", folder) if operation != "GetObject" else staging.claim("name")
 
 
 def test_an_upload_that_fails_midway_is_a_refused_launch(aws: Aws, staging: Staging, folder: Path) -> None:
     aws.refuse("PutObject", S3UploadFailedError("Failed to upload rows.arrow"))
 
     with pytest.raises(LaunchRefused, match="Failed to upload"):
-        staging.folder("a", folder)
+        staging.upload("a", folder)
 
 
 def test_a_name_is_held_by_the_first_who_takes_it(aws: Aws, staging: Staging, clock: FakeClock) -> None:

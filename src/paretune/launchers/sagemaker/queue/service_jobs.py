@@ -8,7 +8,6 @@ credentials of the default session, ends every job after a day, drops a priority
 import json
 import threading
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from paretune.core.clock import Clock
@@ -105,14 +104,9 @@ class ServiceJobs:
         batch = self._account.client("batch")
         try:
             # Without a filter, jobStatus is RUNNING by default; with one, AWS Batch lists jobs in all states.
-            list_jobs = partial(
-                batch.list_service_jobs, jobQueue=self.queue, filters=[{"name": "JOB_NAME", "values": [name]}]
-            )
-            page = list_jobs()
-            summaries = list(page["jobSummaryList"])
-            while page.get("nextToken"):
-                page = list_jobs(nextToken=page["nextToken"])
-                summaries += page["jobSummaryList"]
+            named = [{"name": "JOB_NAME", "values": [name]}]
+            pages = batch.get_paginator("list_service_jobs").paginate(jobQueue=self.queue, filters=named)
+            summaries = [entry for page in pages for entry in page["jobSummaryList"]]
             matches = [entry for entry in summaries if entry["jobName"] == name]  # the filter ignores case
             if not matches:
                 return None

@@ -317,7 +317,7 @@ def test_a_higher_priority_comes_first(launcher: SageMakerLauncher, aws: Aws, or
 def test_aws_batch_is_asked_no_more_often_than_allowed_and_not_while_a_job_trains(
     launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
 ) -> None:
-    launcher._submission._service_jobs._calls.per_second = 1.0  # as by default
+    launcher._jobs._service_jobs._calls.per_second = 1.0  # as by default
     aws.queues.add(QUEUE, capacity=1)
     jobs = [submit(launcher, order("long", f"paretune-run{number}-1")) for number in range(30)]
     for _ in range(10):

@@ -9,7 +9,7 @@ from paretune.core.checks import Finding, Verdict
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.queue.checks import queue_findings
+from paretune.launchers.sagemaker.preflight import queue_findings
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws
