@@ -1,60 +1,28 @@
 """Tracking servers that are away, slow or talk nonsense; databases that are locked or restarted; full disks."""
 
-import os
-import signal
-import socket
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from urllib.request import ProxyHandler, build_opener
 
-import psutil
 import pytest
 
 from tests.faults.conftest import Trial, in_worlds
 from tests.faults.proxy import Proxy, standing_before
 from tests.faults.worlds import World, Worlds, locked
-from tests.processes import command, wait_until
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study
+from tests.tracking_server import free_port, tracking_server
 
 pytestmark = pytest.mark.slow
 
 TROUBLES = ("reset", "hang", "slow", "lost", "429", "500", "503", "garbage")
 
 
-@contextmanager
-def _tracking_server(folder: Path) -> Iterator[str]:
-    """The address of an MLflow server before the store in `folder`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    words += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
-    words += ["--artifacts-destination", str(folder / "artifacts")]
-    options = {"home": folder / "nothing", "cwd": folder, "environment": os.environ, "log": folder / "server.log"}
-    with command(words, **options) as server:  # type: ignore[arg-type]
-        wait_until(lambda: _answers(port), within_s=60, what="the MLflow server answers")
-        try:
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            for process in [*psutil.Process(server.process.pid).children(recursive=True), server.process]:
-                process.send_signal(signal.SIGKILL)
-
-
-def _answers(port: int) -> bool:
-    try:
-        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
 @in_worlds("simulated", "local", "sagemaker", short=["simulated"])
 def test_a_tracking_server_in_trouble_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
     cases = trial.count(short=3, long=16)
-    with worlds.world(name) as world, _tracking_server(world.folder) as server, standing_before(server) as proxy:
+    port = free_port()
+    server = f"http://127.0.0.1:{port}"
+    with worlds.world(name) as world, tracking_server(world.folder, port), standing_before(server) as proxy:
         world.write_script(steps=10)
         world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
         for number in range(cases):

@@ -11,6 +11,15 @@ from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema
 
+_ELSEWHERE = {
+    "account": "its job is in the AWS account {recorded}, and these credentials are of {current}: set AWS_PROFILE",
+    "region": "its job is in the region {recorded}, and this command asks {current}: set region={recorded}, or "
+    "AWS_REGION",
+    "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set bucket={recorded}, or "
+    "PARETUNE_BUCKET",
+}
+"""Where a job runs to why it is not found here. The bucket comes last: its default depends on the other two."""
+
 
 def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
     """Why `launcher` cannot find the job of a run with these tags; empty if it looks in the right place.
@@ -25,36 +34,17 @@ def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
         return ""
     here = launcher.location_tags()
 
-    def differ(name: str) -> bool:
+    reasons: list[str] = []
+    for name, sentence in _ELSEWHERE.items():
         recorded, current = tags.get(f"{schema.PREFIX}{name}"), here.get(name)
-        return recorded is not None and current is not None and recorded != current
-
-    reasons = []
-    if differ("account"):
-        reasons.append(
-            f"its job is in the AWS account {tags[schema.ACCOUNT]}, and these credentials are of {here['account']}: "
-            "set AWS_PROFILE"
-        )
-    if differ("region"):
-        reasons.append(
-            f"its job is in the region {tags[schema.REGION]}, and this command asks {here['region']}: "
-            f"set region={tags[schema.REGION]}, or AWS_REGION"
-        )
-    if not reasons and differ("bucket"):  # whose default depends on account and region
-        reasons.append(
-            f"its job writes to the bucket {tags[schema.BUCKET]}, and this command reads {here['bucket']}: "
-            f"set bucket={tags[schema.BUCKET]}, or PARETUNE_BUCKET"
-        )
-    recorded_queue, queue = (_queue_name(name) for name in (tags.get(schema.QUEUE, ""), here.get("queue", "")))
+        if None not in (recorded, current) and recorded != current and not (name == "bucket" and reasons):
+            reasons.append(sentence.format(recorded=recorded, current=current))
+    arns_or_names = (tags.get(schema.QUEUE, ""), here.get("queue", ""))
+    recorded_queue, queue = (text.rpartition("/")[2] for text in arns_or_names)
     if "account" in here and recorded_queue != queue:
         queues = [f"the queue {name}" if name else "no queue" for name in (recorded_queue, queue)]
         reasons.append(f"its job is in {queues[0]}, and this command asks {queues[1]}: set queue as it was")
     return "; ".join(reasons)
-
-
-def _queue_name(queue: str) -> str:
-    """The name of a queue that is given by name or ARN."""
-    return queue.rpartition("/")[2]
 
 
 def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> RecordedRun | None:
@@ -99,7 +89,7 @@ def close_watcher(workplace: Workplace, watched: RecordedRun) -> None:
     opened = workplace.tracking.opened_run_id()
     if opened is not None and opened != watched.run_id:
         run = workplace.tracking.run(opened)
-        no_job = {schema.STATE: "", schema.WATCHED_BY: ""}  # `sync` and reports leave it alone
+        no_job = {schema.STATE: "", **workplace.watches.release(opened)}  # `sync` and reports leave it alone
         run.set_tags({schema.KIND: "watcher", schema.WATCHED_RUN: watched.run_id, **no_job})
         run.end(RunStatus.FINISHED)
 

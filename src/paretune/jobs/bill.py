@@ -1,58 +1,19 @@
 """The bill of a job over all its attempts: the place where billed seconds become `cost_usd`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
+from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
-from paretune.launchers.base import Job, Launcher
+from paretune.launchers.base import Job, Launcher, WarmPoolStatus
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
+from paretune.specification.job_phases import DOWNLOADING, UNBILLED
 from paretune.tracking import RecordedJob, schema
 
-
-@dataclass(frozen=True, kw_only=True)
-class Retention:
-    """The instances that SageMaker keeps after the attempts of one job, in warm pools.
-
-    Attributes:
-        status: SageMaker's word for those of the last attempt; `Available` while those of any attempt are kept.
-        is_kept: whether they are still billed.
-        seconds: billed so far per instance, of all attempts.
-        most_seconds: billed at most per instance.
-        reused_by: name of the job that has taken over those of the last attempt; empty if none has.
-    """
-
-    status: str
-    is_kept: bool
-    seconds: float
-    most_seconds: float
-    reused_by: str
-
-    @classmethod
-    def of(cls, attempts: Sequence[Job]) -> "Retention | None":
-        """The instances kept after these ended attempts of one job; None if none were kept.
-
-        Raises:
-            LostContact: AWS does not answer.
-        """
-        pools = [pool for job in attempts if job.warm_pool is not None and (pool := job.warm_pool.status()) is not None]
-        if not pools:
-            return None
-        is_kept = any(pool.is_kept for pool in pools)
-        return cls(
-            status=schema.WARM_POOL_KEPT if is_kept else pools[-1].status,
-            is_kept=is_kept,
-            seconds=sum(pool.seconds for pool in pools),
-            most_seconds=sum(pool.most_seconds if pool.is_kept else pool.seconds for pool in pools),
-            reused_by=pools[-1].reused_by,
-        )
-
-    def sentence(self, name: str) -> str:
-        """How long the instances of the job `name`, which are no longer kept, were billed."""
-        end = f"reused by {self.reused_by}" if self.reused_by else "given back"
-        return f"the instances kept after {name} were billed for {self.seconds:,.0f} s each until they were {end}"
+_PHASE_METRICS = {DOWNLOADING: metrics.DOWNLOADING_SECONDS, "uploading": metrics.UPLOADING_SECONDS}
 
 
 class JobBill:
@@ -71,8 +32,12 @@ class JobBill:
         """Wall time of the attempts that have ended."""
         self.billable_seconds = 0.0
         """Billed seconds per instance of the attempts that have ended."""
-        self.pool: Retention | None = None
+        self.pool: WarmPoolStatus | None = None
         """Instances kept after these attempts when last asked; None if none were kept."""
+        self.phases: dict[str, float] = {}
+        """Seconds of each phase of the attempts that have ended, as `JobPhases` names them."""
+        self.recorded_usd: float | None = None
+        """Dollars that an earlier process has recorded for the job; booking never lowers them."""
         self._launcher = launcher
         self._attempts: list[Job] = []
         self._attempts_usd: float | None = 0.0
@@ -83,12 +48,16 @@ class JobBill:
         self.ran, self.price = spec, self._launcher.price(spec)
 
     def add(self, job: Job, spec: JobSpec) -> None:
-        """Add an attempt that has ended; `spec` has the instances it ran on."""
+        """Add an attempt that has ended, once; `spec` has the instances it ran on."""
+        if self._attempts and self._attempts[-1].name == job.name:
+            return
         self._attempts.append(job)
         self._look_at_pool()
         self.seconds += job.seconds()
         billable = job.billable_seconds()
         self.billable_seconds += billable
+        for phase, phase_seconds in job.phase_seconds().items():
+            self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
         self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
         if spec.training_plan is not None:
             plans = self._launcher.training_plans
@@ -102,9 +71,11 @@ class JobBill:
     @property
     def cost_usd(self) -> float | None:
         """Dollars of all attempts and of kept instances that were given back; None if a price is unknown."""
-        if self.pool is None or self.pool.is_kept or self._attempts_usd is None:
-            return self._attempts_usd
-        return self._attempts_usd + (cost_usd(self.price, self.ran, self.pool.seconds) or 0.0)
+        if self._attempts_usd is None:
+            return None
+        pool_s = 0.0 if self.pool is None or self.pool.is_kept else self.pool.seconds
+        pool_usd = cost_usd(self.price, self.ran, pool_s) or 0.0
+        return max(self._attempts_usd + pool_usd, self.recorded_usd or 0.0)
 
     @property
     def kept_usd(self) -> float | None:
@@ -116,6 +87,9 @@ class JobBill:
     def metrics(self) -> dict[str, float]:
         """Seconds and dollars as MLflow metrics; a metric that is not known is absent."""
         totals = {metrics.JOB_SECONDS: self.seconds, metrics.BILLABLE_SECONDS: self.billable_seconds}
+        totals |= {name: self.phases[phase] for phase, name in _PHASE_METRICS.items() if phase in self.phases}
+        if UNBILLED & self.phases.keys():
+            totals[metrics.STARTING_SECONDS] = sum(self.phases.get(phase, 0.0) for phase in UNBILLED)
         if self.pool is not None and not self.pool.is_kept:
             totals[metrics.WARM_POOL_SECONDS] = self.pool.seconds
         if self.cost_usd is not None and self.price is not None:
@@ -123,6 +97,16 @@ class JobBill:
         if self._plan_share_usd:
             totals[metrics.PLAN_SHARE_USD] = self._plan_share_usd
         return totals
+
+    def kept_sentence(self) -> str:
+        """That instances are kept after the last attempt, and what that may cost; empty if none are."""
+        if self.pool is None or not self.pool.is_kept:
+            return ""
+        most = "" if self.kept_usd is None else f", for at most {self.kept_usd:.4g} USD more"
+        return (
+            f"the instances of {self._attempts[-1].name} are kept for {self.pool.most_seconds / 60:g} minutes for the "
+            f"next job like it{most}; `{command_line('sync')}` books what they cost"
+        )
 
     def release_instances(self) -> list[str]:
         """Give back the instances kept after the attempts; returns why some could not be given back."""
@@ -138,13 +122,34 @@ class JobBill:
 
     def _look_at_pool(self) -> None:
         try:
-            self.pool = Retention.of(self._attempts)
+            self.pool = pool_after(self._attempts)
         except LostContact:  # AWS does not answer: the instances count as kept as long as was asked for
             most_seconds = 60 * self.ran.keep_alive_minutes
             if self.pool is None and most_seconds:
-                self.pool = Retention(
-                    status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds, reused_by=""
+                self.pool = WarmPoolStatus(
+                    status=schema.WARM_POOL_KEPT, is_kept=True, seconds=0.0, most_seconds=most_seconds
                 )
+
+
+def pool_after(attempts: Sequence[Job]) -> WarmPoolStatus | None:
+    """The instances kept after these ended attempts of one job, with the seconds of all; None if none were kept.
+
+    `status` is `Available` while those of any attempt are kept, else the status of the last attempt's.
+
+    Raises:
+        LostContact: AWS does not answer.
+    """
+    pools = [pool for job in attempts if job.warm_pool is not None and (pool := job.warm_pool.status()) is not None]
+    if not pools:
+        return None
+    is_kept = any(pool.is_kept for pool in pools)
+    return replace(
+        pools[-1],
+        status=schema.WARM_POOL_KEPT if is_kept else pools[-1].status,
+        is_kept=is_kept,
+        seconds=sum(pool.seconds for pool in pools),
+        most_seconds=sum(pool.most_seconds if pool.is_kept else pool.seconds for pool in pools),
+    )
 
 
 def _sum(total_usd: float | None, usd: float | None) -> float | None:

@@ -1,14 +1,10 @@
 """The command `main`: one job."""
 
-from collections.abc import Mapping
+from functools import partial
 
 from paretune.core.result import Result
 from paretune.specification.command import Command, read_with_profile
 from paretune.specification.job import JobSpec
-
-
-def _read(texts: Mapping[str, str], faults: list[str]) -> JobSpec:
-    return read_with_profile(JobSpec.from_text, texts, faults)
 
 
 def _run(spec: JobSpec) -> Result:
@@ -17,4 +13,4 @@ def _run(spec: JobSpec) -> Result:
     return launch_here(spec)
 
 
-COMMAND = Command(read=_read, run=_run, takes_jobs=True)
+COMMAND = Command(read=partial(read_with_profile, JobSpec.from_text), run=_run, takes_jobs=True)

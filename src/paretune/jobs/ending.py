@@ -16,6 +16,7 @@ from paretune.jobs.verdicts import verdicts
 from paretune.jobs.warm_pools import tag_reusing_job
 from paretune.launchers.base import Job, JobState
 from paretune.models import FinishedJob, record_model
+from paretune.pricing.budget import ROUNDING_USD
 from paretune.specification import metrics
 from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind, JobReport
 from paretune.specification.job import JobSpec
@@ -76,50 +77,65 @@ class JobEnd:
         return error(self.job_name, self.reason, list(self.log), self.log_location)
 
 
-def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float = _PATIENCE_S) -> JobEnd:
+def record_end(
+    record: JobRecord, bill: JobBill, job: Job, why_not_smaller: str, *, patience_s: float = _PATIENCE_S
+) -> JobEnd:
     """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away."""
-    spec, state, report, failure = record.spec, job.state(), job.report(), job.failure()
-    reason = failure_message(spec, failure)
-    record.log_unwritten_events()
-    remarks = [*record.collect_results(job), *script_remarks(spec, report)]
-    profile: Mapping[str, bytes] = {}
-    if spec.profile_steps is not None and state is JobState.COMPLETED:
-        profile, remark = _profile(job)
-        remarks.append(remark)
-    ending = _Ending(
-        job=job,
-        state=state,
-        reason=reason,
-        report=report,
-        remarks=[*remarks, *_book(record, bill)],
-        verdicts=_verdicts(record, report) if report is not None and state is JobState.COMPLETED else [],
-        profile=profile,
-    )
-    model_uri = ending.write(record, bill)
-    clock = record.workplace.clock
-    patience = clock.monotonic() + patience_s
-    while record.run.has_gap and clock.monotonic() < patience:
-        clock.sleep(_PATIENCE_S / 24)
-        record.run.has_gap = False
-        model_uri = ending.write(record, bill)
+    bill.recorded_usd = record.recorded_usd()
+    state, report, failure = job.state(), job.report(), job.failure()
+    ending = _ending_of(job, state, report, failure_message(record.spec, failure, why_not_smaller), record, bill)
+    model_uri = ending.write_patiently(record, bill, patience_s)
     end = JobEnd(
         job_name=job.name,
         state=state,
-        reason=reason,
-        metrics=ending.metrics(bill) | dict(record.baselines),
+        reason=ending.reason,
+        metrics=_all_metrics(report, bill) | dict(record.baselines),
         failure=failure,
         remarks=ending.remarks,
         verdicts=ending.verdicts,
     )
-    if state is not JobState.COMPLETED:
-        is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # then the log says nothing more
-        log = [] if is_full else job.log_tail()
-        reason = reason or "it was stopped from outside"
-        return replace(end, reason=reason, log=log, log_location=job.log_location())
+    if state is JobState.COMPLETED:
+        return replace(end, completed=_result(record, bill, job, end, model_uri))
+    is_full = failure is not None and failure[0] is FailureKind.DISK_FULL  # then the log says nothing more
+    log = [] if is_full else job.log_tail()
+    reason = end.reason or "it was stopped from outside"
+    return replace(end, reason=reason, log=log, log_location=job.log_location())
+
+
+def _ending_of(
+    job: Job, state: JobState, report: JobReport | None, reason: str, record: JobRecord, bill: JobBill
+) -> "_Ending":
+    """Collect what an ended job has left, and book its cost."""
+    has_completed = state is JobState.COMPLETED
+    record.log_unwritten_events()
+    remarks = [*record.collect_results(job), *script_remarks(record.spec, report)]
+    profile: Mapping[str, bytes] = {}
+    if record.spec.profile_steps is not None and has_completed:
+        profile, remark = _profile(job)
+        remarks.append(remark)
+    over_bound_usd = _over_bound_usd(record, bill)
+    if over_bound_usd:
+        remarks.append(
+            f"it cost {bill.cost_usd:.4g} USD, {over_bound_usd:.4g} USD more than its worst case: stopping or "
+            "uploading has taken longer than that counts with; it is booked in full"
+        )
+    return _Ending(
+        job=job,
+        state=state,
+        reason=reason,
+        report=report,
+        over_bound_usd=over_bound_usd,
+        remarks=[*remarks, *_book(record, bill)],
+        verdicts=_verdicts(record, report) if report is not None and has_completed else [],
+        profile=profile,
+    )
+
+
+def _result(record: JobRecord, bill: JobBill, job: Job, end: JobEnd, model_uri: str) -> JobResult:
+    spec, workplace, run_id = record.spec, record.workplace, record.run.run_id
     # The run of a project is where its own commands say.
-    tracking, run_id = record.workplace.tracking, record.run.run_id
-    open_command = "" if spec.runs_project else tracking.open_command(run_id, ui_view.ALL_RUNS)
-    result = JobResult(
+    open_command = "" if spec.runs_project else workplace.tracking.open_command(run_id, ui_view.ALL_RUNS)
+    return JobResult(
         run_id=run_id,
         job_name=job.name,
         spec=spec,
@@ -130,11 +146,10 @@ def record_end(record: JobRecord, bill: JobBill, job: Job, *, patience_s: float 
         model=job.model_location(),
         model_uri=model_uri,
         has_gap=record.run.has_gap,
-        origin=record.workplace.launcher.origin,
+        origin=workplace.launcher.origin,
         basis=job.facts().get("basis", ""),
-        remarks=(*ending.remarks, *ending.verdicts),
+        remarks=(*end.remarks, *filter(None, [record.run.missing]), *end.verdicts),
     )
-    return replace(end, completed=result)
 
 
 def record_abandoned(record: JobRecord, bill: JobBill, error: BaseException, job: Job | None) -> JobEnd:
@@ -143,14 +158,15 @@ def record_abandoned(record: JobRecord, bill: JobBill, error: BaseException, job
     What the job has cost is booked, and the result of a job that completed all the same is kept.
     """
     if job is not None and job.state() is JobState.COMPLETED:
-        return record_end(record, bill, job, patience_s=0.0)
+        return record_end(record, bill, job, "", patience_s=0.0)
+    bill.recorded_usd = record.recorded_usd()
     is_stopped = isinstance(error, Interrupted | KeyboardInterrupt)
     state = JobState.STOPPED if is_stopped else JobState.FAILED
     remarks = [*(record.collect_results(job) if job is not None else []), *_book(record, bill)]
     ending = _Ending(job=job, state=state, reason=str(error), remarks=remarks)
     ending.write(record, bill)
     name = "" if job is None else job.name
-    return JobEnd(job_name=name, state=state, reason=str(error), metrics=ending.metrics(bill), remarks=remarks)
+    return JobEnd(job_name=name, state=state, reason=str(error), metrics=_all_metrics(None, bill), remarks=remarks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,18 +179,24 @@ class _Ending:
     report: JobReport | None = None
     remarks: Sequence[str] = ()
     verdicts: Sequence[str] = ()
+    over_bound_usd: float = 0.0
     profile: Mapping[str, bytes] = field(default_factory=dict)
 
-    def metrics(self, bill: JobBill) -> dict[str, float]:
-        """All metrics in the order in which a run's page shows them, that of their first recording."""
-        measured = {} if self.report is None else dict(self.report.metrics)
-        return _headlines_first(measured | bill.metrics())
+    def write_patiently(self, record: JobRecord, bill: JobBill, patience_s: float) -> str:
+        """Like `write`; repeated for so many seconds while the tracking server does not answer."""
+        model_uri = self.write(record, bill)
+        clock = record.workplace.clock
+        patience = clock.monotonic() + patience_s
+        while record.run.has_gap and clock.monotonic() < patience:
+            clock.sleep(_PATIENCE_S / 24)
+            record.run.has_gap = False
+            model_uri = self.write(record, bill)
+        return model_uri
 
     def write(self, record: JobRecord, bill: JobBill) -> str:
         """Fill and close the run; returns the address of the model in MLflow, or an empty text."""
         run, job, report, model_uri = record.run, self.job, self.report, ""
-        values = self.metrics(bill)
-        has_completed = job is not None and self.state is JobState.COMPLETED
+        values = _all_metrics(report, bill)
         facts = {} if job is None else job.facts()
         with run.later():
             run.log_metrics({name: value for name, value in values.items() if record.former_metrics.get(name) != value})
@@ -182,42 +204,60 @@ class _Ending:
                 _write_report(run, report)
             if self.profile:
                 run.log_files(self.profile, PROFILE)
-            if report is not None and job is not None and has_completed:
+            if report is not None and job is not None and self.state is JobState.COMPLETED:
                 model_uri = _record_model(record, bill, job, report, values)
             run.set_tags(
                 {
                     schema.STATE: self.state.value,
                     schema.FAILURE_REASON: self.reason or None,
+                    schema.OVER_BOUND_USD: f"{self.over_bound_usd:.6g}" if self.over_bound_usd else None,
                     schema.REMARKS: "; ".join(self.remarks) or None,
                     schema.VERDICT: "; ".join(self.verdicts) or None,
-                    schema.WATCHED_BY: "",
+                    **record.workplace.watches.release(run.run_id),
                     schema.WARM_POOL: bill.pool.status if bill.pool is not None else None,
                     **{f"{schema.PREFIX}{name}": text for name, text in facts.items()},
                 }
             )
             if not record.spec.runs_project:  # the run of another project is not ours to describe
-                note = job_note(
-                    record.spec,
-                    {**record.baselines, **values},
-                    state=self.state.value,
-                    reason=self.reason,
-                    origin=record.workplace.launcher.origin,
-                    price=bill.price,
-                    model=job.model_location() if job is not None and has_completed else "",
-                    verdicts=self.verdicts,
-                    ran=bill.ran,
-                )
-                run.set_tags({schema.NOTE: note})
+                run.set_tags({schema.NOTE: self._note(record, bill, values)})
         run.flush()
         run.end(RUN_STATUS[self.state])
         if bill.pool is not None and job is not None:
             tag_reusing_job(record.workplace.tracking, bill.pool, job.name)
         return model_uri
 
+    def _note(self, record: JobRecord, bill: JobBill, values: Mapping[str, float]) -> str:
+        model = self.job.model_location() if self.job is not None and self.state is JobState.COMPLETED else ""
+        return job_note(
+            record.spec,
+            {**record.baselines, **values},
+            state=self.state.value,
+            reason=self.reason,
+            origin=record.workplace.launcher.origin,
+            price=bill.price,
+            model=model,
+            verdicts=self.verdicts,
+            over_bound_usd=self.over_bound_usd,
+            ran=bill.ran,
+        )
 
-def _headlines_first(values: Mapping[str, float]) -> dict[str, float]:
+
+def _over_bound_usd(record: JobRecord, bill: JobBill) -> float:
+    """Dollars that a billed job has cost beyond its worst case; 0 if it was within, or its price is unknown."""
+    launcher = record.workplace.launcher
+    spec = record.spec.replace(max_cost_usd=None)
+    worst_usd, cost_usd = launcher.worst_case_usd(spec), bill.cost_usd
+    if not launcher.is_billed or worst_usd is None or cost_usd is None or bill.price is None:
+        return 0.0
+    over_usd = cost_usd - worst_usd
+    return over_usd if over_usd > ROUNDING_USD else 0.0
+
+
+def _all_metrics(report: JobReport | None, bill: JobBill) -> dict[str, float]:
+    """What the job measured and was billed, in the order in which a run's page shows it, that of first recording."""
+    values = ({} if report is None else dict(report.metrics)) | bill.metrics()
     first = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
-    return {name: values[name] for name in first if name in values} | dict(values)
+    return {name: values[name] for name in first if name in values} | values
 
 
 def _book(record: JobRecord, bill: JobBill) -> list[str]:
@@ -280,17 +320,22 @@ def _write_report(run: Run, report: JobReport) -> None:
     run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
 
 
-def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None) -> str:
-    """Why a job did not end well and what to do about it; empty if it completed or was stopped as asked."""
+def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
+    """Why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
+
+    `why_not_smaller` has the per-device batch with which it ran out of memory, and why no smaller one follows.
+    """
     if failure is None:
         return ""
     kind, reason = failure
-    if spec.runs_project:
+    if spec.runs_project and kind is FailureKind.OUT_OF_MEMORY:
+        return f"{reason}: use a larger instance, or let the command need less memory"
+    if spec.runs_project and kind not in (FailureKind.CAPACITY, FailureKind.DISK_FULL):
         return reason
     if kind is FailureKind.OUT_OF_MEMORY:
         return (
-            "out of memory, with the smallest per-device batch that could be tried: lower max_seq_length, set "
-            f"fine_tuning to lora, qlora or head, or use a larger instance ({reason})"
+            f"out of memory, {why_not_smaller}: lower max_seq_length, set fine_tuning to lora, qlora or head, or use a "
+            f"larger instance ({reason})"
         )
     if kind is FailureKind.DIVERGED:
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"

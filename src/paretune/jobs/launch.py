@@ -5,8 +5,8 @@ starts, so that a job is never without a record.
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal, overload
 
 from paretune.core.commands import command_line
@@ -31,7 +31,7 @@ from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import completed, remarks
-from paretune.tracking import require_answer, schema, tracking_uri
+from paretune.tracking import Run, require_answer, schema, tracking_uri
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -86,61 +86,88 @@ def run_job(
     latter. `study` is the name of the study, design or recurring training that the job is part of.
 
     Raises:
-        BadInput, BudgetRefused, LaunchRefused: nothing was launched.
-        JobFailed, OutOfMemory: the job failed; its run says why.
-        Interrupted: the job was stopped first, and its run says so; with on_interrupt=detach it goes on.
-        LostContact: the job goes on, but AWS no longer tells how.
+        BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
+        OutOfMemory: the job failed with the smallest batch that could be tried.
     """
-    prepared = _checked_inputs(spec, workplace, study)
-    identical = None if prepared is None or spec.again else unwatched_job(spec, prepared, workplace)
-    if identical is not None:
-        close_watcher(workplace, identical)
-        run, inputs = workplace.tracking.run(identical.run_id), None
-    else:
-        run, inputs = None, prepared
-    plan, estimate, sentences, warnings = _foresee(spec, inputs, workplace)
+    inputs = _checked_inputs(spec, workplace, study)
+    run = None if inputs is None or spec.again else _identical_run(spec, inputs, workplace)
+    forecast = None if inputs is None or run is not None else _foresee(spec, inputs, workplace)
     record = JobRecord(spec, workplace, run=run, study=study)
-    job = RetryingJob(
-        record,
-        on_events,
-        inputs=lambda: prepared or inputs_of(spec, workplace),
-        plan=plan or first_plan(spec, record.run.tags()),
-    )
+    plan = first_plan(spec, record.run.tags()) if forecast is None else forecast.smaller_batch
+    document = JobDocument.first(job_name(record.run.run_id, 1), spec, plan, record.attribution)
+    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
-        if inputs is None:
-            record.adopt()
-        else:
-            record.describe(inputs, plan=plan, estimate=estimate, warnings=warnings)
-        announcement = _announcement(spec, inputs, record.run.run_id)
-        messages = [announcement, *sentences, *(f"warning: {text}" for text in warnings)]
-        on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
+        _describe(record, forecast, on_events)
         job.begin()
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
-        detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
-        if detaches and job.current is not None:
-            record.leave()
-            raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
-        job.abandon(error)
+        _leave_or_abandon(job, error)
         raise
-    if spec.on_sagemaker:
-        messages = settle_reused(workplace, result.job_name)
-        on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
-    if spec.register is None:
+    return _conclude(result, workplace, on_events)
+
+
+def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Run | None:
+    """The run of an identical job that nobody watches, taken over by this process; None if there is none."""
+    identical = unwatched_job(spec, inputs, workplace)
+    if identical is None:
+        return None
+    close_watcher(workplace, identical)
+    return workplace.tracking.run(identical.run_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Forecast:
+    """What is said and recorded of a new job before it starts.
+
+    Attributes:
+        smaller_batch: the batch to begin with if the one that was asked for does not fit.
+        sentences: about the batch, the estimate and the instances.
+    """
+
+    inputs: JobInputs
+    smaller_batch: BatchPlan | None
+    estimate: TimeEstimate | None
+    sentences: Sequence[str]
+    warnings: Sequence[str]
+
+
+def _describe(record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None]) -> None:
+    """Record and announce the job; `forecast` is None for a job that was started before."""
+    messages = [_announcement(record.spec, None if forecast is None else forecast.inputs, record.run.run_id)]
+    if forecast is None:
+        record.adopt()
+    else:
+        warnings = forecast.warnings
+        record.describe(forecast.inputs, plan=forecast.smaller_batch, estimate=forecast.estimate, warnings=warnings)
+        messages += [*forecast.sentences, *(f"warning: {text}" for text in warnings)]
+    _announce(messages, record.workplace, on_events)
+
+
+def _announce(messages: Sequence[str], workplace: Workplace, on_events: Callable[[list[Event]], None]) -> None:
+    on_events([Event(time=workplace.clock.now(), step=0, message=message) for message in messages])
+
+
+def _leave_or_abandon(job: RetryingJob, error: BaseException) -> None:
+    """Let the job go on after an interruption if on_interrupt=detach says so; stop it and close its run otherwise."""
+    spec = job.record.spec
+    detaches = isinstance(error, Interrupted) and spec.on_interrupt == "detach" and spec.on_sagemaker
+    if detaches and job.current is not None:
+        job.record.leave()
+        raise Interrupted(f"{error}; {job.current.name} goes on, `{command_line('sync')}` collects it") from error
+    job.abandon(error)
+
+
+def _conclude(result: JobResult, workplace: Workplace, on_events: Callable[[list[Event]], None]) -> JobResult:
+    """Settle the warm pool that the job has reused, and register its model if that was asked for."""
+    if result.spec.on_sagemaker:
+        _announce(settle_reused(workplace, result.job_name), workplace, on_events)
+    if result.spec.register is None:
         return result
-    sentence = register(spec.register, result.run_id, workplace.tracking)
+    sentence = register(result.spec.register, result.run_id, workplace.tracking)
     return replace(result, remarks=(*result.remarks, sentence))
 
 
-def _foresee(
-    spec: JobSpec, inputs: JobInputs | None, workplace: Workplace
-) -> tuple[BatchPlan | None, TimeEstimate | None, list[str], list[str]]:
-    """The batch to begin with, the job's estimate, messages about both, and warnings.
-
-    The batch is None for a job that was started before, because its run names the batch.
-    """
-    if inputs is None:
-        return None, None, [], []
+def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecast:
     sentences = remarks(spec, workplace.environment)
     if spec.has_instances:
         sentences += speed_remarks(spec.instance())
@@ -149,8 +176,10 @@ def _foresee(
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
             )
-    plan, against = workplace.forecast.first_plan(spec, inputs)
-    if against is not None:
+    plan, smaller_batch = spec.plan(), None
+    if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
+        smaller_batch, against = lowered
+        plan = smaller_batch
         sentences.append(
             f"per-device batch {against.rows} ran out of memory on as much memory before (run {against.run_id}): "
             f"beginning with {plan.per_device_train_batch_size} x {plan.gradient_accumulation_steps} accumulation "
@@ -162,7 +191,10 @@ def _foresee(
         estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
     if estimate is not None:
         sentences.append(estimate.sentence())
-    return plan, estimate, sentences, warnings_of(with_history([job], workplace.tracking))
+    warnings = warnings_of(with_history([job], workplace.tracking))
+    return _Forecast(
+        inputs=inputs, smaller_batch=smaller_batch, estimate=estimate, sentences=sentences, warnings=warnings
+    )
 
 
 def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInputs | None:
@@ -178,7 +210,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
                 return None
             is_new = True
             opened = tracking.run(run_id)
-            opened.set_tags(own_job_tags(opened.tags()) | opening_tags(spec, workplace))
+            tags = opened.tags()
+            opened.set_tags(own_job_tags(tags) | opening_tags(spec, workplace) | workplace.watches.hold(opened))
         launcher.worst_case_usd(spec)
         if spec.budget is not None:
             BudgetFile.read(spec.budget)  # its faults are reported before anything is prepared
@@ -193,7 +226,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
         if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed
             run = tracking.run(run_id)
             state = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
-            closed = {schema.STATE: "", schema.WATCHED_BY: ""} if is_new else {}  # there is no job
+            closed = workplace.watches.release(run_id)
+            closed = {schema.STATE: "", **closed} if is_new else {}  # there is no job
             run.set_tags({schema.FAILURE_REASON: str(error), **closed})
             run.end(RUN_STATUS[state])
         raise
@@ -235,7 +269,9 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     budgets = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
-    warnings = warnings_of([foreseen(spec, inputs, workplace, with_store=False)])
+    foreseen_job = foreseen(spec, inputs, workplace, with_store=False)
+    warnings = warnings_of([foreseen_job])
+    phases = {} if foreseen_job.estimate is None else foreseen_job.estimate.phases
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
@@ -243,6 +279,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
+        "phases": {
+            name: {key: round(value, 1) for key, value in asdict(seconds).items()} for name, seconds in phases.items()
+        }
+        or None,
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
         "warnings": [*remarks(spec, workplace.environment), *warnings] or None,

@@ -21,14 +21,18 @@ def job_note(
     price: Price | None = None,
     model: str = "",
     verdicts: Sequence[str] = (),
+    over_bound_usd: float = 0.0,
     ran: JobSpec | None = None,
 ) -> str:
     """Markdown with the job, its results, verdicts, the place of its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
-    model is, `ran` the job on the instances that it got, if they may differ from those of `spec`.
+    model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
+    may differ from those of `spec`.
     """
     lines = [f"- {line}" for line in (_quality(values), _bill(values, price), _speed(values)) if line]
+    if over_bound_usd:
+        lines.append(f"- it cost {over_bound_usd:.4g} USD more than its worst case")
     if model:
         lines.append(f"- model: `{model}`")
     quotes = [f"> **{sentence}**" for sentence in verdicts]

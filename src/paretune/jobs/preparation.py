@@ -41,24 +41,28 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
         Interrupted: Ctrl-C or SIGTERM; the preparing process has been ended.
         JobFailed: the preparing process broke: a bug or a full disk.
     """
+    inputs = JobInputs()
+    faults: list[str] = []
     if spec.project is not None:
-        return _of_project(spec, workplace, meanwhile)
-    reads, has_script = workplace.launcher.reads_inputs, spec.entry_script is not None
-    if reads and not has_script:
+        with collecting(faults):
+            inputs = project_inputs(spec, workplace.home)
+    elif not workplace.launcher.reads_inputs:
+        faults = _profile_faults(spec, JobInputs())
+    elif spec.entry_script is not None:
+        faults = missing_files(spec.as_text())
+    else:
         _fetch(spec, workplace)
-    cached = load_cached_inputs(spec, workplace.home) if reads and not has_script else JobInputs()
-    if cached is None:
-        _refuse_without_training_packages(spec)
-        inputs = _make(spec, workplace, meanwhile)
-        cache_inputs(spec, workplace.home, inputs)
-        refuse(_profile_faults(spec, inputs))
-        return inputs
-    faults = missing_files(spec.as_text()) if reads and has_script else _profile_faults(spec, cached)
+        cached = load_cached_inputs(spec, workplace.home)
+        if cached is None:
+            inputs = _make(spec, workplace, meanwhile)
+            cache_inputs(spec, workplace.home, inputs)
+            refuse(_profile_faults(spec, inputs))
+            return inputs
+        inputs, faults = cached, _profile_faults(spec, cached)
     with collecting(faults):
         meanwhile()
-    if faults:
-        raise BadInput(faults)
-    return cached
+    refuse(faults)
+    return inputs
 
 
 def _fetch(spec: JobSpec, workplace: Workplace) -> None:
@@ -94,24 +98,6 @@ def _on_disk(text: str, home: Path) -> Path:
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 
 
-def _of_project(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
-    faults: list[str] = []
-    inputs = JobInputs()
-    with collecting(faults):
-        inputs = project_inputs(spec, workplace.home)
-    with collecting(faults):
-        meanwhile()
-    refuse(faults)
-    return inputs
-
-
-def _refuse_without_training_packages(spec: JobSpec) -> None:
-    # Rows are tokenised on this machine, wherever they are trained on.
-    missing = training_is_missing()
-    if missing:
-        raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
-
-
 def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
     """The inputs of a job from an earlier preparation; empty inputs if there is none."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
@@ -123,6 +109,8 @@ def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
 
 
 def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
+    if missing := training_is_missing():  # rows are tokenised on this machine, wherever they are trained on
+        raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
         request, result, log = (Path(folder) / name for name in ("request.json", "answer.json", "log"))
         fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
@@ -163,8 +151,7 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         for name, path in local.items():
             fault = fault.replace(path, fetched[name])  # the address that the user typed
         faults.append(fault)
-    if faults:
-        raise BadInput(faults)
+    refuse(faults)
     return JobInputs(dataset=PreparedDataset.read(Path(prepared["dataset"])), model=Path(prepared["model"]))
 
 

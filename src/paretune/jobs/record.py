@@ -3,7 +3,7 @@
 `ending` writes the rest of the run when the job has ended.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.tags import Attribution
@@ -16,6 +16,7 @@ from paretune.launchers.processes import this_process
 from paretune.launchers.shared_jobs import split_job_name
 from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
+from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.inputs import BUNDLED
@@ -26,22 +27,16 @@ from paretune.tracking import Run, schema
 
 _MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256
 
-Collect = Callable[[Job, str], list[str]]
-"""Copies what an ended job has recorded itself into the run of that id; returns a sentence for each failed part."""
-
-
-def collect_nothing(job: Job, run_id: str) -> list[str]:
-    """For a job that records nothing itself, or writes to its run directly."""
-    return []
-
 
 class JobRecord:
     """The MLflow run of one job, over all its attempts.
 
     Args:
         run: the job's run; by default the one that `mlflow run` has opened for this command, or a new one.
-        collect: called when the job has ended; by default it copies what a project has recorded.
+        collector: copies what the job has recorded itself when it has ended; by default for a project's job only.
         study: name of the study, design or recurring training that the job is part of.
+        retries_smaller: whether the job is tried again with a smaller batch if it runs out of memory. It is recorded,
+            and what is recorded counts for an adopted job. Never for a project.
     """
 
     def __init__(
@@ -50,20 +45,23 @@ class JobRecord:
         workplace: Workplace,
         *,
         run: Run | None = None,
-        collect: Collect | None = None,
+        collector: Collector | None = None,
         study: str = "",
+        retries_smaller: bool = True,
     ) -> None:
         self.spec = spec
         self.workplace = workplace
         self.run = run or workplace.tracking.begin(run_name(spec), opening_tags(spec, workplace))
         self.attribution = workplace.attribution(spec, study)
         """Study, user and team of the job; of an adopted job those that its run names."""
-        self._collect = collect or (collect_nothing if spec.project is None else Collector(workplace.clock))
+        self.retries_smaller = retries_smaller and not spec.runs_project
+        self._collector = collector or (None if spec.project is None else Collector(workplace.clock))
         self.baselines: Mapping[str, float] = {}
         """Metrics that are known from the data alone."""
         self.former_metrics: Mapping[str, float] = {}
         """Metrics that an earlier process or the project's command has written to the run."""
-        self._is_adopted = False
+        self.is_adopted = False
+        """Whether an earlier process has started the job."""
         self._detail = ""
         self._arns: list[str] = []  # of training jobs that a queue has named
         self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
@@ -78,12 +76,12 @@ class JobRecord:
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start.
 
-        `plan` is the batch of the first attempt; it is recorded if it differs from the batch that was asked for.
+        `plan` is the batch of the first attempt if it is not the one that was asked for.
         """
         with self.run.later():  # written together with the job's name
             self._describe_request()
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
-            if plan is not None and plan != self.spec.plan():
+            if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
                 self.run.log_metrics(estimate.as_metrics())
@@ -112,11 +110,13 @@ class JobRecord:
 
         Parameters are written once more, because that process may have died before it had written them.
         """
-        self._is_adopted = True
+        self.is_adopted = True
         tags = self.run.tags()
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
+        retried_by_default = "false" if schema.TRIAL in tags else "true"
+        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, retried_by_default) == "true"
         with self.run.later():
             self._describe_project() if self.spec.entry_script == PROJECT else self._describe_request()
         self.former_metrics = self.run.metrics()
@@ -139,7 +139,8 @@ class JobRecord:
             {
                 schema.ORIGIN: launcher.origin,
                 schema.LAUNCHER: launcher.name,
-                schema.WATCHED_BY: this_process(),
+                **self.workplace.watches.hold(self.run),
+                schema.RETRIES_SMALLER: spell(self.retries_smaller),
                 **{f"{schema.PREFIX}{name}": text for name, text in launcher.location_tags().items()},
                 **price_tags(launcher.price(self.spec)),
                 **{f"{schema.PREFIX}{name}": text for name, text in self.attribution.named().items()},
@@ -154,15 +155,22 @@ class JobRecord:
 
     def watch(self) -> None:
         """Record that this process watches the job."""
-        self.run.set_tags({schema.WATCHED_BY: this_process()})
+        self.run.set_tags(self.workplace.watches.hold(self.run))
 
     def leave(self) -> None:
         """Record that this process no longer watches the job; the job goes on, and its run stays open."""
-        self.run.set_tags({schema.WATCHED_BY: ""})
+        nobody = self.workplace.watches.release(self.run.run_id)
+        if self.run.has_gap or self.run.tags().get(schema.WATCHED_BY) in {None, "", this_process()}:
+            self.run.set_tags(nobody)  # else another process has taken over
+
+    def begin_again(self) -> None:
+        """Open the run of a job that was never created, and that `sync` may have closed."""
+        self.run.reopen()
+        self.run.set_tags({schema.FAILURE_REASON: ""})
 
     def name_attempt(self, name: str) -> None:
         """Record the name of a job before it is created, so that any later process can find it."""
-        claimed = None if self._is_adopted else _now(self.workplace)
+        claimed = None if self.is_adopted else _now(self.workplace)
         state = JobState.RUNNING.value
         self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
@@ -190,10 +198,14 @@ class JobRecord:
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
-        remarks = self._collect(job, self.run.run_id)
+        remarks = [] if self._collector is None else self._collector(job, self.run.run_id)
         if self.spec.project is not None:
             self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks
+
+    def recorded_usd(self) -> float | None:
+        """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
+        return None if self.spec.runs_project else self.run.metrics().get(metrics.COST_USD)
 
     def tag_arns(self, job: Job) -> None:
         """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""

@@ -106,6 +106,7 @@ class JobResult(Result):
     def _quantities(self) -> dict[str, str]:
         """The rows of the printed table, in order; an empty text for a quantity that is not known."""
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
+        busy = self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
         return self._logged() | {
             "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
@@ -121,7 +122,7 @@ class JobResult(Result):
             "R2": self._number(metrics.R2, ".4f"),
             "rank correlation (Spearman)": self._number(metrics.SPEARMAN, ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
-            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{self._busy()}"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{busy}"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
@@ -139,10 +140,6 @@ class JobResult(Result):
         ours = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
         names = [name for name in self.metrics if name not in ours]
         return {name: self._number(name, ".6g") for name in names[:_MOST_SHOWN]}
-
-    def _busy(self) -> str:
-        """The share of the cores that other programs took, if the job recorded it."""
-        return self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
 
     def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
         value = self.metrics.get(name)

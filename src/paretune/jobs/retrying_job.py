@@ -2,32 +2,29 @@
 
 Jobs of `launch`, of studies, of `sync` and of projects are all followed by this class.
 
-An attempt that ran out of memory is followed by one with a smaller per-device batch; one that found no capacity, by one
-on the next instance type. A spot job that waited too long has found none either: its seconds are billed, and the next
-type continues from its checkpoints. What follows depends only on how the attempts before it ended, so a launcher that
-died and is started again goes through the same attempts, adopts what is there, and starts nothing twice.
+An attempt that ran out of memory is followed by one with a smaller per-device batch, unless the run says that the job
+is not tried again; one that found no capacity, by one on the next instance type. A spot job that waited too long has
+found none either: its seconds are billed, and the next type continues from its checkpoints. What follows depends only
+on the run and on how the attempts before it ended, so a launcher that died and is started again goes through the same
+attempts, adopts what is there, and starts nothing twice.
 """
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 
+from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import JobBill
+from paretune.jobs.capacity import CapacitySearch
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
-from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.shared_jobs import SharedJobs, attach, split_job_name
-from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
-
-CAPACITY_PAUSE_S = 60.0
-"""Between two rounds of asking all instance types for capacity."""
 
 STOP_PATIENCE_S = 900.0
 """How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
@@ -35,8 +32,7 @@ STOP_PATIENCE_S = 900.0
 WATCH_INTERVAL_S = 0.5
 """Between two polls of a job; a launcher that pays for polling limits itself."""
 
-_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp"}  # another number of devices can continue from them
-_SHOWN_WITHIN_S = 5.0
+SHOWN_WITHIN_S = 5.0
 """Seconds until AWS shows a job whose creation was cut short on this side."""
 
 
@@ -46,63 +42,57 @@ def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
     return recorded if split_job_name(recorded)[1] else job_name(run_id, 1)
 
 
+@dataclass(eq=False)
 class RetryingJob:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended.
 
-    Args:
+    Attributes:
+        document: the job of this attempt; at first that of the first attempt.
         on_events: called with everything that the job reports and with messages of its launcher.
-        inputs: makes the job's inputs, by default as `inputs_of` does; not called while attempts can be adopted.
-        plan: the batch of the first attempt, if it is not the one that was asked for.
-        retry_smaller: whether a job that ran out of memory is tried again with a smaller batch; never a project's.
-        name: name of the first attempt's job, for a trial of a shared job; by default made from the run.
+        inputs: makes the job's inputs; not called while attempts can be adopted.
         shared: the shared jobs of this process, if the job is a trial.
+        current: the job of this attempt; None between two attempts.
+        memory_retries: number of attempts so far with a smaller batch than the one before.
+        end: how the job ended; None until its end is recorded.
     """
 
-    def __init__(
-        self,
-        record: JobRecord,
-        on_events: Callable[[list[Event]], None],
-        *,
-        inputs: Callable[[], JobInputs] | None = None,
-        plan: BatchPlan | None = None,
-        retry_smaller: bool = True,
-        name: str = "",
-        shared: SharedJobs | None = None,
-    ) -> None:
-        spec, workplace = record.spec, record.workplace
-        self.record = record
-        self.bill = JobBill(spec, workplace.launcher)
-        self.current: Job | None = None
-        """The job of this attempt; None between two attempts."""
-        self.end: JobEnd | None = None
-        """How the job ended; None until its end is recorded."""
-        self._spec = spec
-        self._launcher = workplace.launcher
-        self._clock = workplace.clock
-        self._inputs = inputs or (lambda: inputs_of(spec, workplace))
-        self._on_events = on_events
-        self._retry_smaller = retry_smaller and not spec.runs_project
-        first = name or job_name(record.run.run_id, 1)
-        self._document = JobDocument.first(first, spec, plan, attribution=record.attribution)
-        self._selected: tuple[str, int] | None = None  # instances of this attempt, where SageMaker chooses them
-        self._shared = shared
-        self._memory_retries = 0
-        self._without_capacity = 0
-        self._waiting_since: float | None = None
-        self._pause: Mapping[str, Any] = {}  # that an earlier process has begun
-        self._not_before = 0.0
-        self._billed_name = ""  # the last job that is in the bill
-        self._may_be_created = False  # a Ctrl-C has cut CreateTrainingJob short
+    record: JobRecord
+    document: JobDocument
+    on_events: Callable[[list[Event]], None]
+    inputs: Callable[[], JobInputs]
+    shared: SharedJobs | None = None
+    bill: JobBill = field(init=False)
+    current: Job | None = field(default=None, init=False)
+    end: JobEnd | None = field(default=None, init=False)
+    _capacity: CapacitySearch = field(init=False)
+    _selected: tuple[str, int] | None = field(default=None, init=False)
+    """Instances of this attempt, where SageMaker chooses them."""
+    memory_retries: int = field(default=0, init=False)
+    _why_not_smaller: str = field(default="", init=False)
+    """Why a job that ran out of memory is not tried again with a smaller batch."""
+    _may_be_created: bool = field(default=False, init=False)
+    """Whether a Ctrl-C has cut CreateTrainingJob short."""
+
+    def __post_init__(self) -> None:
+        self.bill = JobBill(self.record.spec, self._launcher)
+        self._capacity = CapacitySearch(self.record)
+
+    @property
+    def _launcher(self) -> Launcher:
+        return self.record.workplace.launcher
+
+    @property
+    def _clock(self) -> Clock:
+        return self.record.workplace.clock
 
     @property
     def attempt(self) -> int:
         """Number of the attempt, from 1."""
-        return self._document.attempt
+        return self.document.attempt
 
     def resume_pause(self, tags: Mapping[str, str]) -> None:
         """Continue the pause between two attempts that an earlier process has recorded in the run's tags."""
-        self._pause = json.loads(tags.get(schema.WAITING) or "{}")
-        self._waiting_since = self._pause.get("since")
+        self._capacity.resume(tags)
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
@@ -111,15 +101,21 @@ class RetryingJob:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
-        self.record.name_attempt(self._document.job_name)
+        with self._claimed():
+            self.current = _find(self.document.job_name, self._launcher, self.shared) or self._create()
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Record the name of this attempt's job before it is created, so that any later process can find the job."""
+        self.record.name_attempt(self.document.job_name)
         claimed = self._clock.monotonic()
         try:
-            self.current = self._find() or self._create()
+            yield
         except BaseException as error:
             self._may_be_created = not isinstance(error, ParetuneError)
             raise
         if self._clock.monotonic() - claimed > CREATED_WITHIN_S:  # `sync` may have closed the run meanwhile
-            self.record.name_attempt(self._document.job_name)
+            self.record.name_attempt(self.document.job_name)
             self.record.run.reopen()
 
     def poll(self) -> JobEnd | None:
@@ -132,7 +128,7 @@ class RetryingJob:
         if self.end is not None:
             return self.end
         if self.current is None:
-            if self._clock.now() >= self._not_before:
+            if self._clock.now() >= self._capacity.not_before:
                 self.begin()
             return None
         has_ended = self.current.state().is_terminal
@@ -140,15 +136,14 @@ class RetryingJob:
         if not has_ended:
             return None
         self._add_to_bill(self.current)
-        following = self._following(self.current)
-        if following is not None:
-            self._document, self._selected = following, None
-            self.current = None
+        if (following := self._following(self.current)) is not None:
+            self._go_on_with(following)
             return None
         try:
-            self.end = record_end(self.record, self.bill, self.current)
+            self.end = record_end(self.record, self.bill, self.current, self._why_not_smaller)
         finally:
-            self._announce_pool(self.current)
+            if sentence := self.bill.kept_sentence():
+                self._announce(sentence)
         if self.end.completed is not None:
             self.current.clean_up()
         return self.end
@@ -211,26 +206,21 @@ class RetryingJob:
             self.end = record_abandoned(self.record, self.bill, error, job)
         return self.end
 
-    def _find(self) -> Job | None:
-        try:
-            name = self._document.job_name
-            return attach(self._launcher, name) if self._shared is None else self._shared.attach(name)
-        except LaunchRefused as error:  # its run must stay open: the job may be there
-            raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error
-
     def _create(self) -> Job:
         workplace = self.record.workplace
-        workplace.budgets(self._spec, self.record.attribution).reserve(self.record.run.run_id)
-        submit, inputs = self._launcher.submit if self._shared is None else self._shared.submit, self._inputs()
-        if not self._document.spec.on_sagemaker:
-            return submit(self._document, inputs)
+        workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
+        submit, inputs = (self.shared or self._launcher).submit, self.inputs()
+        if not self.document.spec.on_sagemaker:
+            return submit(self.document, inputs)
         with workplace.working_on("uploading code, data and model, and creating the job"):
-            return submit(self._document, inputs)
+            return submit(self.document, inputs)
 
     def _find_created(self) -> Job | None:
         """The job of this attempt; looks for it as long as AWS may take to show it."""
-        until = self._clock.monotonic() + _SHOWN_WITHIN_S
-        while (job := self._find()) is None and self._clock.monotonic() < until:
+        until = self._clock.monotonic() + SHOWN_WITHIN_S
+        while (
+            job := _find(self.document.job_name, self._launcher, self.shared)
+        ) is None and self._clock.monotonic() < until:
             self._clock.sleep(WATCH_INTERVAL_S)
         self._may_be_created = False
         return job
@@ -239,12 +229,12 @@ class RetryingJob:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
         self.record.log_progress(self.current, events)
-        self._on_events(events)
+        self.on_events(events)
         self._take_selection(self.current)
 
     def _take_selection(self, job: Job) -> None:
         """Record, once, which of the allowed instance types SageMaker has selected."""
-        selected = job.capacity().instances if self._document.plans else None
+        selected = job.capacity().instances if self.document.plans else None
         if selected is None or selected == self._selected:
             return
         self._selected = selected
@@ -259,10 +249,10 @@ class RetryingJob:
 
     def _as_it_runs(self) -> JobDocument:
         """The document on the instances that SageMaker has selected; unchanged without a choice, or before."""
-        if self._selected is None or not self._document.plans:
-            return self._document
+        if self._selected is None or not self.document.plans:
+            return self.document
         instance_type, count = self._selected
-        ran = self._document.on(instance_type)
+        ran = self.document.on(instance_type)
         if count == ran.spec.instance_count:
             return ran
         return replace(ran, spec=ran.spec.replace(instance_count=count, global_batch_size=None))
@@ -271,17 +261,21 @@ class RetryingJob:
         self.bill.change_instances(document.spec)
         self.record.log_instances(document, self.bill.price)
 
+    def _go_on_with(self, document: JobDocument) -> None:
+        """Let `poll` begin the next attempt, or adopt it at once, so that an interruption stops and bills it."""
+        self.document, self._selected, self.current = document, None, None
+        if self.record.is_adopted and (job := _find(document.job_name, self._launcher, self.shared)) is not None:
+            self.record.name_attempt(job.name)
+            self.current = job
+
     def _add_to_bill(self, job: Job) -> None:
         """Add an ended attempt to the bill, once."""
-        if self._billed_name == job.name:
-            return
         ran = self._as_it_runs()
         if job.capacity().has_lost_plan:
             ran = replace(ran, spec=ran.spec.replace(training_plan=None))
             self._change_instances(ran)
         self.record.tag_arns(job)
         self.bill.add(job, ran.spec)
-        self._billed_name = job.name
 
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None if there is none, or no time left for it."""
@@ -289,18 +283,32 @@ class RetryingJob:
         kind = failure[0] if failure is not None else None
         if kind is FailureKind.CAPACITY:
             return self._with_another_type(job)
-        ran = self._as_it_runs()
-        if kind is not FailureKind.OUT_OF_MEMORY or not self._retry_smaller or ran.plan.with_less_memory() is None:
+        if kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
+            return self._with_smaller_batch()
+        return None
+
+    def _with_smaller_batch(self) -> JobDocument | None:
+        """The attempt after one that ran out of memory; None if there is none.
+
+        Attempts that exist are followed in any case, because they are billed: `sync` of 0.3 has tried trials again.
+        """
+        ran, document = self._as_it_runs(), self.document
+        batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
+        if ran.plan.with_less_memory() is None:
+            self._why_not_smaller = "with the smallest per-device batch that could be tried"
             return None
-        document = self._document
         plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
         again = self._next(plan=document.plan.with_less_memory() or document.plan, plans=plans)
+        if not self.record.retries_smaller and _find(again.job_name, self._launcher, self.shared) is None:
+            self._why_not_smaller = f"{batch}; a trial of a study is not tried again with a smaller one"
+            return None
         if again.max_seconds <= 0:
+            self._why_not_smaller = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
             return None
         self._release_instances()  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
-        self._memory_retries += 1
+        self.memory_retries += 1
         plan = again.on(ran.spec.instance_type).plan
-        self.record.log_memory_retry(self._memory_retries, plan)
+        self.record.log_memory_retry(self.memory_retries, plan)
         self._announce(
             f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
             f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
@@ -308,54 +316,20 @@ class RetryingJob:
         return again
 
     def _with_another_type(self, job: Job) -> JobDocument | None:
-        """The next type of the list; after the last one the first again, as long as capacity_wait_minutes allows.
-
-        If one job names all types, SageMaker has tried them in turn, and the next job names all of them again.
-        """
-        all_at_once = bool(self._document.plans)
-        types = (" or ".join(self._spec.instance_types()),) if all_at_once else self._spec.instance_types()
-        tried = types[self._without_capacity % len(types)]
-        self._without_capacity += 1
-        following = types[self._without_capacity % len(types)]
-        if self._waiting_since is None:
-            self._waiting_since = self._clock.now() - job.seconds()
-        if all_at_once:
-            again = self._next()
-        else:
-            spec = self._spec.on_instance_type(following)
-            shared = self._spec.spec_hash() if self._spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
-            again = self._next(spec=spec, plan=spec.plan(), checkpoint_key=shared)
-        if again.max_seconds <= 0:
+        """The attempt after one that found no capacity; None if no time is left."""
+        following = self._capacity.next_attempt(job, self.document, self._next)
+        if following is None:
             return None
-        pause_s = 0.0
-        round_is_over = self._without_capacity % len(types) == 0
-        is_paused = self._pause.get("job") == again.job_name  # by a launcher that died or has left it
-        if is_paused:
-            pause_s = max(0.0, self._pause["until"] - self._clock.now())
-        elif round_is_over and self._launcher.attach(again.job_name) is None:  # else it has gone on
-            waited_s = self._clock.now() + CAPACITY_PAUSE_S - self._waiting_since
-            if waited_s > self._spec.capacity_wait_minutes * 60:
-                return None
-            pause_s = CAPACITY_PAUSE_S
-        self._not_before = self._clock.now() + pause_s
-        if pause_s and not is_paused:
-            pause = {"job": again.job_name, "since": self._waiting_since, "until": self._not_before}
-            self.record.run.set_tags({schema.WAITING: json.dumps(pause)})
-        if (virtual_clock := self._launcher.virtual_clock) is not None:
-            virtual_clock.wake_at(self._not_before)
-        billed_s = job.billable_seconds()  # more than 0 on spot: it trained until its instances were taken
-        self._announce(
-            f"no capacity for {tried}: {f'in {pause_s:g} s ' if pause_s else ''}trying {following}"
-            + (f"; {billed_s:.0f} s are billed until then" if billed_s else "")
-        )
-        if not all_at_once:
-            self._change_instances(again)
-        return again
+        document, message = following
+        self._announce(message)
+        if not document.plans:
+            self._change_instances(document)
+        return document
 
     def _next(self, **changes: object) -> JobDocument:
-        attempt = self._document.attempt + 1
+        attempt = self.document.attempt + 1
         return replace(
-            self._document,
+            self.document,
             job_name=job_name(self.record.run.run_id, attempt),
             attempt=attempt,
             spent_seconds=self.bill.billable_seconds,
@@ -367,15 +341,17 @@ class RetryingJob:
         for problem in self.bill.release_instances():
             self._announce(problem)
 
-    def _announce_pool(self, job: Job) -> None:
-        """Say that instances are kept after the job, and what that may cost."""
-        pool, usd = self.bill.pool, self.bill.kept_usd
-        if pool is not None and pool.is_kept:
-            most = "" if usd is None else f", for at most {usd:.4g} USD more"
-            self._announce(
-                f"the instances of {job.name} are kept for {pool.most_seconds / 60:g} minutes for the next job like "
-                f"it{most}; `{command_line('sync')}` books what they cost"
-            )
-
     def _announce(self, message: str) -> None:
-        self._on_events([Event(time=self._clock.now(), step=0, message=message)])
+        self.on_events([Event(time=self._clock.now(), step=0, message=message)])
+
+
+def _find(name: str, launcher: Launcher, shared: SharedJobs | None) -> Job | None:
+    """The job with this name, whoever started it; None if there is none.
+
+    Raises:
+        LostContact: the launcher does not answer. Its run must stay open, because the job may be there.
+    """
+    try:
+        return attach(launcher, name) if shared is None else shared.attach(name)
+    except LaunchRefused as error:
+        raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

@@ -5,22 +5,27 @@ is closed. A finished model that should have been registered gets its version. I
 until they are given back, and booked. Jobs of MLflow projects are treated like jobs of our training.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere
-from paretune.jobs.record import Collect, JobRecord, collect_nothing
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob, first_job_name
+from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, RetryingJob, first_job_name
 from paretune.jobs.warm_pools import KeptPool, kept_runs
+from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S
-from paretune.launchers.processes import is_alive, is_watched
+from paretune.launchers.base import CREATED_WITHIN_S, job_name
+from paretune.launchers.processes import is_alive
 from paretune.launchers.shared_jobs import attach
 from paretune.models.register import overdue, register
-from paretune.specification.container import Event
+from paretune.projects.collection import Collector
+from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
@@ -44,16 +49,16 @@ class Sync:
 
     Attributes:
         workplace_of: returns the workplace of a specification; the same one for jobs of one place.
-        collect: copies what the command of a project has recorded in its job into the job's run.
+        now: the machine's time, in seconds since the epoch, by which leases of other machines end.
     """
 
     workplace_of: Callable[[JobSpec], Workplace]
     tracking: Tracking
     interruption: Interruption
     on_events: Callable[[list[Event]], None]
-    collect: Collect = collect_nothing
+    now: Callable[[], float] = time.time
     _under_way: dict[str, RetryingJob] = field(default_factory=dict)
-    _pools: dict[str, tuple[KeptPool, Workplace]] = field(default_factory=dict)
+    _pools: dict[str, KeptPool] = field(default_factory=dict)
 
     def run(self) -> list[Collected]:
         """Follow all unfinished runs and warm pools to their end; returns how each ended.
@@ -74,7 +79,7 @@ class Sync:
                 self._settle_pools(collected)
                 self.interruption.check()
                 clocks = [job.record.workplace.clock for job in self._under_way.values()]
-                clocks += [workplace.clock for _, workplace in self._pools.values()]
+                clocks += [pool.workplace.clock for pool in self._pools.values()]
                 for clock in {id(clock): clock for clock in clocks}.values():
                     clock.sleep(WATCH_INTERVAL_S)
         finally:
@@ -87,23 +92,23 @@ class Sync:
 
     def _adopt(self, run: RecordedRun) -> str:
         """Begin to follow the job of a run; returns why it is not followed, or an empty text."""
-        if is_watched(run.tags.get(schema.WATCHED_BY, "")):
-            return "another process on this machine is watching it"
+        if process := watcher(run.tags, self.now()):
+            return f"{process} is watching it"
         location = self._location(run)
         if isinstance(location, str):
             return location
         spec, workplace = location
         name = first_job_name(run.run_id, run.tags)  # the next attempts follow from it
         try:
-            if attach(workplace.launcher, name) is None:
+            if not _is_there(name, run, workplace):
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
-        collects = spec.project is not None or run.tags.get(schema.LOGGING) == "collect"
-        collect = self.collect if collects else collect_nothing
-        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collect=collect)
+        collector = Collector(workplace.clock) if run.tags.get(schema.LOGGING) == "collect" else None
+        record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
         record.adopt()
-        job = RetryingJob(record, self.on_events, plan=first_plan(spec, run.tags), name=name)
+        document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
+        job = RetryingJob(record, document, self.on_events, partial(inputs_of, spec, workplace))
         try:
             job.begin()
         except (LaunchRefused, LostContact) as error:
@@ -140,14 +145,14 @@ class Sync:
             except (BadInput, LaunchRefused) as error:
                 collected.append(Collected(run_id=run.run_id, remark=f"its warm pool cannot be looked at: {error}"))
                 continue
-            self._pools[run.run_id] = pool, workplace
+            self._pools[run.run_id] = pool
             message = f"the instances of {pool.name} are kept and billed: following them until they are given back"
             self.on_events([Event(time=workplace.clock.now(), step=0, message=message)])
         return bool(self._pools)
 
     def _settle_pools(self, collected: list[Collected]) -> None:
         """Book the warm pools that are no longer kept."""
-        for run_id, (pool, _) in list(self._pools.items()):
+        for run_id, pool in list(self._pools.items()):
             try:
                 settled = pool.settle()
             except LostContact as error:
@@ -156,7 +161,7 @@ class Sync:
                 if settled is None:
                     continue
                 usd = pool.usd(settled)
-                remark = settled.sentence(pool.name) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now")
+                remark = pool.sentence(settled) + ("" if usd is None else f": {usd:.4g} USD, in cost_usd now")
             collected.append(Collected(run_id=run_id, remark=remark))
             del self._pools[run_id]
 
@@ -187,6 +192,16 @@ class Sync:
         return collected
 
 
+def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
+    """Whether the job exists; AWS may show a job a moment after its watcher was killed while it created the job."""
+    if attach(workplace.launcher, name) is not None:
+        return True
+    if not workplace.launcher.jobs_may_appear_late or is_alive(run.tags.get(schema.WATCHED_BY, "")) is not False:
+        return False
+    workplace.clock.sleep(SHOWN_WITHIN_S)
+    return attach(workplace.launcher, name) is not None
+
+
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
     """Close the run of a job that does not exist; left open while another process may be about to create the job."""
     again = f"to start it: {run.tags.get(schema.COMMAND, 'repeat its command')}"
@@ -195,11 +210,12 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
     if not workplace.launcher.jobs_outlive_submitter and is_on_another_machine:
         return f"it was started on another machine, and its job cannot be seen from here; {again}"
     age_s = workplace.clock.now() - float(run.tags.get(schema.CLAIMED_AT, run.started))
-    may_come = lives is not False or workplace.launcher.jobs_may_appear_late
-    if age_s < CREATED_WITHIN_S and may_come:
+    if age_s < CREATED_WITHIN_S and lives is not False:
         minutes = (CREATED_WITHIN_S - age_s) / 60
         return f"its job is not created yet; `sync` closes the run if it is not in {minutes:.0f} minutes; {again}"
-    job = RetryingJob(JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id)), lambda _: None)
+    record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id))
+    document = JobDocument.first(job_name(run.run_id, 1), spec, attribution=record.attribution)
+    job = RetryingJob(record, document, lambda _: None, partial(inputs_of, spec, workplace))
     reason = "its job was never created"
     if schema.SECONDARY_STATUS in run.tags:  # it has run
         job.bill.forget_cost()

@@ -17,7 +17,6 @@ def _run(_: None) -> CommandOutput:
     from paretune.jobs.progress import watched  # MLflow takes a second to import
     from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces
-    from paretune.projects.collection import Collector
     from paretune.tracking import Tracking
 
     workplaces = Workplaces.of_process()
@@ -30,7 +29,6 @@ def _run(_: None) -> CommandOutput:
             tracking=tracking,
             interruption=workplaces.interruption,
             on_events=on_events,
-            collect=Collector(SystemClock()),
         ).run()
     lines = [str(job.result) for job in jobs if job.result is not None]
     lines += [f"run {job.run_id}: {job.remark}" for job in jobs if job.remark]

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from paretune.core.errors import BadInput, LaunchRefused, LostContact, ParetuneError
 from paretune.jobs.adoption import elsewhere
-from paretune.jobs.bill import Retention, recorded_price
+from paretune.jobs.bill import pool_after, recorded_price
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import job_name, parse_job_name
+from paretune.launchers.base import WarmPoolStatus, job_name, parse_job_name
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
@@ -25,17 +25,12 @@ class KeptPool:
     def __init__(self, run: RecordedRun, workplace: Workplace) -> None:
         self.job = RecordedJob(run)
         self.name = run.tags.get(schema.JOB_NAME, "")
-        self._workplace = workplace
+        self.workplace = workplace
         if location := elsewhere(run.tags, workplace.launcher):
             raise LaunchRefused(location)
         origin = parse_job_name(self.name)
         names = [job_name(run.run_id, attempt + 1) for attempt in range(origin[1])] if origin else []
         self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]
-
-    @property
-    def run_id(self) -> str:
-        """The run of the job."""
-        return self.job.run_id
 
     def release(self) -> None:
         """Give the instances back.
@@ -47,7 +42,7 @@ class KeptPool:
             if job.warm_pool is not None:
                 job.warm_pool.release()
 
-    def settle(self) -> Retention | None:
+    def settle(self) -> WarmPoolStatus | None:
         """Book what the instances have cost, once; None while they are kept.
 
         The run of the job that has reused them gets a tag that says so.
@@ -55,39 +50,46 @@ class KeptPool:
         Raises:
             LostContact: AWS does not answer.
         """
-        retention = Retention.of(self._attempts)
-        if retention is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
+        status = pool_after(self._attempts)
+        if status is None:  # the job was deleted, which AWS allows once nothing is kept: assume the longest time
             seconds = 60 * float(self.job.param("keep_alive_minutes") or 0.0)
-            retention = Retention(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds, reused_by="")
-        if retention.is_kept:
+            status = WarmPoolStatus(status="Deleted", is_kept=False, seconds=seconds, most_seconds=seconds)
+        if status.is_kept:
             return None
-        usd, bill = self.usd(retention), self.job.bill
+        usd, bill = self.usd(status), self.job.bill
         with suppress(BadInput):  # the file of the budgets is gone
-            ledger = self._workplace.budget_ledger(self.job.request.budget)
+            ledger = self.workplace.budget_ledger(self.job.request.budget)
             if ledger is not None:
-                ledger.book_kept(self.run_id, usd or 0.0)
+                ledger.book_kept(self.job.run_id, usd or 0.0)
         values: dict[str, float] = {}
         if metrics.WARM_POOL_SECONDS not in self.job.run.metrics:
-            values[metrics.WARM_POOL_SECONDS] = retention.seconds
+            values[metrics.WARM_POOL_SECONDS] = status.seconds
             if usd is not None and bill.cost_usd is not None:
                 values[metrics.COST_USD] = bill.cost_usd + usd
-        run = self._workplace.tracking.run(self.run_id)
+        run = self.workplace.tracking.run(self.job.run_id)
         with run.later():
             run.log_metrics(values)
-            run.set_tags({schema.WARM_POOL: retention.status})
+            run.set_tags({schema.WARM_POOL: status.status})
         run.flush()
-        tag_reusing_job(self._workplace.tracking, retention, self.name)
-        return retention
+        tag_reusing_job(self.workplace.tracking, status, self.name)
+        return status
 
-    def usd(self, retention: Retention) -> float | None:
+    def usd(self, status: WarmPoolStatus) -> float | None:
         """Dollars of the instances' seconds; None if the price is unknown."""
         price = recorded_price(self.job)
-        return None if price is None else price.cost_usd(retention.seconds, self.job.cluster.instance_count)
+        return None if price is None else price.cost_usd(status.seconds, self.job.cluster.instance_count)
+
+    def sentence(self, status: WarmPoolStatus) -> str:
+        """How long the instances, which are no longer kept, were billed."""
+        end = f"reused by {status.reused_by}" if status.reused_by else "given back"
+        return (
+            f"the instances kept after {self.name} were billed for {status.seconds:,.0f} s each until they were {end}"
+        )
 
 
-def tag_reusing_job(tracking: Tracking, retention: Retention, name: str) -> None:
+def tag_reusing_job(tracking: Tracking, status: WarmPoolStatus, name: str) -> None:
     """Record on the run of the job that has reused the instances that they were those of the job `name`."""
-    reusing = parse_job_name(retention.reused_by)
+    reusing = parse_job_name(status.reused_by)
     if reusing is not None:
         tracking.run(reusing[0]).set_tags({schema.WARM_POOL_OF: name})
 
@@ -110,5 +112,5 @@ def settle_reused(workplace: Workplace, reusing_job: str) -> list[str]:
                 pool = KeptPool(run, workplace)
                 settled = pool.settle()
                 if settled is not None and settled.reused_by == reusing_job:
-                    messages.append(f"{settled.sentence(pool.name)}; that is booked to run {pool.run_id}")
+                    messages.append(f"{pool.sentence(settled)}; that is booked to run {pool.job.run_id}")
     return messages

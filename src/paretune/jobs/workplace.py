@@ -1,4 +1,4 @@
-"""The workplace of a command: launcher, store, clock and home folder that all its jobs share."""
+"""The workplace of a command: launcher, store, clock, home folder and budgets that all its jobs share."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -7,20 +7,21 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from paretune.core.clock import Clock
-from paretune.core.errors import BadInput
+from paretune.core.clock import Clock, SystemClock
+from paretune.core.commands import command_line
+from paretune.core.errors import BadInput, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import at_home
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.traced_step import TracedSteps
 from paretune.jobs.progress import Work
+from paretune.jobs.watch import Watches
 from paretune.launchers.base import Launcher
-from paretune.launchers.registry import Surroundings, open_clock, open_launcher
+from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
-from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.ledger.job_budgets import JobBudgets
+from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
@@ -110,15 +111,9 @@ class Workplace:
         """Study, user and team of a job: without a parameter `user` the login name is the user."""
         return Attribution.of(spec.user, spec.tags, self.environment, study)
 
-    def budgets(self, spec: JobSpec, attribution: Attribution) -> JobBudgets:
+    def budgets(self, spec: JobSpec, attribution: Attribution) -> "JobBudgets":
         """The budgets that a job counts against."""
-        return JobBudgets(
-            open_ledger=lambda: self.budget_ledger(spec.budget),
-            spec=spec,
-            launcher=self.launcher,
-            attribution=attribution,
-            clock=self.clock,
-        )
+        return JobBudgets(workplace=self, spec=spec, attribution=attribution)
 
     @contextmanager
     def working_on(self, title: str) -> Iterator[Callable[[str], None]]:
@@ -139,10 +134,91 @@ class Workplace:
         return self.open_tracking()
 
     @cached_property
+    def watches(self) -> Watches:
+        """The runs whose jobs this process watches."""
+        return Watches()
+
+    @cached_property
     def forecast(self) -> Forecast:
         """Estimates of jobs from the runs that the store holds."""
         simulated = self.launcher.origin == "simulated"
         return Forecast(self.tracking, simulated=simulated, steps=TracedSteps(self.home))
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobBudgets:
+    """The budgets that one job counts against: checked before launch, reserved, and booked at its end.
+
+    A job without budgets is always admitted.
+
+    Attributes:
+        attribution: study, user and team, by which budgets choose jobs beside the tags of the job.
+    """
+
+    workplace: Workplace
+    spec: JobSpec
+    attribution: Attribution
+
+    def check(self) -> list[BudgetStatus]:
+        """The budgets that the job counts against; nothing is reserved.
+
+        Raises:
+            BudgetRefused: some budget does not cover the worst case of the job, or its price is not known.
+            BadInput: the file of the budgets has faults, or its storage cannot be opened.
+            LaunchRefused: the storage of the budgets does not answer.
+        """
+        ledger = self._ledger()
+        try:
+            return [] if ledger is None else ledger.check(self._request(""))
+        except LostContact as error:
+            raise LaunchRefused(str(error)) from error
+
+    def reserve(self, run_id: str) -> None:
+        """Reserve the worst case of the job, unless that is done.
+
+        Raises:
+            BudgetRefused: some budget does not cover it; nothing was launched.
+            LaunchRefused: the storage of the budgets does not answer; nothing was launched.
+        """
+        ledger = self._ledger()
+        try:
+            if ledger is not None:
+                ledger.reserve(self._request(run_id))
+        except LostContact as error:
+            raise LaunchRefused(f"{error}; nothing was launched") from error
+
+    def book(self, run_id: str, usd: float | None, kept_usd: float | None) -> str:
+        """Replace the reservation by what the job has cost; returns what went wrong, or an empty text.
+
+        `usd` is None if the cost is not known: then the worst case is booked. `kept_usd` stays reserved for instances
+        kept after the job.
+        """
+        if not self.workplace.launcher.is_billed:
+            return ""
+        try:
+            ledger = self._ledger()
+            if ledger is None or ledger.book(run_id, usd, kept_usd) or not usd:
+                return ""
+        except (BadInput, LostContact) as error:
+            return f"its worst case stays reserved in its budgets until `{command_line('sync')}` books it: {error}"
+        return (
+            f"its {usd:.4g} USD are in no budget of {ledger.file.path}: {ledger.shown_address} has no reservation "
+            "for it; set PARETUNE_STORAGE as it was when the job was launched"
+        )
+
+    def _request(self, run_id: str) -> BudgetRequest:
+        return BudgetRequest(
+            job=run_id,
+            run_id=run_id,
+            worst_usd=self.workplace.launcher.worst_case_usd(self.spec),
+            tags=self.attribution.of_budgets(self.spec.tags),
+            origin=self.workplace.launcher.origin,
+            now=self.workplace.clock.now(),
+            instance_type=self.spec.instance_type,
+        )
+
+    def _ledger(self) -> BudgetLedger | None:
+        return self.workplace.budget_ledger(self.spec.budget)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,11 +266,8 @@ class Workplaces:
         key = (*location, spec.runs_project, spec.project is None)
         if key not in self._workplaces:
             clock = self._clock(spec)
-            surroundings = Surroundings(
-                home=self.home, clock=clock, environment=self.environment, check=self.interruption.check
-            )
             self._workplaces[key] = Workplace(
-                launcher=open_launcher(spec, surroundings),
+                launcher=open_launcher(spec, self.home, clock, self.environment, self.interruption.check),
                 home=self.home,
                 clock=clock,
                 environment=self.environment,
@@ -209,4 +282,4 @@ class Workplaces:
         for workplace in self._workplaces.values():
             if isinstance(workplace.clock, VirtualClock) == spec.is_simulated:
                 return workplace.clock
-        return open_clock(spec, self.home)
+        return VirtualClock(self.home) if spec.is_simulated else SystemClock()

@@ -6,6 +6,7 @@ recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it,
 schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
 models        the model of a job as a LoggedModel of MLflow
+server        the server's version, and what an older one has no place for
 model_files   the files of a model that MLflow knows, on this machine
 registry      versions of registered models, and their aliases
 in_job        logging inside a job

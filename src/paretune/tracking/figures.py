@@ -33,16 +33,11 @@ def _can_be_drawn(name: str) -> bool:
 
 def confusion_figure(report: JobReport) -> Any:
     """A matplotlib figure: rows are true classes, colour the share of the class, numbers the validation rows."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     counts = np.asarray(report.confusion_matrix)
     classes = len(report.labels)
     shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     side = float(np.clip(2.5 + 0.45 * classes, 4.5, 16))
-    figure = Figure(figsize=(side + 0.8, side), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = _figure(side + 0.8, side)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, ax=axes, label="share of the true class", shrink=0.8)
     axes.set(xlabel="predicted", ylabel="true", title=f"Validation split, {counts.sum():,} rows")
@@ -74,16 +69,21 @@ def label_table(report: JobReport) -> str:
 
 def prediction_figure(report: JobReport) -> Any:
     """A matplotlib figure: predicted over true numbers of validation rows, and the line where they are equal."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     points = np.asarray(report.predictions, dtype=np.float64)
-    figure = Figure(figsize=(5.5, 5.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = _figure(5.5, 5.0)
     axes.scatter(points[:, 0], points[:, 1], s=12, alpha=0.5, linewidths=0)
     ends = [points[:, 0].min(), points[:, 0].max()]
     axes.plot(ends, ends, color="black", linewidth=1, label="predicted = true")
     axes.set(xlabel="true", ylabel="predicted", title=f"Validation split, {len(points):,} rows")
     axes.legend(loc="upper left")
     return figure
+
+
+def _figure(width: float, height: float) -> tuple[Any, Any]:
+    """A matplotlib figure of this size in inches, and its axes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()

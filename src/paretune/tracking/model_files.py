@@ -3,7 +3,6 @@
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import mlflow
 from mlflow import MlflowClient
@@ -12,7 +11,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from paretune.core.errors import BadInput, first_line
 from paretune.storage.archives import unpack
 from paretune.tracking import schema
-from paretune.tracking.models import logged_model_of
+from paretune.tracking.models import location_of, recorded_model
 from paretune.tracking.run import TROUBLE, without_password
 
 _BELOW = ("", "model", "peft", "data/model")
@@ -65,13 +64,13 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         run_id, _, path = rest.partition("/")
         if path:
             return address, run_id, address
-        logged = logged_model_of(client, client.get_run(run_id).info.run_id)
-        if logged is None:
+        model = recorded_model(client, run_id)
+        if model is None:
             raise BadInput([f"run {run_id} has no model in MLflow: give its folder, or runs:/{run_id}/PATH"])
-        return address, run_id, _location_of(logged)
+        return address, run_id, model.location
     if rest.startswith("m-"):
         logged = client.get_logged_model(rest)
-        return address, logged.source_run_id or "", _location_of(logged)
+        return address, logged.source_run_id or "", location_of(logged)
     name, at, alias = rest.partition("@")
     if at:
         aliases = client.get_registered_model(name).aliases
@@ -84,14 +83,8 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         version = client.get_model_version(name, number)
     label = f"{version.name}/{version.version}"
     if version.model_id:
-        return label, version.run_id or "", _location_of(client.get_logged_model(version.model_id))
-    return label, version.run_id or "", str(version.source)
-
-
-def _location_of(logged: Any) -> str:
-    """The location of the files of a LoggedModel: in MLflow's store, or in S3 as its tag says."""
-    tagged = str(logged.tags.get(schema.MODEL, ""))
-    return tagged if tagged.startswith("s3:") else str(logged.artifact_location)
+        return label, version.run_id or "", location_of(client.get_logged_model(version.model_id))
+    return label, version.run_id or "", str(version.tags.get(schema.MODEL) or version.source)
 
 
 def _downloaded(location: str, scratch: Path) -> Path:

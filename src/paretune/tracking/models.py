@@ -1,5 +1,7 @@
 """The model of a finished job as a LoggedModel of MLflow, made around the files of its folder without loading them.
 
+On a server before MLflow 3.0, which has no LoggedModels, the same files are the folder `model` of the run's artifacts.
+
 What lies on this machine becomes a model of the transformers and pyfunc flavours:
 
     MLmodel  requirements.txt  conda.yaml  python_env.yaml  input_example.json  README.md
@@ -14,7 +16,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -28,9 +31,11 @@ from mlflow.types import ColSpec, DataType, Schema
 from mlflow.utils import PYTHON_VERSION
 from mlflow.utils.environment import _mlflow_conda_env, _PythonEnv
 from mlflow.utils.file_utils import local_file_uri_to_path
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_MODELS
 
 from paretune.specification import metrics
 from paretune.tracking import schema
+from paretune.tracking.server import missing_on_server
 
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"
 """Tasks of `transformers.pipeline` that our own trainings are for."""
@@ -63,6 +68,7 @@ _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor canno
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
 _PICKLED_ARGUMENTS = "training_args.bin"
+_FOLDER = "model"  # of the run's artifacts, where the server has no LoggedModels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +93,59 @@ class JobModel:
     dataset: tuple[str, str] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedModel:
+    """The model of a run, as MLflow has it.
+
+    Attributes:
+        uri: its address in MLflow: `models:/m-ID`, or `runs:/RUN_ID/PATH` if it is an artifact of its run.
+        model_id: id of the LoggedModel; None if it is an artifact.
+        location: where its files are: an address of MLflow's store, or of S3.
+    """
+
+    uri: str
+    model_id: str | None
+    location: str
+
+
+def recorded_model(client: MlflowClient, run_id: str) -> RecordedModel | None:
+    """The model of the run of a finished job; None if MLflow has none."""
+    run = client.get_run(run_id)
+    logged = logged_model_of(client, run_id)
+    if logged is not None:
+        return RecordedModel(uri=logged.model_uri, model_id=logged.model_id, location=location_of(logged))
+    folder = _artifact_folder(run)
+    if not folder:
+        return None
+    uri = f"runs:/{run_id}/{folder}"
+    return RecordedModel(uri=uri, model_id=None, location=_in_s3(run.data.tags) or uri)
+
+
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
     """The model of the finished job of a run; one that the job's command has logged itself if there is none of ours.
 
     Its tag `paretune.model` says where its files are; `model_uri` is its address in MLflow.
     """
-    ready = [model for model in _models_of(client, client.get_run(run_id)) if model.status == LoggedModelStatus.READY]
+    run = client.get_run(run_id)
+    if missing_on_server(client, run.info.experiment_id):
+        return None
+    ready = [model for model in _models_of(client, run) if model.status == LoggedModelStatus.READY]
     return max(ready, key=lambda model: (schema.MODEL in model.tags, model.creation_timestamp), default=None)
+
+
+def location_of(logged: LoggedModel) -> str:
+    """Where the files of a LoggedModel are: an address of MLflow's store, or of S3, as its tag says."""
+    return _in_s3(logged.tags) or str(logged.artifact_location)
+
+
+def add_model(client: MlflowClient, run_id: str, model: JobModel) -> tuple[str, str]:
+    """Record the model of a run as the server can, or complete it if that was interrupted.
+
+    Returns its address in MLflow, and a sentence on what the server has no place for, which may be empty.
+    """
+    run = client.get_run(run_id)
+    missing = missing_on_server(client, run.info.experiment_id)
+    return (_log_artifact(client, run, model), missing) if missing else (log_model(client, run_id, model).model_uri, "")
 
 
 def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel:
@@ -137,22 +189,59 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
     )
 
 
+def _log_artifact(client: MlflowClient, run: Run, model: JobModel) -> str:
+    """Store the model as an artifact of its run, and name it in the tag that servers before MLflow 3.0 read."""
+    run_id = run.info.run_id
+    if _artifact_folder(run) != _FOLDER:
+        described = Model(run_id=run_id, artifact_path=_FOLDER)
+        with _packed(described, model) as folder:
+            client.log_artifacts(run_id, str(folder), _FOLDER)
+        client._record_logged_model(run_id, described)  # type: ignore[no-untyped-call]
+    return f"runs:/{run_id}/{_FOLDER}"
+
+
+def _artifact_folder(run: Run) -> str:
+    """The folder of the run's artifacts that holds its model, the latest one; empty if there is none."""
+    try:
+        return str(json.loads(run.data.tags[MLFLOW_LOGGED_MODELS])[-1]["artifact_path"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return ""
+
+
+def _in_s3(tags: Mapping[str, str]) -> str:
+    """The place of a model's files in S3, according to its tags or those of its run; empty if they are not there."""
+    location = str(tags.get(schema.MODEL, ""))
+    return location if location.startswith("s3:") else ""
+
+
 def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
     """Write the files of the model into MLflow's store; large files are hard links if the store is on the same disk."""
+    described = Model(run_id=logged.source_run_id, model_id=logged.model_id)
     local = _local_folder(logged.artifact_location)
+    if local is not None:
+        _fill(local, described, model, _link_or_copy)
+        return
+    with _packed(described, model) as folder:
+        client.log_model_artifacts(logged.model_id, str(folder))
+
+
+@contextmanager
+def _packed(described: Model, model: JobModel) -> Iterator[Path]:
+    """A temporary folder with the files of the model, to be uploaded."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        folder = local or Path(scratch) / "model"
-        folder.mkdir(parents=True, exist_ok=True)
-        for source, name in _files(model.folder) if model.folder is not None else ():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).unlink(missing_ok=True)
-            if local is None:
-                (folder / name).symlink_to(source.resolve())
-            else:
-                _link_or_copy(source, folder / name)
-        _describe(logged, model, folder)
-        if local is None:
-            client.log_model_artifacts(logged.model_id, str(folder))
+        folder = Path(scratch) / "model"
+        _fill(folder, described, model, lambda source, target: target.symlink_to(source.resolve()))
+        yield folder
+
+
+def _fill(folder: Path, described: Model, model: JobModel, place: Callable[[Path, Path], None]) -> None:
+    """Write the files of the model into a folder; `place` puts one file of the job's folder at its path there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for source, name in _files(model.folder) if model.folder is not None else ():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        place(source, folder / name)
+    _describe(described, model, folder)
 
 
 def _local_folder(location: str) -> Path | None:
@@ -183,16 +272,12 @@ def _link_or_copy(source: Path, target: Path) -> None:
     shutil.copyfile(source, target)
 
 
-def _describe(logged: LoggedModel, model: JobModel, folder: Path) -> None:
-    """Write the MLmodel file and what it names."""
+def _describe(described: Model, model: JobModel, folder: Path) -> None:
+    """Complete the description of the model, and write it as the MLmodel file with what it names."""
     config = {} if model.folder is None else _config(model.folder)
     task = _task(config)
-    described = Model(
-        run_id=logged.source_run_id,
-        model_id=logged.model_id,
-        metadata={schema.MODEL: model.location},
-        signature=_SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None,
-    )
+    described.metadata = {schema.MODEL: model.location}
+    described.signature = _SIGNATURES.get(task, ModelSignature(inputs=_TEXT)) if task else None
     if model.folder is not None and not why_not(model.folder):
         described.saved_input_example_info = _write_example(folder)
         described.add_flavor("transformers", **_flavour(config, task))
@@ -223,13 +308,11 @@ def _write_environment(folder: Path, requirements: list[str]) -> None:
 
 def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
     """The flavour from which mlflow.transformers loads the model."""
-    architectures = config["architectures"]
-    assert isinstance(architectures, list)  # `_task` has read it
     return {
         "transformers_version": config.get("transformers_version"),
         "code": None,
         "task": task,
-        "pipeline_model_type": architectures[0],
+        "pipeline_model_type": _architecture(config),
         "model_binary": "model",
         "components": ["tokenizer"],
         "tokenizer_type": "AutoTokenizer",
@@ -247,9 +330,13 @@ def _config(folder: Path) -> dict[str, object]:
 
 def _task(config: Mapping[str, object]) -> str:
     """Task of the pipeline for a model of this configuration; empty if paretune has none for it."""
-    named = config.get("architectures")
-    name = str(named[0]) if isinstance(named, list) and named else ""
-    return next((task for end, task in _PIPELINES.items() if name.endswith(end)), "")
+    return next((task for end, task in _PIPELINES.items() if _architecture(config).endswith(end)), "")
+
+
+def _architecture(config: Mapping[str, object]) -> str:
+    """The first class of transformers that a configuration names; empty if it names none."""
+    names = config.get("architectures")
+    return str(names[0]) if isinstance(names, list) and names else ""
 
 
 def _weights(folder: Path) -> list[Path]:

@@ -1,8 +1,9 @@
 """A recorded run, and the job that it records, read back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from typing import Generic, TypeVar
 
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
@@ -37,137 +38,133 @@ class RecordedRun:
     ended: float = 0.0
 
 
+_Value = TypeVar("_Value")
+
+
+class _Recorded(Generic[_Value]):
+    """A property that `read` computes from the run."""
+
+    def __init__(self, read: Callable[[RecordedRun], _Value]) -> None:
+        self._read = read
+
+    def __get__(self, section: "_Section", owner: type) -> _Value:
+        return self._read(section.run)
+
+
+def _text(tag: str) -> _Recorded[str]:
+    return _Recorded(lambda run: run.tags.get(tag, ""))
+
+
+def _number(tag: str) -> _Recorded[float | None]:
+    return _Recorded(lambda run: _parsed(tag, run.tags.get(tag, ""), float))
+
+
+def _metric(name: str) -> _Recorded[float | None]:
+    return _Recorded(lambda run: run.metrics.get(name))
+
+
+def _is_tagged(tag: str) -> _Recorded[bool]:
+    return _Recorded(lambda run: tag in run.tags)
+
+
+@dataclass(frozen=True)
 class _Section:
-    """One side of a job, read from its run."""
+    """One side of a job, read from its run. A number that is not recorded is None, a text is empty."""
 
-    def __init__(self, run: RecordedRun) -> None:
-        self._run = run
+    run: RecordedRun
 
-    @property
-    def _is_foreign(self) -> bool:
-        return schema.LOGGING in self._run.tags
+    is_foreign = _is_tagged(schema.LOGGING)
+    """Whether it ran the command of another project, which has no parameters and no F1 of ours."""
 
-    def _tag(self, name: str) -> str:
-        return self._run.tags.get(name, "")
+    def param(self, name: str) -> str:
+        """A parameter of ours, as text; empty for a job of another project, which may use the same name itself."""
+        return "" if self.is_foreign else self.run.params.get(name, "")
 
-    def _number(self, name: str) -> float | None:
-        return _parsed(name, self._tag(name), float)
-
-    def _param(self, name: str) -> str:
-        return "" if self._is_foreign else self._run.params.get(name, "")
+    def _tag(self, *names: str) -> str:
+        """The first of these tags that is not empty."""
+        return next((text for name in names if (text := self.run.tags.get(name))), "")
 
 
 class RecordedCluster(_Section):
     """Where a job ran."""
 
-    @property
-    def launcher(self) -> str:
-        """Name of the launcher; empty for published jobs."""
-        return self._tag(schema.LAUNCHER)
-
-    @property
-    def machine(self) -> str:
-        """Name of the machine that a local job ran on."""
-        return self._tag(schema.MACHINE)
+    launcher = _text(schema.LAUNCHER)
+    """Name of the launcher; empty for published jobs."""
+    machine = _text(schema.MACHINE)
+    """Name of the machine that a local job ran on."""
 
     @property
     def region(self) -> str:
         """AWS region; the region of the price if the job's own is not recorded."""
-        return self._tag(schema.PRICE_REGION) or self._tag(schema.REGION)
+        return self._tag(schema.PRICE_REGION, schema.REGION)
 
     @property
     def instance_type(self) -> str:
         """The type that the last attempt ran on."""
-        requested = self._param("instance_type") or self._tag(schema.INSTANCE_TYPE)
+        requested = self.param("instance_type") or self._tag(schema.INSTANCE_TYPE)
         return self._tag(schema.USED_INSTANCE_TYPE) or requested
 
     @property
     def instance_count(self) -> int:
         """Instances that the last attempt ran on; 1 if nothing is recorded."""
-        requested = self._param("instance_count") or self._tag(schema.INSTANCE_COUNT)
+        requested = self.param("instance_count") or self._tag(schema.INSTANCE_COUNT)
         text = self._tag(schema.USED_INSTANCE_COUNT) or requested
         return int(_parsed("instance_count", text, int) or 1)
 
     @property
     def is_spot(self) -> bool:
         """Whether it ran on managed spot, by its parameter or because AWS reported training seconds."""
-        return bool(_parsed("spot", self._param("spot"), bool)) or schema.TRAINING_SECONDS in self._run.tags
+        return bool(_parsed("spot", self.param("spot"), bool)) or schema.TRAINING_SECONDS in self.run.tags
 
 
 class RecordedBill(_Section):
     """The bill of a job over all its attempts, and the price that `cost_usd` was computed with."""
 
-    @property
-    def billable_seconds(self) -> float | None:
-        """Seconds billed per instance."""
-        return self._run.metrics.get(metrics.BILLABLE_SECONDS)
-
-    @property
-    def warm_pool_seconds(self) -> float:
-        """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
-        return self._run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0)
-
-    @property
-    def training_seconds(self) -> float | None:
-        """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
-        return self._number(schema.TRAINING_SECONDS)
-
-    @property
-    def cost_usd(self) -> float | None:
-        """Dollars computed from billed seconds and list price."""
-        return self._run.metrics.get(metrics.COST_USD)
+    billable_seconds = _metric(metrics.BILLABLE_SECONDS)
+    """Seconds billed per instance."""
+    training_seconds = _number(schema.TRAINING_SECONDS)
+    """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
+    warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
+    """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
+    cost_usd = _metric(metrics.COST_USD)
+    """Dollars computed from billed seconds and list price."""
+    plan_share_usd = _metric(metrics.PLAN_SHARE_USD)
+    """Dollars of a training plan's upfront fee that the job has used up; part of no cost."""
+    price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)
+    """Hourly price of one instance."""
+    price_region = _text(schema.PRICE_REGION)
+    """Region of the price."""
+    price_as_of = _text(schema.PRICE_AS_OF)
+    """Year, month or day of the price."""
+    price_source = _text(schema.PRICE_SOURCE)
+    """Where the price was read."""
 
     @property
     def effective_usd(self) -> float | None:
         """Dollars paid in effect; None before `reconcile` has read a complete bill of the job."""
         is_complete = self._tag(schema.BILL) == schema.BILL_COMPLETE
-        return self._run.metrics.get(metrics.EFFECTIVE_USD) if is_complete else None
+        return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_complete else None
 
     @property
     def is_on_plan(self) -> bool:
         """Whether it ran on a training plan, whose hours are paid in advance."""
         usd_per_hour = self.price_usd_per_hour
-        return bool(self._param("training_plan")) if usd_per_hour is None else usd_per_hour == 0
-
-    @property
-    def plan_share_usd(self) -> float | None:
-        """Dollars of a training plan's upfront fee that the job has used up; part of no cost."""
-        return self._run.metrics.get(metrics.PLAN_SHARE_USD)
-
-    @property
-    def price_usd_per_hour(self) -> float | None:
-        """Hourly price of one instance."""
-        return self._number(schema.PRICE_USD_PER_HOUR)
-
-    @property
-    def price_region(self) -> str:
-        """Region of the price."""
-        return self._tag(schema.PRICE_REGION)
-
-    @property
-    def price_as_of(self) -> str:
-        """Year, month or day of the price."""
-        return self._tag(schema.PRICE_AS_OF)
-
-    @property
-    def price_source(self) -> str:
-        """Where the price was read."""
-        return self._tag(schema.PRICE_SOURCE)
+        return bool(self.param("training_plan")) if usd_per_hour is None else usd_per_hour == 0
 
 
 class RecordedRequest(_Section):
     """The request of a job: its specification, and the settings of its last attempt."""
 
-    @property
-    def command(self) -> str:
-        """The line that repeats the job."""
-        return self._tag(schema.COMMAND)
+    command = _text(schema.COMMAND)
+    """The line that repeats the job."""
+    used_precision = _text(schema.USED_PRECISION)
+    """The number format that it trained in; empty if the job did not report it."""
 
     @property
     def budget(self) -> str | None:
         """File of the budgets that it counts against; as it was typed if the recorded path does not exist here."""
         recorded, typed = self._tag(schema.BUDGET), ""
-        if self.command and not self._is_foreign:
+        if self.command and not self.is_foreign:
             with suppress(ValueError):
                 typed = parameters_of(self.command).get("budget", "")
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
@@ -180,8 +177,8 @@ class RecordedRequest(_Section):
         """
         names = {"region": schema.REGION, "bucket": schema.BUCKET, "queue": schema.QUEUE}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
-        if self._is_foreign:
-            cluster = RecordedCluster(self._run)
+        if self.is_foreign:
+            cluster = RecordedCluster(self.run)
             return JobSpec(
                 launcher="sagemaker",
                 entry_script=PROJECT,
@@ -204,10 +201,10 @@ class RecordedRequest(_Section):
         Raises:
             BadInput: the job ran another project's command, or its parameters cannot be read.
         """
-        if self._is_foreign:
+        if self.is_foreign:
             raise BadInput(["it ran the command of another project"])
         names = {item.name for item in fields(JobSpec)} - {*affecting(JobSpec, "launcher")}
-        return JobSpec.from_text({name: text for name, text in self._run.params.items() if name in names})
+        return JobSpec.from_text({name: text for name, text in self.run.params.items() if name in names})
 
     def spec_as_run(self) -> JobSpec:
         """`spec_from_params` on the instances that the last attempt ran on.
@@ -216,75 +213,42 @@ class RecordedRequest(_Section):
             BadInput: the job ran another project's command, or its parameters cannot be read.
         """
         spec, used = self.spec_from_params(), self._tag(schema.USED_INSTANCE_TYPE)
-        count = RecordedCluster(self._run).instance_count
+        count = RecordedCluster(self.run).instance_count
         ran = spec.on_instance_type(used) if used not in ("", spec.instance_type) else spec
         return ran if ran.instance_count == count else ran.replace(instance_count=count)
 
-    @property
-    def used_precision(self) -> str:
-        """The number format that it trained in; empty if the job did not report it."""
-        return self._tag(schema.USED_PRECISION)
-
     def used_plan(self, spec: JobSpec) -> BatchPlan:
         """The batch sizes of the last attempt; those of `spec` if none are recorded."""
-        return _plan(spec, self._run.tags, schema.USED_BATCH, schema.USED_ACCUMULATION)
+        return _plan(spec, self.run.tags, schema.USED_BATCH, schema.USED_ACCUMULATION)
 
 
-@dataclass(frozen=True)
-class RecordedJob:
-    """A job as its run records it. A number that is not recorded is None, a text is empty."""
+class RecordedJob(_Section):
+    """A job as its run records it."""
 
-    run: RecordedRun
-
-    @property
-    def cluster(self) -> RecordedCluster:
-        """Where it ran."""
-        return RecordedCluster(self.run)
-
-    @property
-    def bill(self) -> RecordedBill:
-        """Its billed seconds and dollars, and the price."""
-        return RecordedBill(self.run)
-
-    @property
-    def request(self) -> RecordedRequest:
-        """Its specification, and the settings of its last attempt."""
-        return RecordedRequest(self.run)
-
-    @property
-    def run_id(self) -> str:
-        """MLflow's id of the run."""
-        return self.run.run_id
-
-    @property
-    def name(self) -> str:
-        """MLflow's name of the run."""
-        return self.run.tags.get(MLFLOW_RUN_NAME, "")
-
-    @property
-    def parent_run_id(self) -> str:
-        """MLflow's id of the study's run; empty if the job is part of no study."""
-        return self.run.tags.get(MLFLOW_PARENT_RUN_ID, "")
-
-    @property
-    def row_key(self) -> str:
-        """Key of the row of a table that it was imported from."""
-        return self.run.tags.get(schema.ROW_KEY, "")
-
-    @property
-    def versions(self) -> str:
-        """Versions of the packages that trained, such as `python 3.11.7, torch 2.13.0`."""
-        return self.run.tags.get(schema.USED_VERSIONS, "")
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it ran the command of another project, which has no parameters and no F1 of ours."""
-        return schema.LOGGING in self.run.tags
-
-    @property
-    def origin(self) -> str:
-        """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
-        return self.run.tags.get(schema.ORIGIN) or "measured"
+    cluster = _Recorded(RecordedCluster)
+    """Where it ran."""
+    bill = _Recorded(RecordedBill)
+    """Its billed seconds and dollars, and the price."""
+    request = _Recorded(RecordedRequest)
+    """Its specification, and the settings of its last attempt."""
+    run_id = _Recorded(lambda run: run.run_id)
+    """MLflow's id of the run."""
+    name = _text(MLFLOW_RUN_NAME)
+    """MLflow's name of the run."""
+    parent_run_id = _text(MLFLOW_PARENT_RUN_ID)
+    """MLflow's id of the study's run; empty if the job is part of no study."""
+    row_key = _text(schema.ROW_KEY)
+    """Key of the row of a table that it was imported from."""
+    versions = _text(schema.USED_VERSIONS)
+    """Versions of the packages that trained, such as `python 3.11.7, torch 2.13.0`."""
+    origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
+    """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
+    was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)
+    """Whether it ran out of memory and was tried again with a smaller per-device batch."""
+    is_of_shared_job = _is_tagged(schema.SHARED_JOB)
+    """Whether it was one of several trials that one job has trained."""
+    is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
+    """Whether its recorded job name is that of the first attempt."""
 
     @property
     def f1(self) -> float | None:
@@ -307,25 +271,6 @@ class RecordedJob:
         """Whether it failed for lack of memory, with the smallest batch that it was tried with."""
         reason = self.run.tags.get(schema.FAILURE_REASON, "")
         return self.state == "Failed" and reason.startswith("out of memory")
-
-    @property
-    def was_retried(self) -> bool:
-        """Whether it ran out of memory and was tried again with a smaller per-device batch."""
-        return schema.OUT_OF_MEMORY_RETRIES in self.run.tags
-
-    @property
-    def is_of_shared_job(self) -> bool:
-        """Whether it was one of several trials that one job has trained."""
-        return schema.SHARED_JOB in self.run.tags
-
-    @property
-    def is_first_attempt(self) -> bool:
-        """Whether its recorded job name is that of the first attempt."""
-        return self.run.tags.get(schema.JOB_NAME, "-1").endswith("-1")
-
-    def param(self, name: str) -> str:
-        """A parameter of ours, as text; empty for a job of another project, which may use the same name itself."""
-        return "" if self.is_foreign else self.run.params.get(name, "")
 
     def metric(self, name: str) -> float | None:
         """The latest value of a metric of ours that the training recorded; None for a job of another project."""

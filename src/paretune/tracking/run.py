@@ -24,7 +24,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
 from paretune.specification.container import Event
-from paretune.tracking.models import JobModel, log_model
+from paretune.tracking.models import JobModel, add_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
@@ -45,6 +45,8 @@ class RunStatus(Enum):
 
 class Run:
     """One MLflow run. Writing never raises if the server is away; `has_gap` is true if something is missing.
+
+    `missing` says in a sentence what an older server has no place for; it is empty if the server has everything.
 
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
@@ -68,6 +70,7 @@ class Run:
         self._is_held = False
         self._is_refused = False
         self.has_gap = False
+        self.missing = ""
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
@@ -105,6 +108,12 @@ class Run:
         self._tags |= {name: text[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._record()
 
+    def renew(self, tags: Mapping[str, str]) -> None:
+        """Set tags at once, from any thread; what a server that is away does not take is forgotten."""
+        with contextlib.suppress(*TROUBLE):
+            for name, text in tags.items():
+                self._client.set_tag(self.run_id, name, text)
+
     def log_events(self, events: Iterable[Event]) -> None:
         """Add the events' metrics to the curves, in whatever order they come; no step of a curve is written twice."""
         for event in events:
@@ -135,10 +144,12 @@ class Run:
             self._try(lambda: self._client.log_artifacts(self.run_id, scratch, folder))
 
     def log_model(self, model: JobModel) -> str:
-        """Have MLflow list the model of the job; returns its address there, empty if MLflow does not answer."""
-        uris: list[str] = []
-        self._try(lambda: uris.append(log_model(self._client, self.run_id, model).model_uri))
-        return uris[0] if uris else ""
+        """Record the model of the job; returns its address in MLflow, empty if MLflow does not answer."""
+        answers: list[tuple[str, str]] = []
+        if not self._try(lambda: answers.append(add_model(self._client, self.run_id, model))):
+            return ""
+        uri, self.missing = answers[0]
+        return uri
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""
@@ -224,9 +235,12 @@ class Run:
             write()
         except TROUBLE as error:
             if not self.has_gap:
+                problem, hint = "MLflow does not answer", ""
+                if isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                    problem = "MLflow has no such run"
+                    hint = " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
                 text = without_password(str(error))
-                problem = "MLflow has no such run" if _is_missing(error) else "MLflow does not answer"
-                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, _hint(error))
+                logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, hint)
             self.has_gap = True
             self._is_refused = is_refused(error)
             return False
@@ -236,16 +250,6 @@ class Run:
 def is_refused(error: Exception) -> bool:
     """Whether MLflow will never take such a value."""
     return isinstance(error, MlflowException) and error.error_code == "INVALID_PARAMETER_VALUE"
-
-
-def _is_missing(error: Exception) -> bool:
-    return isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST"
-
-
-def _hint(error: Exception) -> str:
-    if not _is_missing(error):
-        return ""
-    return " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
 
 
 def _data_source(source: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
 """Names of the tags that runs carry: the one place that spells them.
 
-Values are text. A tag that does not apply is absent.
+Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag that does not apply is absent. The tags
+of jobs in AWS are in `core.tags`.
 """
 
 PREFIX = "paretune."  # what every tag of ours begins with
@@ -23,8 +24,9 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
-MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
-NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
+MODEL_URI = "paretune.model_uri"
+"""Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
+NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
@@ -41,8 +43,10 @@ STOPPED_EARLY = "paretune.stopped_early"
 WAITING = "paretune.waiting"
 """Of a job without capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
+UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
+OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
 REMARKS = "paretune.remarks"
 """What is to be known of a job that has ended, in words, such as what its record lacks and why.
 
@@ -56,6 +60,14 @@ WARM_POOL = "paretune.warm_pool"
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
+WATCHED_AT = "paretune.watched_at"
+"""When that process last said that it still watches, in seconds since the epoch by its machine's clock."""
+RETRIES_SMALLER = "paretune.retries_smaller"
+"""Whether a job that runs out of memory is tried again with a smaller per-device batch: `true` or `false`.
+
+Every process that follows the job obeys it. Runs that were recorded before 2026-11-23 have none: there trials of
+studies are not tried again, and other jobs are.
+"""
 REGION = "paretune.region"
 BUCKET = "paretune.bucket"
 QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -55,8 +55,10 @@ class Tracking:
 
     def __init__(self, environment: Mapping[str, str], clock: Clock) -> None:
         give_up_early()
+        silence_arn_warnings()
         os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # of files of a few kilobytes
         logging.getLogger("alembic").setLevel(logging.WARNING)
+        logging.getLogger("alembic.runtime.migration").addFilter(_is_warning)  # MLflow 3.2 sets its level again
         # It logs a traceback of every error that it raises; `Run` says the error itself.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
@@ -146,8 +148,9 @@ class Tracking:
         """
         with self._usable(condition):
             experiments = [item.experiment_id for item in _all_pages(self._client.search_experiments)]
-            search = partial(_page_of_runs, self._client, experiments, condition)
-            return _all_pages(search, newest)
+            newest_first = ["attributes.start_time DESC"]
+            search = partial(self._client.search_runs, experiments, condition, order_by=newest_first)
+            return _all_pages(partial(_page_of_runs, search), newest)
 
     def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
         """Step, seconds since the epoch and value of each point of a metric's curve, by step.
@@ -213,7 +216,7 @@ class Tracking:
                 self._client.search_experiments(max_results=1)
                 return
             except TROUBLE as error:
-                if not _is_half_made(error):
+                if _HALF_MADE.search(str(error)) is None:
                     raise
                 if self._clock.monotonic() > until:
                     raise TrackingUnavailable(
@@ -247,10 +250,6 @@ class Tracking:
                 f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
             ) from None
-
-
-def _is_half_made(error: BaseException) -> bool:
-    return _HALF_MADE.search(str(error)) is not None
 
 
 @contextmanager
@@ -299,6 +298,19 @@ def give_up_early() -> None:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
 
 
+def silence_arn_warnings() -> None:
+    """Drop the warning of the sagemaker-mlflow plugin (0.5.0) at each request to a server whose address is no ARN."""
+    logging.getLogger("mlflow.tracking.request_header.registry").addFilter(_is_no_arn_warning)
+
+
+def _is_warning(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.WARNING
+
+
+def _is_no_arn_warning(record: logging.LogRecord) -> bool:
+    return "list index out of range" not in record.getMessage()
+
+
 def sqlite_file(uri: str) -> Path | None:
     """The file of an SQLite address; None for a store in memory."""
     with suppress(SQLAlchemyError):
@@ -342,20 +354,12 @@ def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]
     )
 
 
-def _page_of_runs(
-    client: MlflowClient, experiments: Sequence[str], condition: str, max_results: int, page_token: str | None
-) -> PagedList[RecordedRun]:
-    """A page of a search, newest first; converted at once, because MLflow's own runs take ten times the memory."""
+def _page_of_runs(search: Callable[..., PagedList[Any]], **page: Any) -> PagedList[RecordedRun]:
+    """A page of a search; converted at once, because MLflow's own runs take ten times the memory."""
     was_on = gc.isenabled()
     gc.disable()  # MLflow makes a hundred objects a run: three quarters of the time went into collecting garbage
     try:
-        page = client.search_runs(
-            list(experiments),
-            condition,
-            max_results=max_results,
-            order_by=["attributes.start_time DESC"],
-            page_token=page_token,
-        )
+        answer = search(**page)
         runs = [
             RecordedRun(
                 run_id=run.info.run_id,
@@ -365,12 +369,12 @@ def _page_of_runs(
                 started=(run.info.start_time or 0) / 1000,
                 ended=(run.info.end_time or 0) / 1000,
             )
-            for run in page
+            for run in answer
         ]
     finally:
         if was_on:
             gc.enable()
-    return PagedList(runs, page.token)
+    return PagedList(runs, answer.token)
 
 
 def tracking_uri() -> str:

@@ -13,14 +13,14 @@ from mlflow.store.db.utils import (  # MLflow has no public way to ask
     _get_schema_version,
     create_sqlalchemy_engine,
 )
-from mlflow.utils.credentials import get_default_host_creds
-from mlflow.utils.rest_utils import http_request
+from packaging.version import Version
 
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.storage.address import file_fault
 from paretune.tracking.run import TROUBLE, without_password
-from paretune.tracking.store import give_up_early, require_answer, sqlite_file, tracking_uri
+from paretune.tracking.server import LOGGED_MODELS, OLDEST, missing_in, server_version
+from paretune.tracking.store import give_up_early, require_answer, silence_arn_warnings, sqlite_file, tracking_uri
 
 MLFLOW = "mlflow"
 _LOCK_TIMEOUT_S = 5.0
@@ -31,6 +31,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 def store_findings() -> list[Finding]:
     """Whether the store that MLflow's settings name can be reached, has this version's tables, and can be written."""
     give_up_early()
+    silence_arn_warnings()
     uri = tracking_uri()
     try:
         if uri.startswith(_DATABASES):
@@ -40,7 +41,7 @@ def store_findings() -> list[Finding]:
         require_answer(uri)
         if not uri.startswith("http"):  # a folder of files, the default of MLflow 3.1, has no server
             return [_answer(uri)]
-        return [*_version_findings(uri), _answer(uri)]
+        return [*_version_findings(), _answer(uri)]
     except TrackingUnavailable as error:
         return [
             failed(
@@ -49,16 +50,14 @@ def store_findings() -> list[Finding]:
             )
         ]
     except TROUBLE as error:
-        return [_unusable(uri, error)]
-
-
-def _unusable(uri: str, error: Exception) -> Finding:
-    """The finding that MLflow cannot use a store; MLflow's text may contain the password of the address."""
-    return failed(
-        MLFLOW,
-        f"the MLflow store at {without_password(uri)} cannot be used ({without_password(first_line(error))}): check "
-        "MLFLOW_TRACKING_URI and its credentials, or `unset MLFLOW_TRACKING_URI` for a store in this folder",
-    )
+        reason = without_password(first_line(error))  # MLflow's text may contain the password of the address
+        return [
+            failed(
+                MLFLOW,
+                f"the MLflow store at {without_password(uri)} cannot be used ({reason}): check MLFLOW_TRACKING_URI and "
+                "its credentials, or `unset MLFLOW_TRACKING_URI` for a store in this folder",
+            )
+        ]
 
 
 def _answer(uri: str) -> Finding:
@@ -75,21 +74,23 @@ def _managed_findings(uri: str) -> Iterator[Finding]:
         return
     yield _answer(uri)
     yield passed(MLFLOW, f"SageMaker managed, with {_PLUGIN} {plugin}: jobs write their curves to it themselves")
+    yield from _version_findings()
 
 
-def _version_findings(uri: str) -> Iterator[Finding]:
-    """Whether server and client are of one major version; some servers do not tell theirs."""
-    credentials = get_default_host_creds(uri)  # type: ignore[no-untyped-call]
-    answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
-    server, here = str(answer.text).strip(), mlflow.__version__
-    if answer.status_code != 200 or not server[:1].isdigit() or len(server) > 40:
+def _version_findings() -> Iterator[Finding]:
+    """Whether client and server understand each other, and what the server has no place for."""
+    server, here = server_version(MlflowClient()), Version(mlflow.__version__)
+    if server is None:
         yield not_checked(MLFLOW, f"the server does not tell its version; the client is {here}")
-    elif server.partition(".")[0] != here.partition(".")[0]:
+    elif server < OLDEST or server.major > here.major:
         yield failed(
             MLFLOW,
-            f"server and client must be of one major version, got server {server} and client {here}: on the server's "
-            f"machine `pip install mlflow=={here}` and `mlflow db upgrade DATABASE`, then start it again",
+            f"the server must have MLflow {OLDEST} or newer, and no newer major version than the client, got server "
+            f"{server} and client {here}: on the server's machine `pip install mlflow=={here}` and `mlflow db upgrade "
+            "DATABASE`, then start it again",
         )
+    elif server < LOGGED_MODELS:
+        yield passed(MLFLOW, f"server {server}, client {here}; {missing_in(server)}")
     else:
         yield passed(MLFLOW, f"server {server}, client {here}")
 

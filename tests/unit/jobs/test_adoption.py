@@ -18,7 +18,7 @@ from paretune.jobs.warm_pools import settle_reused
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
-from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher
+from tests.unit.jobs.test_retrying_job import DONE, SMALL, Clock, ScriptedLauncher, first_document
 from tests.workplaces import make_workplace
 
 
@@ -51,9 +51,9 @@ class User:
         spec, tracking = self.spec(**changes), Tracking({}, SystemClock())
         record = JobRecord(spec, make_workplace(launcher=self.launcher, tracking=tracking, clock=self.clock))
         record.describe(JobInputs())
-        job = RetryingJob(record, lambda _: None, inputs=JobInputs)
+        job = RetryingJob(record, first_document(record), lambda _: None, JobInputs)
         if before_creation:
-            record.name_attempt(job._document.job_name)
+            record.name_attempt(job.document.job_name)
         else:
             job.begin()
         record.run.set_tags({"paretune.watched_by": watched_by})

@@ -298,6 +298,14 @@ def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys
     assert recorded.data.tags["paretune.warnings"] == said[0].removeprefix("warning: ")
 
 
+def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("main", "--dry_run", "true", "--json") == 0
+    phases = json.loads(capsys.readouterr().out)["phases"]
+
+    assert list(phases) == ["waiting", "starting", "data", "image", "training", "uploading"]
+    assert all(phase["seconds_low"] <= phase["seconds"] <= phase["seconds_high"] for phase in phases.values())
+
+
 def test_estimate_and_dry_run_say_them_as_well(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("estimate", "--global_batch_size", "128", "--json") == 0
     (estimated,) = json.loads(capsys.readouterr().out)["warnings"]

@@ -14,10 +14,9 @@ from paretune.jobs.launch import _preview, run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
-from paretune.jobs.workplace import Workplace
+from paretune.jobs.workplace import JobBudgets, Workplace
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetLedger, BudgetRequest, BudgetStatus
-from paretune.ledger.job_budgets import JobBudgets
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, tracking_uri

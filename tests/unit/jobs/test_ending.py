@@ -13,26 +13,42 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (FailureKind.OUT_OF_MEMORY, ["max_seq_length", "fine_tuning", "larger instance"]),
+        (
+            FailureKind.OUT_OF_MEMORY,
+            ["memory, with batch 8:", "max_seq_length", "fine_tuning", "larger instance"],
+        ),
         (FailureKind.CAPACITY, ["ml.g5.xlarge or ml.g5.2xlarge", "capacity_wait_minutes", "fallback_instance_types"]),
         (FailureKind.DISK_FULL, ["volume_gib"]),
         (FailureKind.ERROR, []),
     ],
 )
 def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, said: list[str]) -> None:
-    message = failure_message(ON_SAGEMAKER, (kind, "the reason"))
+    message = failure_message(ON_SAGEMAKER, (kind, "the reason"), "with batch 8")
 
     assert not [part for part in ["the reason", *said] if part not in message]
 
 
 def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
-    message = failure_message(JobSpec(), (FailureKind.DISK_FULL, "the disk is full"))
+    message = failure_message(JobSpec(), (FailureKind.DISK_FULL, "the disk is full"), "")
     assert message.startswith("the disk is full: make room, or set PARETUNE_HOME")
     assert "volume_gib" not in message
 
 
+@pytest.mark.parametrize(
+    ("kind", "part"), [(FailureKind.OUT_OF_MEMORY, "a larger instance"), (FailureKind.DISK_FULL, "volume_gib")]
+)
+def test_a_project_s_failure_has_a_next_step_too(kind: FailureKind, part: str) -> None:
+    project = ON_SAGEMAKER.replace(project="https://example.com/project.git")
+
+    message = failure_message(project, (kind, "the reason"), "with batch 8")
+
+    assert message.startswith("the reason: ")
+    assert part in message
+    assert "max_seq_length" not in message
+
+
 def test_a_job_without_a_failure_has_no_message() -> None:
-    assert failure_message(ON_SAGEMAKER, None) == ""
+    assert failure_message(ON_SAGEMAKER, None, "") == ""
 
 
 def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() -> None:

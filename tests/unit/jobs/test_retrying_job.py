@@ -10,10 +10,11 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
+from paretune.jobs.capacity import CAPACITY_PAUSE_S
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
+from paretune.jobs.retrying_job import STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Capacity,
@@ -23,6 +24,7 @@ from paretune.launchers.base import (
     TrainingPlans,
     WarmPool,
     WarmPoolStatus,
+    job_name,
 )
 from paretune.pricing.prices import Price, plan_price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -170,6 +172,11 @@ class ScriptedLauncher(Launcher):
         return [self.jobs[name].document for name in self.created]
 
 
+def first_document(record: JobRecord) -> JobDocument:
+    """What the first attempt of the job is started with."""
+    return JobDocument.first(job_name(record.run.run_id, 1), record.spec, attribution=record.attribution)
+
+
 @dataclass
 class Desk:
     """What a launcher that is started again finds as it was: the clock, the jobs, the run."""
@@ -189,8 +196,9 @@ class Desk:
         record.adopt()
         made = RetryingJob(
             record,
+            first_document(record),
             lambda events: self.messages.extend(event.message for event in events if event.message),
-            inputs=JobInputs,
+            JobInputs,
         )
         made.begin()
         return made
@@ -331,6 +339,16 @@ def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk
     assert desk.metrics["cost_usd"] == pytest.approx(0.02)  # 36 s x 2 x 1 USD per hour
     assert desk.metrics["billable_seconds"] == 36
     assert desk.tags["state"] == "Completed"
+    assert "starting_seconds" not in desk.metrics  # this launcher knows no phases
+
+
+def test_the_phases_of_all_attempts_are_recorded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = {"waiting": 5.0, "starting": 2.0, "downloading": 3.0, "training": 20.0, "uploading": 6.0}
+    monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda _: seconds)
+    desk.follow(desk.attempts(ScriptedLauncher([MEMORY, DONE]), per_device_train_batch_size=16))
+
+    recorded = {name: desk.metrics[name] for name in desk.metrics if name.endswith("ing_seconds")}
+    assert recorded == {"starting_seconds": 14, "downloading_seconds": 6, "uploading_seconds": 12}
 
 
 def test_out_of_memory_is_tried_again_with_half_the_batch_until_it_fits_and_everything_is_paid(
@@ -361,7 +379,7 @@ def test_a_job_whose_creation_a_ctrl_c_has_cut_short_is_found_stopped_and_booked
     workplace = make_workplace(launcher=launcher, tracking=desk.tracking, clock=desk.clock)
     record = JobRecord(spec, workplace)
     desk.run_id = record.run.run_id
-    job = RetryingJob(record, lambda events: None, inputs=JobInputs)
+    job = RetryingJob(record, first_document(record), lambda events: None, JobInputs)
 
     with pytest.raises(KeyboardInterrupt) as caught:
         job.begin()
@@ -820,3 +838,67 @@ def test_kept_instances_that_aws_does_not_tell_of_stay_promised_and_are_left_to_
 
     assert job.bill.kept_usd == pytest.approx(0.5)
     assert desk.tags["warm_pool"] == "Available"
+
+
+def test_a_job_whose_run_says_so_is_not_tried_again_by_any_process(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, DONE])
+    desk.attempts(launcher, per_device_train_batch_size=16)
+    assert desk.tags["retries_smaller"] == "true"
+    desk.client.set_tag(desk.run_id or "", "paretune.retries_smaller", "false")
+
+    with pytest.raises(OutOfMemory) as caught:
+        desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # another process
+
+    assert launcher.created == names(1)
+    assert desk.metrics["cost_usd"] == pytest.approx(0.01)
+    assert "with per-device batch 16; a trial of a study is not tried again with a smaller one" in str(caught.value)
+    assert "smallest" not in desk.tags["failure_reason"]
+    assert desk.tags["retries_smaller"] == "false"
+
+
+def test_no_smaller_batch_is_claimed_where_no_time_was_left_for_one(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, DONE])
+
+    with pytest.raises(OutOfMemory, match="batch 16; max_runtime_minutes leaves no time to try a smaller one"):
+        desk.follow(desk.attempts(launcher, per_device_train_batch_size=16, max_runtime_minutes=0.5))
+
+    assert launcher.created == names(1)
+
+
+def test_dollars_are_summed_over_all_attempts_that_exist_although_none_should_follow(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
+    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # by a `sync` that asked nobody
+    desk.client.set_tag(desk.run_id or "", "paretune.retries_smaller", "false")
+    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.0)
+
+    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
+
+    assert launcher.created == names(3)
+    assert desk.metrics["cost_usd"] == pytest.approx(0.03)
+
+
+def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
+    launcher = ScriptedLauncher([DONE])
+    attempts = desk.attempts(launcher)
+    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.5)  # by a process that has seen more
+
+    desk.follow(attempts)
+
+    assert desk.metrics["cost_usd"] == 0.5
+    assert attempts.bill.cost_usd == 0.5
+
+
+def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_it(desk: Desk, names: Names) -> None:
+    launcher = ScriptedLauncher([MEMORY, "endless"])
+    first = desk.attempts(launcher, per_device_train_batch_size=16)
+    while len(launcher.created) < 2:
+        first.poll()
+    again = desk.attempts(launcher, per_device_train_batch_size=16)  # after a kill
+    while again.attempt == 1:
+        again.poll()
+
+    again.stop()
+
+    assert again.current is not None
+    assert (again.current.name, again.current.state()) == (names(2)[1], JobState.STOPPED)
+    assert again.bill.cost_usd == pytest.approx(0.02)

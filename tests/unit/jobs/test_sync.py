@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,9 @@ from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRe
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
+from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.sync import Collected, Sync
+from paretune.jobs.watch import ABANDONED_S
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, WarmPoolStatus, job_name
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -150,7 +153,8 @@ class Desk:
         record.adopt()
         name = job_name(run_id, 1)
         record.name_attempt(name)
-        record.run.set_tags({"paretune.watched_by": "another machine"})
+        record.leave()
+        record.run.set_tags({"paretune.watched_by": "another machine"})  # which has not renewed its lease
         if job is not None:
             job.name = name
             self.account.jobs[name] = job
@@ -294,8 +298,8 @@ def test_a_run_whose_job_was_never_created_is_closed_with_the_command_that_start
 def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) -> None:
     spec = JobSpec(instance_type=GPU, region="us-east-1")
     opened = JobRecord(spec, make_workplace(launcher=desk.account, tracking=desk.tracking)).run.run_id
-    desk.client.set_tag(opened, "paretune.watched_by", "another machine")
-    desk.client.set_tag(opened, "paretune.claimed_at", "0")
+    for name, text in {"watched_by": "another machine", "watched_at": "0", "claimed_at": "0"}.items():
+        desk.client.set_tag(opened, f"paretune.{name}", text)
 
     assert "its job was never created" in desk.sync()[opened].remark
     assert desk.status(opened) == "KILLED"
@@ -304,12 +308,56 @@ def test_a_run_whose_launcher_died_right_after_opening_it_is_closed(desk: Desk) 
 def test_a_run_whose_dead_launcher_would_have_created_its_job_here_is_closed_at_once(desk: Desk) -> None:
     run_id = desk.leave()
     desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")  # no process has this id
-    assert "not created yet" in desk.sync()[run_id].remark
-
-    desk.account.jobs_may_appear_late = False
 
     assert "its job was never created" in desk.sync()[run_id].remark
     assert desk.status(run_id) == "KILLED"
+
+
+def test_a_job_that_aws_shows_a_moment_after_its_launcher_was_killed_is_followed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.watched_by", f"{socket.gethostname()} 4194304 1")
+    late = EndingJob(job_name(run_id, 1), looks=1)
+    monkeypatch.setattr(Clock, "sleep", lambda *_: desk.account.jobs.setdefault(late.name, late))
+
+    assert desk.sync()[run_id].result is not None
+    assert desk.account.created == []
+
+
+def test_a_job_that_another_machine_watches_is_left_to_it_until_its_lease_has_ended(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0))
+    for name, text in {"watched_by": "host-b/1a2b/42 77 1", "watched_at": f"{time.time() - 100:.0f}"}.items():
+        desk.client.set_tag(run_id, f"paretune.{name}", text)
+
+    remark = desk.sync()[run_id].remark
+    assert remark.startswith("a process on host-b (10")
+    assert remark.endswith(" s ago) is watching it")
+    assert desk.status(run_id) == "RUNNING"
+
+    desk.client.set_tag(run_id, "paretune.watched_at", f"{time.time() - ABANDONED_S - 1:.0f}")
+    assert desk.sync()[run_id].result is not None
+
+
+def test_a_job_that_another_machine_is_about_to_create_is_not_called_one_that_never_was(desk: Desk) -> None:
+    run_id = desk.leave()
+    desk.client.set_tag(run_id, "paretune.claimed_at", "0")
+    for name, text in {"watched_by": "host-b/1a2b/42 77 1", "watched_at": f"{time.time():.0f}"}.items():
+        desk.client.set_tag(run_id, f"paretune.{name}", text)
+
+    assert desk.sync()[run_id].remark.endswith("is watching it")
+    assert desk.status(run_id) == "RUNNING"
+
+
+def test_sync_that_ends_does_not_take_the_lease_from_the_process_that_has_taken_over(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=10**9))
+    desk.interruption.reason = "interrupted by SIGINT"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RetryingJob, "poll", lambda _: desk.client.set_tag(run_id, "paretune.watched_by", "host-b 1 1"))
+        with pytest.raises(Interrupted):
+            desk.sync()
+
+    assert desk.tags(run_id)["watched_by"] == "host-b 1 1"
 
 
 def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_checked(desk: Desk) -> None:
@@ -320,8 +368,8 @@ def test_a_run_that_mlflow_opened_is_closed_when_its_launcher_died_while_it_chec
         patch.setattr(Account, "worst_case_usd", lambda *_: (_ for _ in ()).throw(SystemExit("killed")))
         with pytest.raises(SystemExit):
             run_job(spec, make_workplace(launcher=desk.account, tracking=tracking), lambda events: None)
-    desk.client.set_tag(opened, "paretune.watched_by", "another machine")
-    desk.client.set_tag(opened, "paretune.claimed_at", "0")
+    for name, text in {"watched_by": "another machine", "watched_at": "0", "claimed_at": "0"}.items():
+        desk.client.set_tag(opened, f"paretune.{name}", text)
 
     assert "its job was never created" in desk.sync()[opened].remark
     assert desk.status(opened) == "KILLED"
@@ -380,6 +428,21 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
 
     assert desk.account.created == [job_name(run_id, 2)]
     assert collected[run_id].result is not None
+
+
+@pytest.mark.parametrize("recorded", ["false", ""])  # version 0.3 recorded nothing
+def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk, recorded: str) -> None:
+    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
+    desk.client.set_tag(run_id, "paretune.trial", "0")
+    desk.client.delete_tag(run_id, "paretune.retries_smaller")
+    if recorded:
+        desk.client.set_tag(run_id, "paretune.retries_smaller", recorded)
+
+    remark = desk.sync()[run_id].remark
+
+    assert desk.account.created == []
+    assert "a trial of a study is not tried again with a smaller one" in remark
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:

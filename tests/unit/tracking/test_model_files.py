@@ -32,7 +32,9 @@ def logged(tracking: Tracking, tmp_path: Path) -> LoggedModel:
     made = client.create_logged_model("0", name="model", source_run_id=run.run_id)
     client.log_model_artifacts(made.model_id, str(files.parent))
     client.finalize_logged_model(made.model_id, LoggedModelStatus.READY)
-    tracking.registry().add(NAME, made.model_id, run.run_id, {})
+    recorded = tracking.registry().model(run.run_id)
+    assert recorded is not None
+    tracking.registry().add(NAME, recorded, run.run_id, {})
     client.set_registered_model_alias(NAME, "champion", "1")
     return made
 

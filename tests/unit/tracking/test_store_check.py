@@ -1,6 +1,7 @@
 """Whether the MLflow store can be used; nothing in it is changed by asking."""
 
 import http.server
+import logging
 import os
 import socket
 import sqlite3
@@ -17,7 +18,7 @@ from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
-from paretune.tracking.store import sqlite_file
+from paretune.tracking.store import silence_arn_warnings, sqlite_file
 from paretune.tracking.store_check import store_findings
 
 
@@ -66,6 +67,26 @@ def test_a_file_that_is_no_database_is_wrong(workplace: Path, database: Path) ->
 
     assert found.verdict is Verdict.FAILED
     assert "must be a SQLite file that can be written to" in found.text
+
+
+def test_the_sagemaker_plugin_warns_of_no_server_whose_address_is_no_arn(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sagemaker_mlflow  # noqa: F401  # the plugin takes part in every request
+    from mlflow.tracking.request_header.registry import _logger, resolve_request_headers
+
+    messages = list[str]()
+    handler = logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+    monkeypatch.setattr(_logger, "handlers", [handler])
+    monkeypatch.setattr(_logger, "filters", [])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
+    resolve_request_headers()
+    assert "list index out of range" in messages.pop()
+
+    silence_arn_warnings()
+    resolve_request_headers()
+    _logger.warning("another warning")
+
+    assert messages == ["another warning"]
 
 
 def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

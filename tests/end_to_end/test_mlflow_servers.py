@@ -1,0 +1,288 @@
+"""The contract with tracking servers of other versions of MLflow: jobs, studies, models, `sync` and MLflow's UI.
+
+`.ci/full servers` makes an environment for each version, names their folders in PARETUNE_MLFLOW_SERVERS (separated as
+in PATH), and runs these tests with the server of each.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urljoin
+from urllib.request import ProxyHandler, Request, build_opener
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from mlflow.models import Model
+from packaging.version import Version
+
+from paretune.cli.main import main
+from paretune.core.checks import Verdict
+from paretune.specification.container import EventReader, JobFolder
+from paretune.tracking import ui_view
+from paretune.tracking.store_check import store_findings
+from tests.conftest import sentences, user_s_own, write_csv
+from tests.processes import command, paretune, use_one_core, wait_until
+from tests.tracking_server import free_port, tracking_server
+
+VARIABLE = "PARETUNE_MLFLOW_SERVERS"
+ENVIRONMENTS = [Path(folder) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder]
+WITHOUT = pytest.param(
+    None,
+    marks=pytest.mark.skip(reason=f"{VARIABLE} names no environments: `.ci/full servers` makes them and runs this"),
+)
+NAME = "sentiment-en"
+WITHIN_S = 180.0
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running tracking server."""
+
+    address: str
+    python: str
+
+    @property
+    def version(self) -> Version:
+        """The version of its MLflow, as it says."""
+        return Version(self.page("version"))
+
+    @property
+    def has_logged_models(self) -> bool:
+        """Whether MLflow has had LoggedModels in that version."""
+        return self.version.major >= 3
+
+    def page(self, path: str, /, question: object = None, **query: str) -> str:
+        """What its UI gets from a path, by POST if there is a `question`."""
+        body = None if question is None else json.dumps(question).encode()
+        address = urljoin(f"{self.address}/", path) + (f"?{urlencode(query)}" if query else "")
+        request = Request(address, body, {"Content-Type": "application/json"})  # noqa: S310
+        with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def ask(self, path: str, /, question: object = None, **query: str) -> Any:
+        """The JSON that its UI gets from a path of the API."""
+        return json.loads(self.page(f"ajax-api/2.0/mlflow/{path}", question, **query))
+
+
+@pytest.fixture(scope="module", params=ENVIRONMENTS or [WITHOUT], ids=lambda folder: getattr(folder, "name", "none"))
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of one of the environments, with an empty store."""
+    folder, port, python = tmp_path_factory.mktemp("server"), free_port(), str(request.param / "bin" / "python")
+    with tracking_server(folder, port, python):
+        yield Server(address=f"http://127.0.0.1:{port}", python=python)
+
+
+@pytest.fixture
+def folder(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder of a user of that server."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server.address)
+    monkeypatch.setattr("paretune.launchers.local.usable_cores", lambda: 1)
+    for name, text in user_s_own(tmp_path).items():
+        monkeypatch.setenv(name, text)
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def newest_run(condition: str = "") -> Run:
+    """The run that was created last, of those for which a condition holds."""
+    return MlflowClient().search_runs(["0"], condition, order_by=["attributes.start_time DESC"], max_results=1)[0]
+
+
+def artifacts(run: Run) -> set[str]:
+    """Paths of the artifacts of a run."""
+    return {item.path for item in MlflowClient().list_artifacts(run.info.run_id)}
+
+
+def job_words(tiny_model: Path, folder: Path, epochs: int) -> list[str]:
+    """The parameters of a training of seconds on this machine."""
+    data = write_csv(folder / "reviews.csv", sentences(120))
+    return [
+        *("--model", str(tiny_model), "--dataset", str(data), "--max_seq_length", "32"),
+        *("--num_train_epochs", str(epochs), "--training_arguments", '{"save_strategy": "no", "logging_steps": 2}'),
+    ]
+
+
+def check_model(server: Server, run: Run) -> None:
+    """The run names the address of a model that has the job's files and is described as one of transformers."""
+    uri = run.data.tags["paretune.model_uri"]
+    description = Model.load(uri)
+    assert set(description.flavors) == {"transformers", "python_function"}
+    assert description.metadata == {"paretune.model": run.data.tags["paretune.model"]}
+    if server.has_logged_models:
+        assert uri.startswith("models:/m-")
+        assert "paretune.no_model" not in run.data.tags
+        return
+    assert uri == f"runs:/{run.info.run_id}/model"
+    files = server.ask("artifacts/list", run_id=run.info.run_id, path="model")["files"]
+    assert {file["path"] for file in files} >= {"model/MLmodel", "model/requirements.txt", "model/model"}
+    (listed,) = json.loads(run.data.tags["mlflow.log-model.history"])
+    assert (listed["artifact_path"], listed["run_id"]) == ("model", run.info.run_id)
+    assert f"MLflow {server.version} keeps no LoggedModels" in run.data.tags["paretune.no_model"]
+
+
+def test_the_check_of_the_store_names_the_version_and_what_the_server_has_no_place_for(
+    server: Server, folder: Path
+) -> None:
+    version, answers = store_findings()
+
+    assert (version.verdict, answers.verdict) == (Verdict.PASSED, Verdict.PASSED)
+    assert f"server {server.version}, client " in version.text
+    assert ("no LoggedModels" in version.text) is not server.has_logged_models
+
+
+def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
+    server: Server, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge", "--max_train_samples", "2000"]
+
+    assert main(["main", *words, "--register", NAME]) == 0
+
+    run = newest_run()
+    assert run.info.status == "FINISHED"
+    assert run.data.params["instance_type"] == "ml.g5.xlarge"
+    assert {"cost_usd", "job_seconds", "throughput_samples_per_second"} <= set(run.data.metrics)
+    tags = run.data.tags
+    assert (tags["paretune.state"], tags["paretune.origin"]) == ("Completed", "simulated")
+    assert "nothing was trained" in tags["mlflow.note.content"]
+    assert "paretune.no_model" not in tags
+    assert "report.json" in artifacts(run)
+    printed = capsys.readouterr()
+    assert "MLflow" not in printed.out.replace("MLflow 3.0", "")
+    assert "does not answer" not in printed.err
+
+
+def test_the_model_of_a_job_is_recorded_registered_and_used(
+    server: Server, folder: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["main", *job_words(tiny_model, folder, epochs=1), "--register", NAME]) == 0
+
+    printed = capsys.readouterr()
+    assert "MLflow was away" not in printed.out
+    assert "does not answer" not in printed.err
+    assert printed.out.count(f"MLflow {server.version} keeps no LoggedModels") == int(not server.has_logged_models)
+    run = newest_run()
+    assert artifacts(run) >= {"report.json", "README.md", "confusion_matrix.png", "classification_report.txt"}
+    assert len(MlflowClient().get_metric_history(run.info.run_id, "train/loss")) > 1
+    assert run.inputs.dataset_inputs
+    check_model(server, run)
+    version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
+    assert (version.run_id, version.status) == (run.info.run_id, "READY")
+    assert version.tags["paretune.f1"] == f"{run.data.metrics['f1']:.6g}"
+    for address in (f"models:/{NAME}@candidate", f"runs:/{run.info.run_id}"):
+        code = main(["predict", "--json", "--model", address, "--data", "reviews.csv", "--output", "predictions.csv"])
+        answer = json.loads(capsys.readouterr().out)
+        assert (code, answer["run_id"], answer["rows"]) == (0, run.info.run_id, 120), answer
+
+
+def test_sync_records_whole_a_job_that_ended_while_the_server_was_away(
+    server: Server, folder: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home, store, port = folder / ".paretune", folder / "server", free_port()
+    store.mkdir()
+    other = replace(server, address=f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", other.address)
+    words = paretune("main", *job_words(tiny_model, folder, epochs=40))
+    options: dict[str, Any] = {"environment": os.environ, "log": folder / "printed", "preexec_fn": use_one_core}
+    with ExitStack() as whole_test:
+        with tracking_server(store, port, server.python):
+            launcher = whole_test.enter_context(command(words, home=home, cwd=folder, **options))
+            wait_until(
+                lambda: launcher.process.poll() is not None or _first_points(), within_s=WITHIN_S, what="it trains"
+            )
+            assert launcher.process.poll() is None, launcher.text
+        (job,) = home.glob("jobs/*")
+        wait_until(JobFolder(job).report.exists, within_s=WITHIN_S, what="it has ended")
+        launcher.process.kill()  # while it waits for the server
+        launcher.process.wait()
+        with tracking_server(store, port, server.python):
+            assert newest_run().info.status == "RUNNING"
+            assert main(["sync"]) == 0
+            run = newest_run()
+            assert (run.info.status, run.data.tags["paretune.state"]) == ("FINISHED", "Completed")
+            assert {"f1", "cost_usd", "job_seconds"} <= set(run.data.metrics)
+            steps = sorted(
+                {event.step for event in EventReader(JobFolder(job).events).new() if "train/loss" in event.metrics}
+            )
+            curve = MlflowClient().get_metric_history(run.info.run_id, "train/loss")
+            assert sorted(point.step for point in curve) == steps
+            check_model(other, run)
+            capsys.readouterr()
+            assert main(["sync"]) == 0
+            assert run.info.run_id not in capsys.readouterr().out
+
+
+def _first_points() -> bool:
+    runs = MlflowClient().search_runs(["0"])
+    return bool(runs and "train/loss" in runs[0].data.metrics)
+
+
+def test_a_study_is_recorded_with_its_page_and_mlflow_s_ui_gets_what_it_shows(server: Server, folder: Path) -> None:
+    _write_study(folder)
+
+    assert main(["study", "--study", "study.yaml"]) == 0
+
+    parent = newest_run("tags.`paretune.kind` = 'study'")
+    run_id, experiment = parent.info.run_id, parent.info.experiment_id
+    assert parent.info.status == "FINISHED"
+    assert artifacts(parent) >= {"pareto.html", "pareto.csv", "study.yaml"}
+    assert "<div id" in server.page("")  # the UI itself
+    tags = {
+        tag["key"]: tag["value"]
+        for tag in server.ask("experiments/get", experiment_id=experiment)["experiment"]["tags"]
+    }
+    view = json.loads(json.loads(tags[f"{ui_view.TAG_PREFIX}{run_id}"])["state"])
+    question = {
+        "experiment_ids": [experiment],
+        "filter": view["searchFilter"],
+        "order_by": [f"{view['orderByKey']} DESC"],
+        "run_view_type": "ACTIVE_ONLY",
+    }
+    trials = server.ask("runs/search", question)["runs"]
+    assert len(trials) >= 4
+    best = {metric["key"]: metric["value"] for metric in trials[0]["data"]["metrics"]}
+    assert best["f1"] == pytest.approx(0.9, abs=0.03)
+    history = server.ask("metrics/get-history", run_id=trials[0]["info"]["run_id"], metric_key="f1")
+    assert [point["value"] for point in history["metrics"]] == [best["f1"]]
+    shown = {tag["key"]: tag["value"] for tag in server.ask("runs/get", run_id=run_id)["run"]["data"]["tags"]}
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", shown["mlflow.note.content"])
+    assert pictures
+    for picture in pictures:
+        with build_opener(ProxyHandler({})).open(urljoin(f"{server.address}/", picture), timeout=30) as answer:
+            assert answer.read().startswith(b"\x89PNG")
+    assert trials[0]["info"]["run_id"] in server.page("get-artifact", path="pareto.html", run_uuid=run_id)
+
+
+def _write_study(folder: Path) -> None:
+    """A study of four recorded points."""
+    columns = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate", "num_train_epochs"]
+    rows = [",".join([*columns, "billable_seconds", "f1", "status"])]
+    for size, rate, seconds, f1 in (
+        (8, 2e-5, 900, 0.8),
+        (8, 8e-5, 900, 0.9),
+        (32, 2e-5, 500, 0.7),
+        (32, 8e-5, 500, 0.8),
+    ):
+        rows.append(f"ml.g5.xlarge,1,{size},{rate},2,{seconds},{f1},Completed")
+    (folder / "runs.csv").write_text("\n".join(rows) + "\n")
+    job = {"launcher": "simulated", "recorded_runs": "runs.csv", "instance_type": "ml.g5.xlarge", "num_train_epochs": 2}
+    study = {
+        "name": "four-points",
+        "job": job,
+        "search": {
+            "per_device_train_batch_size": {"choices": [8, 32]},
+            "learning_rate": {"choices": [2e-5, 8e-5]},
+        },
+        "objectives": {"cost_usd": "minimize", "f1": "maximize"},
+        "sampler": "grid",
+    }
+    (folder / "study.yaml").write_text(json.dumps(study))

@@ -1,0 +1,226 @@
+"""A driver that is paused and then killed at each step of a trial: `python -m tests.paused_drivers` in an empty folder.
+
+Numbers of steps may follow; without any, all steps are taken.
+
+The study's first point runs out of memory. At each step, one after the other:
+
+1. the driver is paused, as a living process of another machine looks, and `sync` runs beside it as cron would;
+2. the driver is killed, and `sync` runs on that machine, then on another one;
+3. the same command goes on with the study to its end.
+
+Printed, as a line of JSON for each step: its name, and what is wrong with books and jobs.
+"""
+
+import gc
+import json
+import os
+import signal
+import socket
+import sqlite3
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, redirect_stderr, redirect_stdout, suppress
+from pathlib import Path
+from typing import Any
+
+from mlflow import MlflowClient
+
+from paretune.cli.main import main as command_line
+from tests.faults.oracle import simulated_jobs
+
+TABLE = """instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status
+ml.g5.xlarge,1,16,1e-5,,,OutOfMemory
+ml.g5.xlarge,1,8,1e-5,600,0.9,Completed
+"""
+STUDY = """name: paused
+job: {launcher: simulated, instance_type: ml.g5.xlarge, recorded_runs: runs.csv, learning_rate: 1e-5,
+  max_runtime_minutes: 60}
+search:
+  per_device_train_batch_size: {choices: [8, 16]}
+objectives: {cost_usd: minimize, f1: maximize}
+sampler: grid
+budget_usd: 10
+"""
+WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
+MOST_STEPS = 40
+
+
+def main() -> None:
+    """Pause and kill a driver at each step."""
+    import_everything()
+    for step in [int(word) for word in sys.argv[1:]] or range(1, MOST_STEPS):
+        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, in_folder(Path(folder)):
+            name, faults = at_step(step)
+        if not name:
+            break
+        print(json.dumps({"step": step, "name": name, "faults": faults}), flush=True)
+
+
+def at_step(step: int) -> tuple[str, list[str]]:
+    """The name of a step of the study and what goes wrong there; an empty name if the study has ended before it."""
+    told, telling = os.pipe()
+    driver = fork(lambda: drive(step, telling))
+    os.close(telling)
+    name = os.read(told, 100).decode()
+    os.close(told)
+    if not name:
+        os.waitpid(driver, 0)
+        return "", []
+    faults = []
+    before = books()
+    faults += [f"sync beside the living driver: {text}" for text in sync("cron")]
+    if (after := books()) != before:
+        faults.append(f"sync beside the living driver has changed {before} to {after}")
+    os.kill(driver, signal.SIGKILL)
+    os.waitpid(driver, 0)
+    recorded = costs()
+    for host in ("", "cron"):
+        faults += [f"sync on host {host}: {text}" for text in sync(host)]
+    for run_id, usd in recorded.items():
+        faults += [f"run {run_id} was lowered to {now} USD" for now in [costs().get(run_id, 0.0)] if now < usd]
+    recorded = costs()
+    if code := os.waitstatus_to_exitcode(os.waitpid(fork(lambda: command_line(WORDS)), 0)[1]):
+        faults.append(f"the study has ended with {code}: {Path('printed').read_text()[-2000:]}")
+    for run_id, usd in recorded.items():
+        faults += [f"run {run_id} was lowered to {now} USD" for now in [costs().get(run_id, 0.0)] if now < usd]
+    return name, [*faults, *final_faults()]
+
+
+def drive(step: int, telling: int) -> int:
+    """The command, which stops for ever at a step, before or after one of its writes."""
+    from paretune.jobs.ending import _Ending
+    from paretune.jobs.record import JobRecord
+    from paretune.launchers.simulated.launcher import SimulatedLauncher
+    from paretune.ledger.study_ledger import StudyLedger
+    from paretune.studies.search.optuna_study import OptunaStudy
+    from paretune.tracking import Tracking
+
+    left = [step]
+
+    def pause(name: str) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            os.write(telling, name.encode())
+            signal.pause()
+
+    def stepwise(owner: type, method: str) -> None:
+        original = getattr(owner, method)
+
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            pause(f"before {owner.__name__}.{method}")
+            result = original(*arguments, **options)
+            pause(f"after {owner.__name__}.{method}")
+            return result
+
+        setattr(owner, method, wrapped)
+
+    stepwise(OptunaStudy, "ask_for")
+    stepwise(StudyLedger, "reserve")
+    stepwise(Tracking, "create")
+    stepwise(StudyLedger, "set_run_id")
+    stepwise(JobRecord, "name_attempt")
+    stepwise(SimulatedLauncher, "submit")
+    stepwise(_Ending, "write")
+    stepwise(StudyLedger, "book")
+    stepwise(OptunaStudy, "report_outcome")
+    return command_line(WORDS)
+
+
+def sync(host: str) -> list[str]:
+    """Run `sync` on a machine, this one if the name is empty; what is wrong with how it ended."""
+
+    def command() -> int:
+        if host:
+            socket.gethostname = lambda: host
+        return command_line(["sync"])
+
+    code = os.waitstatus_to_exitcode(os.waitpid(fork(command), 0)[1])
+    text = Path("printed").read_text()
+    return [f"exit code {code}: {text[-2000:]}"] if code or "Traceback" in text else []
+
+
+def books() -> tuple[list[str], dict[str, str]]:
+    """The jobs that were created, and the status of each run."""
+    return [job.name for job in simulated_jobs(Path(".paretune"))], {run.info.run_id: run.info.status for run in runs()}
+
+
+def costs() -> dict[str, float]:
+    """Dollars of each trial's run."""
+    return {run.info.run_id: run.data.metrics.get("cost_usd", 0.0) for run in runs()}
+
+
+def final_faults() -> list[str]:
+    """What is wrong when the study has ended."""
+    jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
+    faults = [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
+    with closing(sqlite3.connect(".paretune/studies.db")) as connection:
+        rows = connection.execute("SELECT trial, run_id, booked_usd, ended FROM paretune_ledger").fetchall()
+    ends = [json.loads(ended)["status"] for *_, ended in rows if ended is not None]
+    if len(jobs) != len(rows) or ends.count("OutOfMemory") != 1:
+        faults.append(f"{len(jobs)} jobs for {len(rows)} trials, which have ended {ends}")
+    recorded, statuses = costs(), {run.info.run_id: run.info.status for run in runs()}
+    for trial, run_id, booked_usd, ended in rows:
+        billed_usd = sum(usd for name, usd in jobs.items() if name.startswith(f"paretune-{run_id}-"))
+        if ended is None or statuses.get(run_id) not in {"FINISHED", "FAILED", "KILLED"}:
+            faults.append(f"trial {trial} has not ended: {statuses.get(run_id)}")
+        elif max(abs(booked_usd - billed_usd), abs(recorded[run_id] - billed_usd)) > 1e-6:
+            faults.append(f"trial {trial}: ledger {booked_usd}, run {recorded[run_id]}, billed {billed_usd} USD")
+    return faults
+
+
+def runs() -> list[Any]:
+    """The runs of trials."""
+    client = MlflowClient(os.environ["MLFLOW_TRACKING_URI"])
+    return list(client.search_runs(["0"], "tags.`paretune.trial` LIKE '%'"))
+
+
+def fork(command: Callable[[], int]) -> int:
+    """Run a command in a child whose output goes to the file `printed`; returns the process id."""
+    child = os.fork()
+    if child:
+        return child
+    code = 70
+    with open("printed", "w", buffering=1) as log, suppress(BaseException):
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        sys.stdout = sys.stderr = log
+        try:
+            code = command()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        except BaseException:
+            traceback.print_exc(file=log)
+        log.flush()
+    os._exit(code)
+
+
+@contextmanager
+def in_folder(folder: Path) -> Iterator[None]:
+    """A user's folder with a study and a store of its own."""
+    place = Path.cwd()
+    (folder / "runs.csv").write_text(TABLE)
+    (folder / "study.yaml").write_text(STUDY)
+    os.chdir(folder)
+    os.environ |= {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PARETUNE_HOME": f"{folder}/.paretune"}
+    try:
+        yield
+    finally:
+        os.chdir(place)
+
+
+def import_everything() -> None:
+    """Run the study once somewhere else: whatever is imported late is there then."""
+    with ExitStack() as stack:
+        stack.enter_context(in_folder(Path(stack.enter_context(tempfile.TemporaryDirectory()))))
+        nowhere = stack.enter_context(open(os.devnull, "w"))
+        stack.enter_context(redirect_stdout(nowhere))
+        stack.enter_context(redirect_stderr(nowhere))
+        command_line(WORDS)
+        command_line(["sync"])
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    main()
