@@ -40,7 +40,7 @@ from typing import Any
 
 import arguments
 import published
-from search import bayesian, local, modelled, peers, product, report, worlds
+from search import bayesian, local, modelled, peers, product, report, statements, worlds
 from search.report import Searches
 from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
@@ -212,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.csv", help="where the CSV goes")
+    parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
     parser.add_argument("--measure-local", type=Path, help="measure local jobs into this CSV, and do nothing else")
     return parser
 
@@ -220,7 +221,7 @@ def main() -> None:
     """Read the arguments, search, print."""
     parser = _parser()
     few = {"tables": "local", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
-    short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1}
+    short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1, "statements": 1}
     asked = arguments.parse(parser, **few, **short, results=None)
     if asked.measure_local:
         local.measure(asked.measure_local)
@@ -245,6 +246,10 @@ def main() -> None:
         if asked.small:
             local.measure(Path(folder) / "local.csv", most=1, rows=40)
         search_all(asked, Path(folder), asked.results or Path(folder) / "search_cost.csv")
+    if asked.statements:
+        begin = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT).start
+        print(f"\nwhat studies state of their recommendation, {asked.kept} (search/statements.py says what each means)")
+        report.show([statements.HEAD, *statements.rows(range(begin, begin + asked.statements))])
     print()
     print(published.block("search_cost", _readme(asked, made)))
 

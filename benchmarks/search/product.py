@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paretune.core.clock import SystemClock
 from paretune.core.interruption import Interruption
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.simulated.launcher import SimulatedLauncher, clock_path
+from paretune.launchers.simulated.launcher import SimulatedLauncher
 from paretune.launchers.simulated.timeline_factory import TimelineFactory
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.study_ledger import StudyLedger
@@ -107,7 +108,7 @@ class Searched:
 def run(file: StudyFile, table: Table, home: Path) -> Searched:
     """Run a study to its end, in a folder of `empty_home`."""
     module = _METHODS[str(file.method)]
-    clock = VirtualClock(clock_path(home))
+    clock = VirtualClock(home)
     tracking = Tracking({}, clock)
     storage = f"sqlite:///{home / 'studies.db'}"
     ledger = StudyLedger(storage, file.name)
@@ -189,5 +190,5 @@ def _empty_store(path: Path) -> None:
     made = _EMPTY.with_name(f"{_EMPTY.name}-{os.getpid()}.db")
     if not made.exists():
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{made}"
-        Tracking({}, VirtualClock(made.with_suffix(".clock")))
+        Tracking({}, SystemClock())
     shutil.copyfile(made, path)

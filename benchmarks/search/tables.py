@@ -29,6 +29,8 @@ _BETWEEN = 2
 """Where an axis is a range, the true front is looked for at so many points a step of the recorded grid."""
 _DRAWS = 3
 """Repeats of each job of a resampled table."""
+_COLLAPSED = 0.6
+"""Share of the best F1 of its repeats below which a run counts as collapsed."""
 _ALIKE = 8
 """Residuals of F1 that a job draws among."""
 PRICES = {name: os.environ[name] for name in (VARIABLE,) if name in os.environ}
@@ -280,7 +282,7 @@ def _comparable(table: RunTable) -> tuple[tuple[RecordedRow, ...], dict[str, lis
 
 
 def _mean_of(table: RunTable) -> RunTable:
-    """The table with one row for the repeats of each point: means of seconds and F1."""
+    """The table with one row for the repeats of each point: mean seconds, and mean F1 if they trained."""
     return replace(table, rows=tuple(map(_mean, _repeats(table))))
 
 
@@ -300,11 +302,12 @@ def _mean(rows: Iterable[RecordedRow]) -> RecordedRow:
     if full or not done:
         return (full or found)[0]
     seconds = statistics.fmean(row.billable_seconds or 0.0 for row in done)
+    trained = [row for row in done if (row.f1 or 0.0) > _COLLAPSED * max(other.f1 or 0.0 for other in done)]
     return replace(
         _slower(done[0], seconds / (done[0].billable_seconds or 1.0)),
         seed=None,
-        f1=statistics.fmean(row.f1 or 0.0 for row in done),
-        curve=tuple(map(statistics.fmean, zip(*(row.curve for row in done), strict=True))),
+        f1=statistics.fmean(row.f1 or 0.0 for row in trained),
+        curve=tuple(map(statistics.fmean, zip(*(row.curve for row in trained), strict=True))),
     )
 
 

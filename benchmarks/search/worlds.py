@@ -17,6 +17,9 @@ its kind says what is unusual about it. Seconds and F1 follow formulas of the sh
     wide         epochs (1, 2, 3) and rows of text (64, 128 tokens) are searched as well: both change F1 and seconds
     continuous   batch and rate are ranges
     three        dollars, seconds and F1 are searched for at once
+    collapsing   10 % of the runs collapse to what the majority class gets; the same job with another seed may not
+    brittle      20 % of them do, and noise is five times as large
+    shifted      the instance type shifts F1, by a standard deviation of 0.05
 
 Seeds of DEVELOPMENT may be looked at while something is being built; what is reported comes from HELD_OUT alone.
 """
@@ -24,19 +27,24 @@ Seeds of DEVELOPMENT may be looked at while something is being built; what is re
 import csv
 import itertools
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-KINDS = ("plain", "noisy", "cliff", "saturating", "failing", "wide", "continuous", "three")
+KINDS = (
+    *("plain", "noisy", "cliff", "saturating", "failing", "wide", "continuous", "three"),
+    *("collapsing", "brittle", "shifted"),
+)
 DEVELOPMENT = range(10)
 HELD_OUT = range(100, 110)
 MISLEADING = ("elsewhere", "inverted", "slower", "noisy")
 """The best F1 lies elsewhere; the best setting is the worst one; seconds are others; chance is most of F1."""
 REPEATS = (1, 2, 3)
 EPOCHS = 3
+COLLAPSED = 0.34
+"""F1 of a run that names the majority class only."""
 BATCHES = (4, 8, 16, 32, 64, 128)
 RATES = tuple(1e-5 * 2.0**step for step in range(7))
 COUNTS = (1, 2, 4)
@@ -90,6 +98,8 @@ class World:
     cliff_power: float
     noise: float
     failing: float
+    collapsing: float = 0.0
+    shifts: Mapping[str, float] = field(default_factory=dict)
     draws: int = 1
     dataset: str = "amazon_polarity"
     is_inverted: bool = False
@@ -102,10 +112,11 @@ class World:
         draw = np.random.default_rng([KINDS.index(kind), seed])
         best_rate = 5e-5 * 2.0 ** draw.uniform(-1, 1.5)
         saturating = kind == "saturating"
+        clusters = _clusters(draw, slow_network=saturating)
         return cls(
             kind=kind,
             seed=seed,
-            clusters=_clusters(draw, slow_network=saturating),
+            clusters=clusters,
             rows=int(draw.choice([50_000, 100_000, 200_000, 400_000])),
             startup_s=draw.uniform(150, 300),
             startup_per_instance_s=draw.uniform(5, 30),
@@ -119,8 +130,10 @@ class World:
             width=draw.uniform(1.5, 3.0),
             cliff=math.log2(best_rate) + draw.uniform(2.0, 3.5),
             cliff_power=-draw.uniform(0.3, 0.8) if kind == "cliff" else 0.5,
-            noise=5.0 if kind == "noisy" else 1.0,
+            noise=5.0 if kind in {"noisy", "brittle"} else 1.0,
             failing=0.15 if kind == "failing" else 0.0,
+            collapsing={"collapsing": 0.1, "brittle": 0.2}.get(kind, 0.0),
+            shifts={name: draw.normal(0, 0.05) for name in clusters} if kind == "shifted" else {},
         )
 
     def again(self, draws: int) -> "World":
@@ -223,7 +236,10 @@ class World:
             failed = self.startup(count) + draw.random() * (took - self.startup(count))
             return [*job, "Failed", *setting, f"{max(failed, 60.0):.1f}", *([""] * (EPOCHS + 1))]
         whole = batch * count * self.clusters[name].accelerators
-        reached = self.f1(whole, rate, epochs, tokens) + draw.normal(0, 0.0015 * self.noise)
+        reached = self.f1(whole, rate, epochs, tokens) + self.shifts.get(name, 0.0)
+        if self.collapsing and draw.random() < self.collapsing:
+            reached = COLLAPSED
+        reached += draw.normal(0, 0.0015 * self.noise)
         gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))
         curve = [reached - gap * ((epochs - epoch) / epochs) ** 1.5 for epoch in range(1, int(epochs) + 1)]
         shown = [f"{min(max(value, 0.0), 1.0):.5f}" for value in curve]

@@ -6,5 +6,4 @@
 - `results`: the front, what is recommended, and how it is shown.
 - `run`: a study from its file to its answer; `rounds`: the same in rounds that hold the study's lease in turn.
 - `verification`: trains recommended points again with other seeds.
-- `recorded_front`: the front of a recorded study, or of any table of runs.
 """

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from paretune.core.result import Result
 from paretune.specification.command import Command, read_file_argument
-from paretune.specification.parameters import switches_of
-from paretune.studies.definition.file import StudyFile, study_help
+from paretune.specification.parameters import help_lines, switches_of
+from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.rules import StudyTerms
 
 _EXAMPLE = "studies/smoke.yaml"
@@ -24,7 +24,7 @@ def _run(file: StudyFile) -> Result:
 COMMAND = Command(
     read=_read,
     run=_run,
-    parameters={"study": f"the study's file, such as {_EXAMPLE}", **study_help()},
+    parameters={"study": f"the study's file, such as {_EXAMPLE}", **help_lines(StudyTerms)},
     switches=switches_of(StudyTerms),
     takes_jobs=True,
     excluded=("dry_run",),

@@ -6,8 +6,9 @@ import io
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
-from paretune.studies.verification import Verification, verify
+from paretune.studies.search.waiting import wait_for_others
+from paretune.studies.verification import Verification
 
 _MOST_CHECKED = 300
 """Jobs that are tried before a study counts as impossible."""
@@ -102,31 +104,16 @@ def run_study_file(
         workplace = workplaces.of(jobs[0])
         _check_rounds(file, storage, workplace)
         _check_jobs(jobs, workplace)
-        ledger = StudyLedger(storage, file.name)
-        try:
-            with hold_lease(ledger, time.time) if file.once else nullcontext():
-                if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
-                    for text in _warnings(jobs, workplace):
-                        say(f"warning: {text}")
-                study = OptunaStudy(file, storage)
-                try:
-                    record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
-                    driver = Driver(
-                        file,
-                        study,
-                        ledger,
-                        run_id=record.run_id,
-                        workplace=workplace,
-                        now=time.time,
-                        on_trial=record.trial_ended,
-                        say=say,
-                    )
-                    record.watch(driver)
-                    return drive(driver, record)
-                finally:
-                    study.close()
-        finally:
-            ledger.close()
+        with (
+            closing(StudyLedger(storage, file.name)) as ledger,
+            hold_lease(ledger, time.time) if file.once else nullcontext(),
+        ):
+            if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
+                for text in _warnings(jobs, workplace):
+                    say(f"warning: {text}")
+            with closing(OptunaStudy(file, storage)) as study:
+                record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
+                return drive(record.new_driver(file, study, workplace), record)
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
@@ -136,22 +123,6 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
         CallAgain: the round is over and the study is not; jobs go on.
         BudgetRefused, LaunchRefused, LostContact, Interrupted: see `run_study`.
     """
-    try:
-        return _drive(driver, record)
-    except CallAgain as error:
-        driver.stop(error)
-        record.paused()
-        pass_virtual_time(driver.workplace.launcher, ROUND_S)
-        raise
-
-
-def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
-    """Advance a simulated launcher's clock, as the time between two rounds would; real time passes by itself."""
-    if launcher.virtual_clock is not None:
-        launcher.virtual_clock.sleep(seconds)
-
-
-def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     file, ledger = driver.file, driver.ledger
     try:
         with driver.study.reachable():
@@ -163,25 +134,37 @@ def _drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
             if stage == FINISHED and not driver.running:
                 driver.finish()
                 return record.finished(ending)
-            reason = ending if stage else joint.search(driver) if searching is None else searching.search()
+            search = partial(joint.search, driver) if searching is None else searching.search
+            reason = ending if stage else search()
+            while not stage and wait_for_others(driver, record.say):
+                reason = search()
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
             if file.once and not stage and not driver.admission.is_waiting:
                 record_end(ledger, file, SEARCHED, reason)
-            # Seconds and dollars are known from one run; only models are trained again.
-            has_quality = file.judged_by is not None
-            verification = verify(driver, lambda: record.answer().picks) if has_quality else Verification()
-    except CallAgain:
+            verification = Verification(driver, lambda: record.answer().picks)
+            if file.judged_by is not None:  # else one run is enough: it shows the seconds and dollars of its point
+                verification.run()
+        driver.finish()
+    except CallAgain as error:
+        driver.stop(error)
+        record.paused()
+        pass_virtual_time(driver.workplace.launcher, ROUND_S)
         raise
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
         raise
-    driver.finish()
     result = record.finish(reason, verification.repeats, verification.reasons)
     if file.once and not driver.admission.is_waiting:
         record_end(ledger, file, FINISHED, result.ending)
     return result
+
+
+def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
+    """Advance a simulated launcher's clock, as the time between two rounds would; real time passes by itself."""
+    if launcher.virtual_clock is not None:
+        launcher.virtual_clock.sleep(seconds)
 
 
 def _check_rounds(file: StudyFile, storage: str, workplace: Workplace) -> None:

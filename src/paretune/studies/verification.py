@@ -6,7 +6,6 @@ runs differ, on which every ± of the study is based. A repeat can change the re
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from paretune.ledger.trial_entry import TrialNote
 from paretune.studies.results.points import Point
@@ -21,35 +20,25 @@ MOST_SHARE = 1.0
 """Most dollars of all repeats, as a share of the dollars of the search."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Verification:
-    """The repeats of a study.
+    """The repeats of a study's `recommended` points.
 
     Attributes:
         repeats: number of repeats that this process has begun.
         reasons: why recommended points, by number, have fewer than three runs, in words.
     """
 
-    repeats: int = 0
-    reasons: Mapping[int, str] = field(default_factory=dict)
-
-
-def verify(driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> Verification:
-    """Train the `recommended` points again, within the budget, as long as it is worth it."""
-    return _Verifying(driver, recommended).verify()
-
-
-class _Verifying:
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
         self._recommended = recommended
         running = {job.number: job.note.repeats for job in driver.running}
         # repeats to the points that they repeat, with those that an earlier driver has begun
         self._under_way = {number: first for number, first in running.items() if first is not None}
-        self._begun = 0
-        self._reasons: dict[int, str] = {}
+        self.repeats = 0
+        self.reasons: dict[int, str] = {}
 
-    def verify(self) -> Verification:
+    def run(self) -> "Verification":
+        """Train the points again, within the budget, as long as it is worth it; returns itself."""
         driver, judged = self._driver, -1
         waiting: list[Point] = []
         while True:
@@ -62,14 +51,14 @@ class _Verifying:
             if judged != driver.history.booking_order:
                 continue
             if not waiting and not driver.running:
-                return Verification(repeats=self._begun, reasons=self._reasons)
+                return self
             driver.wait()
 
     def _lacking(self) -> list[Point]:
         """Recommended points that lack runs, each once for every missing run, the most important first."""
         under_way = Counter(self._under_way.values())
         points = {pick.point.number: pick.point for pick in self._recommended()}
-        self._reasons.clear()
+        self.reasons.clear()
         missing = [(point, RUNS - len(point.trials) - under_way[number]) for number, point in points.items()]
         return [point for point, count in missing for _ in range(count)]
 
@@ -85,10 +74,10 @@ class _Verifying:
             suggestion = driver.study.ask_for(point.trial.point)
             if driver.start(suggestion, TrialNote(changes=changes, repeats=point.number)):
                 self._under_way[suggestion.number] = point.number
-                self._begun += 1
+                self.repeats += 1
                 return
             reason = "its job could not be started again"
-        self._reasons[point.number] = reason
+        self.reasons[point.number] = reason
 
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
         """Why the point is not repeated, in words; empty if it is."""

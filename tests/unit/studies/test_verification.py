@@ -12,7 +12,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
-from paretune.studies.verification import RUNS, verify
+from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, QuickClock
 from tests.unit.jobs.test_retrying_job import BROKEN, DONE
@@ -40,11 +40,11 @@ def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk
     driver = desk.driver()
     search(driver)
 
-    found = verify(driver, lambda: [pick_at(driver, RATES[1])])
+    found = Verification(driver, lambda: [pick_at(driver, RATES[1])]).run()
 
     assert (found.repeats, dict(found.reasons)) == (RUNS - 1, {})
     assert sorted(trial.seed for trial in point_at(driver, RATES[1]).trials) == [42, 43, 44]
-    assert verify(driver, lambda: [pick_at(driver, RATES[1])]).repeats == 0
+    assert Verification(driver, lambda: [pick_at(driver, RATES[1])]).run().repeats == 0
 
 
 @pytest.mark.slow
@@ -63,7 +63,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
         found = front.point_of(first)
         return [] if found is None else [Pick(titles=(), point=found, why="")]
 
-    verify(driver, recommended)
+    Verification(driver, recommended).run()
 
     repeats = [trial for trial in driver.trials.values() if trial.repeats == first.number]
     assert len(repeats) == RUNS - 1
@@ -80,7 +80,7 @@ def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
         was_worse_than_it_seemed = len(point_at(driver, RATES[0]).trials) > 1
         return [pick_at(driver, RATES[2 if was_worse_than_it_seemed else 0])]
 
-    assert verify(driver, recommended).reasons == {}
+    assert Verification(driver, recommended).run().reasons == {}
     assert len(point_at(driver, RATES[2]).trials) == RUNS
 
 
@@ -88,7 +88,7 @@ def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> Non
     driver = desk.driver(n_parallel=4)
     search(driver)
 
-    assert verify(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).repeats == 2 * (RUNS - 1)
+    assert Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run().repeats == 2 * (RUNS - 1)
 
 
 def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_without_dollars_for_another_run_that_is_the_reason(desk: Desk, monkeypa
     search(driver)
     monkeypatch.setattr(driver.admission, "fits", lambda spec: False)
 
-    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
 
     assert found.repeats == 0
     assert "does not fit what is left of the budget" in found.reasons[point_at(driver, RATES[0]).number]
@@ -106,7 +106,7 @@ def test_repeats_never_cost_more_than_the_search_has(desk: Desk) -> None:
     driver = desk.driver(search={"learning_rate": Choices(values=RATES[:1])})
     search(driver)
 
-    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
 
     assert found.repeats == 1
     assert "repeats would cost more than the search has" in found.reasons[0]
@@ -117,6 +117,6 @@ def test_a_job_whose_repeats_fail_is_given_up(desk: Desk) -> None:
     search(driver)
     desk.launcher.judge = lambda spec, times: DONE if spec.seed == 42 else BROKEN
 
-    found = verify(driver, lambda: [pick_at(driver, RATES[0])])
+    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
 
     assert set(found.reasons.values()) == {"of 3 repeats 0 completed"}

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, annotations, help_lines, parse, spell, split_list
+from paretune.specification.parameters import Value, annotations, parse, spell, split_list
 from paretune.storage.address import redacted
 from paretune.storage.yaml import STUDY, FileKind, Node, write_yaml
 from paretune.studies.definition.file_model import FileReader, each
@@ -169,11 +169,6 @@ class StudyFile(Draft):
         return {"metric": quality.metric, "direction": quality.direction}
 
 
-def study_help() -> dict[str, str]:
-    """One line of help for each key of a study that can be typed."""
-    return help_lines(StudyTerms)
-
-
 class StudyReader(FileReader):
     """Reads one study file; collects its parts and faults."""
 
@@ -214,12 +209,7 @@ class StudyReader(FileReader):
         elif isinstance(node.value, list):
             self._parts[key] = tuple(each(node.value, partial(self._text, (key,))))
         else:
-            self._parts[key] = tuple(name.strip() for name in self._text((key,), node).split(",") if name.strip())
-
-    def _read_section(self, key: str, node: Node) -> None:
-        if key not in ("job", "search") and isinstance(node.value, dict):
-            self._parts[key] = {}
-        super()._read_section(key, node)
+            self._parts[key] = split_list(self._text((key,), node))
 
     def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
         section, name = fault_path

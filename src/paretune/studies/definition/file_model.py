@@ -189,6 +189,8 @@ class FileReader:
         if not isinstance(node.value, dict):
             got = "nothing" if node.is_nothing else node.described()
             raise ValueError(f"{key} must be a mapping of names to values, got {got}: {self.sections[key]}")
+        if key not in ("job", self._varying):
+            self._parts[key] = {}
         for name, entry in node.value.items():
             self._lines[(key, name)] = entry.line
             if key != "job" or not self._is_typed(name):

@@ -8,19 +8,17 @@ from typing import Any
 from paretune.core.errors import did_you_mean
 from paretune.specification import metrics
 from paretune.specification.program import OWN_TRAINING
-from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES, Quality, quality_among
+from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES
 from paretune.studies.definition.space import Fault
 
 
 @dataclass(frozen=True)
 class _Objective:
-    """The better direction, the name in words, the unit, and the range of bounds."""
+    """The better direction, the name in words, the unit, and the task that measures it, or None for all tasks."""
 
     direction: str
     label: str
     unit: str = ""
-    lowest: float = 0.0
-    highest: float = math.inf
     task: str | None = None
 
 
@@ -29,21 +27,19 @@ OBJECTIVES = {
     metrics.TRAIN_SECONDS: _Objective("minimize", "training time", "s"),
     metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
     metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
-    metrics.F1: _Objective("maximize", "F1", highest=1.0, task="classification"),
+    metrics.F1: _Objective("maximize", "F1", task="classification"),
     metrics.RMSE: _Objective("minimize", "RMSE", task="regression"),
     metrics.MAE: _Objective("minimize", "mean absolute error", task="regression"),
-    metrics.R2: _Objective("maximize", "R2", lowest=-math.inf, highest=1.0, task="regression"),
-    metrics.SPEARMAN: _Objective("maximize", "rank correlation", lowest=-1.0, highest=1.0, task="regression"),
-    metrics.F1_MICRO: _Objective("maximize", "micro F1", highest=1.0, task="multi-label"),
-    metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", highest=1.0, task="multi-label"),
+    metrics.R2: _Objective("maximize", "R2", task="regression"),
+    metrics.SPEARMAN: _Objective("maximize", "rank correlation", task="regression"),
+    metrics.F1_MICRO: _Objective("maximize", "micro F1", task="multi-label"),
+    metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", task="multi-label"),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
-    metrics.PERPLEXITY: _Objective("minimize", "perplexity", lowest=1.0, task="causal-lm"),
+    metrics.PERPLEXITY: _Objective("minimize", "perplexity", task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
 }
 """Metrics that a study can optimise or bound; one with a task is measured in that task only. A training of the user's
 own may log any other metric too."""
-QUALITIES = tuple(KNOWN)
-"""Objectives that measure the model, the most informative first."""
 TIMES = metrics.TIMES
 OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
@@ -65,22 +61,6 @@ def default_objectives(job: Mapping[str, Any], quality: Mapping[str, str] | None
     name = quality["metric"]
     usual = OBJECTIVES[name].direction if name in OBJECTIVES else "maximize"
     return {metrics.COST_USD: "minimize", name: quality.get("direction") or usual}
-
-
-def judged_by(
-    objectives: Mapping[str, str],
-    *,
-    metric: str | None = None,
-    takes: Mapping[str, str] | None = None,
-    factors: tuple[str, ...] | None = None,
-) -> Quality | None:
-    """The objective that measures the model, see `quality_among`, or None."""
-    return quality_among(objectives, OF_THE_CLUSTER, metric=metric, takes=takes, factors=factors)
-
-
-def directions_of(objectives: Mapping[str, Any]) -> dict[str, str]:
-    """Objective to direction, from the spelling of a file: {"f1": "maximize"}, or with `direction` inside."""
-    return {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in objectives.items()}
 
 
 def spelled(objectives: Mapping[str, str], takes: Mapping[str, str]) -> dict[str, Any]:
@@ -114,14 +94,12 @@ def nearest(name: str, allowed: Collection[str]) -> str:
 
 def objective_faults(name: str, direction: str, *, is_own: bool = False) -> list[str]:
     """Faults of one objective. With `is_own`, the user's own training may log any metric."""
-    if name not in OBJECTIVES:
-        if unknown := _unknown(name, is_own):
-            return [f"unknown objective {name}: {unknown}"]
-        wrong = f"objective {name} must be minimize or maximize, got {direction!r}: say which way it is better"
-        return [] if direction in DIRECTIONS else [wrong]
-    usual = OBJECTIVES[name].direction
+    if name not in OBJECTIVES and (unknown := _unknown(name, is_own)):
+        return [f"unknown objective {name}: {unknown}"]
+    usual = OBJECTIVES[name].direction if name in OBJECTIVES else direction
     if direction not in DIRECTIONS:
-        return [f"objective {name} must be minimize or maximize, got {direction!r}: {usual} it"]
+        advice = f"{usual} it" if name in OBJECTIVES else "say which way it is better"
+        return [f"objective {name} must be minimize or maximize, got {direction!r}: {advice}"]
     return [] if direction == usual else [f"objective {name} cannot be {direction}d: write {name}: {usual}"]
 
 
@@ -150,7 +128,9 @@ def bounds_faults(name: str, bounds: Mapping[str, float], *, is_own: bool = Fals
         return [f"unknown metric {name} in constraints: {unknown}"]
     if not bounds:
         return [f"constraint {name} must have min, max, or both, such as {{min: 0.9}}"]
-    low, high = (OBJECTIVES[name].lowest, OBJECTIVES[name].highest) if name in OBJECTIVES else (-math.inf, math.inf)
+    low, high = (0.0, math.inf) if name in OF_THE_CLUSTER else (-math.inf, math.inf)
+    if name in KNOWN:
+        low, high = KNOWN[name].lowest, KNOWN[name].highest
     allowed = f"from {low:g} to {high:g}" if high < math.inf else f"a finite number of at least {low:g}"
     allowed = "a finite number" if low == -math.inf else allowed
     outside = [

@@ -1,7 +1,7 @@
 """The metric that a study judges models by, and what is known about it before any run."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from paretune.estimating.noise import F1_NOISE
@@ -40,6 +40,11 @@ class Quality:
         return 1.0 if self.direction == "maximize" else -1.0
 
     @property
+    def ends(self) -> tuple[float, float]:
+        """The range of its values."""
+        return self.lowest, self.highest
+
+    @property
     def is_share(self) -> bool:
         """Whether it is a share of the validation rows, 0 to 1, as F1 is."""
         return (self.lowest, self.highest) == (0.0, 1.0)
@@ -66,9 +71,8 @@ KNOWN = {quality.metric: quality for quality in _KNOWN}
 """Metrics with prior knowledge, the most informative first."""
 
 
-def quality_among(
+def judged_by(
     objectives: Mapping[str, str],
-    of_the_cluster: Collection[str],
     *,
     metric: str | None = None,
     takes: Mapping[str, str] | None = None,
@@ -76,10 +80,10 @@ def quality_among(
 ) -> Quality | None:
     """The objective that measures the model: `metric`, else the most informative known one, else the first other one.
 
-    None if all objectives are `of_the_cluster`. `takes` maps metrics to the value that counts; `factors` are the
+    None if all objectives follow from the cluster. `takes` maps metrics to the value that counts; `factors` are the
     parameters that the metrics of the user's own training depend on.
     """
-    others = (name for name in objectives if name not in of_the_cluster)
+    others = (name for name in objectives if name not in metrics.OF_THE_CLUSTER)
     name = metric or next((name for name in KNOWN if name in objectives), next(others, None))
     if name is None or name not in objectives:
         return None

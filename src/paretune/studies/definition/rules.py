@@ -19,13 +19,12 @@ from paretune.studies.definition.objectives import (
     Constraints,
     bounds_faults,
     default_objectives,
-    judged_by,
     objective_faults,
     runs_own_training,
     take_faults,
     unmeasured,
 )
-from paretune.studies.definition.quality import BEST, Quality
+from paretune.studies.definition.quality import BEST, Quality, judged_by
 from paretune.studies.definition.space import (
     INSIDE,
     NOT_SEARCHED,
@@ -215,9 +214,20 @@ def _fixed_and_searched(draft: Draft) -> list[str]:
     return [name for name in draft.search if is_fixed(name)]
 
 
-def _search_faults(draft: Draft) -> Iterator[Fault]:
+def _clashes(draft: Draft) -> Iterator[Fault]:
+    """Faults of parameters of the job that cannot be with what is searched, or with an objective."""
     for name in _fixed_and_searched(draft):
         yield ("search", name), f"{name} is in job and in search: take it out of one of them"
+    if "max_train_samples" in draft.search and draft.job.get("max_eval_samples") is None:
+        # F1 is compared on the same rows, and by default their number follows that of the training rows.
+        text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
+        yield ("search", "max_train_samples"), f"{text} job"
+    if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
+        text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
+        yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"
+    if draft.job.get("training_plan") and metrics.COST_USD in draft.objectives:
+        text = "training_plan makes cost_usd of every trial 0, for its fee is paid already: take billable_seconds as"
+        yield ("job", "training_plan"), f"{text} objective in place of cost_usd, or leave it out"
 
 
 def _missing_search(draft: Draft) -> Iterator[Fault]:
@@ -238,7 +248,7 @@ def _missing_objectives(draft: Draft) -> Iterator[Fault]:
 
 def _unmeasured_faults(draft: Draft) -> Iterator[Fault]:
     if not draft.is_own:
-        task = draft.job.get("task") or "classification"
+        task = draft.job.get("task") or metrics.CLASSIFICATION
         yield from unmeasured(task, "objectives", draft.objectives)
         yield from unmeasured(task, "constraints", draft.constraints)
 
@@ -266,25 +276,6 @@ def is_billed(launcher: str | None, instance_types: Iterable[Any]) -> bool:
     """Whether jobs of this launcher run in an AWS account on any of these types. None means the default."""
     is_ml = any(str(name).startswith("ml.") for name in instance_types)
     return launcher == "sagemaker" or (launcher in (None, "", "auto") and is_ml)
-
-
-def _grid_faults(draft: Draft) -> Iterator[Fault]:
-    if draft.sampler == "grid" and (ranges := draft.ranges()):
-        are = "is a range" if len(ranges) == 1 else "are ranges"
-        text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
-        yield ("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"
-
-
-def _training_rows_faults(draft: Draft) -> Iterator[Fault]:
-    """F1 is compared on the same rows, and by default their number follows that of the training rows."""
-    if "max_train_samples" in draft.search and draft.job.get("max_eval_samples") is None:
-        text = "max_train_samples also changes the rows that F1 is measured on (a ninth of it): set max_eval_samples in"
-        yield ("search", "max_train_samples"), f"{text} job"
-
-
-def _sampler_faults(draft: Draft) -> Iterator[Fault]:
-    if draft.method == "split" and draft.sampler is not None:
-        yield ("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"
 
 
 def _own_training_faults(draft: Draft) -> Iterator[Fault]:
@@ -321,8 +312,17 @@ def _quality_faults(draft: Draft) -> Iterator[Fault]:
         yield ("changes_quality",), f"{text}: name only these"
 
 
-def _split_faults(draft: Draft) -> Iterator[Fault]:
-    if draft.method != "split" or can_be_split(draft):
+def _method_faults(draft: Draft) -> Iterator[Fault]:
+    """Faults of a method and a sampler that cannot search this study."""
+    if draft.sampler == "grid" and (ranges := draft.ranges()):
+        are = "is a range" if len(ranges) == 1 else "are ranges"
+        text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
+        yield ("sampler",), f"{text}: write {{choices: [...]}}, or take another sampler"
+    if draft.method != "split":
+        return
+    if draft.sampler is not None:
+        yield ("sampler",), f"sampler {draft.sampler} is for method joint: leave one of the two out"
+    if can_be_split(draft):
         return
     if draft.is_own and draft.judged_by is not None:
         times = ", ".join(sorted(_MEASURED_FOR_ANY_JOB))
@@ -334,32 +334,15 @@ def _split_faults(draft: Draft) -> Iterator[Fault]:
     yield ("method",), f"{text}, or take joint"
 
 
-def _plan_faults(draft: Draft) -> Iterator[Fault]:
-    if draft.job.get("training_plan") and "cost_usd" in draft.objectives:
-        text = "training_plan makes cost_usd of every trial 0, for its fee is paid already: take billable_seconds as"
-        yield ("job", "training_plan"), f"{text} objective in place of cost_usd, or leave it out"
-
-
-def _fallback_faults(draft: Draft) -> Iterator[Fault]:
-    if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
-        text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
-        yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"
-
-
 _RULES: tuple[Rule[Draft], ...] = (
-    Rule(_search_faults),
+    Rule(_clashes),
     Rule(_missing_search, needs=("search",)),
     Rule(_job_faults, needs=("job", "search")),
     Rule(_missing_objectives, needs=("objectives",)),
     Rule(_unmeasured_faults, needs=("job.task",)),
     Rule(_missing_budget, needs=("budget_usd",)),
     Rule(_missing_end, needs=("budget_usd", "n_trials", "sampler")),
-    Rule(_grid_faults),
-    Rule(_training_rows_faults),
-    Rule(_sampler_faults),
     Rule(_own_training_faults, needs=("job",)),
     Rule(_quality_faults, needs=("objectives", "quality")),
-    Rule(_split_faults),
-    Rule(_plan_faults),
-    Rule(_fallback_faults),
+    Rule(_method_faults),
 )

@@ -5,7 +5,7 @@ import json
 import math
 import random
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, fields
 from functools import cache
 from typing import Any
@@ -199,15 +199,15 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
         tried.append((point, []))
         with collecting(tried[-1][1]):
             make_spec(job, point)
-    everywhere = set[str].intersection(*(set(faults) for _, faults in tried))
-    result: list[Fault] = [(_fault_path(text, job, search), text) for text in tried[0][1] if text in everywhere]
+    everywhere = _in_all([faults for _, faults in tried])
+    result: list[Fault] = [(_fault_path(text, job, search), text) for text in everywhere]
     left = [(point, [text for text in faults if text not in everywhere]) for point, faults in tried]
     while left:
         alone = {
             (name, value): texts
             for name in search
             for value in dict.fromkeys(point[name] for point, _ in left)
-            if (texts := _in_all(left, name, value))
+            if (texts := _in_all([faults for point, faults in left if point[name] == value]))
         }
         if not alone:
             return result + _joint_faults(left, search)
@@ -220,9 +220,8 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     return result
 
 
-def _in_all(tried: _Tried, name: str, value: Value) -> list[str]:
-    """Faults of every combination with the value."""
-    lists = [faults for point, faults in tried if point[name] == value]
+def _in_all(lists: Sequence[list[str]]) -> list[str]:
+    """Faults that all lists have."""
     return [text for text in lists[0] if all(text in faults for faults in lists)]
 
 

@@ -5,7 +5,7 @@
   trials that no other one beats as measured.
 - `hypervolume`: the volume that a front dominates, its reference point and its growth.
 - `run_noise.RunNoise`: how far one run scatters, from repeats and from what is assumed without any.
-- `f1_model.F1Model`: F1 along the ridge of good learning rates, which shrinks stated F1 values.
+- `quality_model.QualityModel`: the surface of quality and the probability that a run collapses.
 - `recommendation.recommend`: which configurations to take; `recommendation.headline`: the answer in sentences.
 - `payoff.payoff_of`: what the search has cost against what every later run saves.
 - `answer.StudyAnswer`: all of these for one study; `answer.StudyResult`: what `paretune study` returns.

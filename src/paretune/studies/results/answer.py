@@ -1,14 +1,14 @@
 """The answer of a study: its front, what it recommends, its bill; as text, as a table and as a rank for every run."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
+from paretune.core.errors import BudgetRefused
 from paretune.core.result import Result, Row, as_json, read_rows
-from paretune.estimating.noise import Scatter
 from paretune.presentation.numbers import usd
-from paretune.studies.definition.objectives import Constraints, spelled
-from paretune.studies.definition.quality import Quality
+from paretune.pricing.budget import ROUNDING_USD
+from paretune.studies.definition.objectives import spelled
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.payoff import Payoff, payoff_of
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
@@ -48,18 +48,32 @@ class StudyAnswer:
     """The answer of a study.
 
     Attributes:
-        picks: recommended configurations, the most important first; empty if nothing is feasible.
         budget_usd: what the study may spend; None for no limit.
         committed_usd: worst cases of the running jobs.
+        later_runs: how often the winner will be trained again.
+        default: a trial of the default configuration, or an estimate of one with the origin "estimated".
+        unverified: number of a recommended point to the reason why it has no more runs.
     """
 
     name: str
     front: StudyFront
-    picks: Sequence[Pick]
-    payoff: Payoff
-    budget_usd: float | None
-    committed_usd: float
+    budget_usd: float | None = None
+    committed_usd: float = 0.0
+    later_runs: int | None = None
+    default: Trial | None = None
+    unverified: Mapping[int, str] = field(default_factory=dict)
     borrowed: Sequence[Borrowed] = ()
+
+    @cached_property
+    def picks(self) -> tuple[Pick, ...]:
+        """Recommended configurations, the most important first; empty if nothing is feasible."""
+        return tuple(recommend(self.front, self.unverified))
+
+    @cached_property
+    def payoff(self) -> Payoff:
+        """What the first recommended configuration saves against the default one."""
+        winner = self.picks[0].point if self.picks else None
+        return payoff_of(self.front, winner, self.default, self.later_runs)
 
     @cached_property
     def hypervolume(self) -> float:
@@ -68,8 +82,15 @@ class StudyAnswer:
 
     def opening(self) -> list[str]:
         """The answer in a few sentences, and what was borrowed for it."""
+        over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
         borrowed = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
-        return [*headline(self.front, self.picks), *borrowed]
+        return [*headline(self.front, self.picks), *borrowed, *filter(None, [over])]
+
+    @property
+    def over_budget_usd(self) -> float:
+        """Dollars spent beyond the budget, because a job cost more than its worst case; 0 if it was kept."""
+        over_usd = 0.0 if self.budget_usd is None else self.front.spent_usd - self.budget_usd
+        return over_usd if over_usd > ROUNDING_USD else 0.0
 
     def ranks(self) -> dict[str, int]:
         """Run id to Pareto rank, 0 on the front; without runs that have no rank (failed, constraint not met)."""
@@ -106,55 +127,11 @@ def _more(count: int) -> str:
     return f"\n... and {count - _MOST_LINES} more" if count > _MOST_LINES else ""
 
 
-def answer(
-    trials: Sequence[Trial],
-    objectives: Mapping[str, str],
-    constraints: Constraints,
-    *,
-    name: str,
-    budget_usd: float | None = None,
-    committed_usd: float = 0.0,
-    later_runs: int | None = None,
-    default: Trial | None = None,
-    unverified: Mapping[int, str] | None = None,
-    earlier: Mapping[str, Scatter] | None = None,
-    forecast: Sequence[Trial] = (),
-    quality: Quality | None = None,
-    takes: Mapping[str, str] | None = None,
-    borrowed: Sequence[Borrowed] = (),
-) -> StudyAnswer:
-    """The answer that these trials give, in any order, including running ones.
-
-    `later_runs` is how often the winner will be trained again, `default` a trial of the default configuration, or an
-    estimate of one with the origin "estimated". `unverified` maps the number of a recommended point to the reason why
-    it has no more runs, `earlier` an objective to the scatter of its repeats in earlier studies. `forecast` are the
-    points that were predicted and not run. `quality` and `takes` are as in `StudyFront.of`.
-    """
-    front = StudyFront.of(
-        trials,
-        objectives,
-        constraints,
-        shrinks=True,
-        earlier=earlier,
-        predicted=forecast,
-        quality=quality,
-        takes=takes,
-    )
-    picks = recommend(front, unverified or {})
-    return StudyAnswer(
-        name=name,
-        front=front,
-        picks=tuple(picks),
-        payoff=payoff_of(front, picks[0].point if picks else None, default, later_runs),
-        budget_usd=budget_usd,
-        committed_usd=committed_usd,
-        borrowed=tuple(borrowed),
-    )
-
-
 def _described(pick: Pick, front: StudyFront) -> str:
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", f"  {pick.point.setting()}"]
+    lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", f"  {pick.point.trial.setting()}"]
+    if pick.collapses:
+        lines.append(f"  {pick.collapses}")
     if pick.alike:
         lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
     if pick.real_command:
@@ -179,6 +156,11 @@ class StudyResult(Result):
     run_id: str
     ending: str
     open_command: str
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
+        """4 if the study cost more than its budget."""
+        return BudgetRefused.exit_code if self.answer.over_budget_usd else 0
 
     @property
     def title(self) -> str:
@@ -228,6 +210,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),
         "standard_errors": as_json(point.errors),
+        "collapse_probability": point.collapse_probability,
         "command": pick.command or None,
         "real_command": pick.real_command or None,
     }

@@ -1,6 +1,5 @@
 """The front of a study: its points with Pareto ranks, and groups of points that cannot be told apart."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,8 +13,8 @@ from paretune.core import pareto
 from paretune.estimating.noise import TELLING_ERRORS, Scatter
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
-from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, judged_by, violations
-from paretune.studies.definition.quality import Quality
+from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints, costs, violations
+from paretune.studies.definition.quality import Quality, judged_by
 from paretune.studies.results.hypervolume import hypervolume_growth, reference_point
 from paretune.studies.results.points import Point, merge
 from paretune.studies.results.run_noise import RunNoise
@@ -219,24 +218,23 @@ def trials_on_front(
         for trial in trials
         if trial.status is TrialStatus.COMPLETED
         and trial.repeats is None
-        and set(objectives) <= set(trial.values)
-        and all(amount <= 0 for amount in violations(trial.values, constraints or {}).values())
+        and _is_feasible(trial, objectives, constraints or {})
     ]
     is_best = pareto.front([costs(trial.values, objectives) for trial in completed], [False] * len(objectives))
     return sorted(compress(completed, is_best), key=lambda trial: trial.cost_usd or 0.0)
+
+
+def _is_feasible(trial: Trial, objectives: Mapping[str, str], constraints: Constraints) -> bool:
+    """Whether every objective is among its values, and every constraint is met."""
+    is_met = all(amount <= 0 for amount in violations(trial.values, constraints).values())
+    return is_met and set(objectives) <= set(trial.values)
 
 
 def _forecast(
     points: Sequence[Point], predicted: Sequence[Trial], objectives: Mapping[str, str], constraints: Constraints
 ) -> tuple[Trial, ...]:
     """Predicted points that meet the constraints and that no other predicted or completed point beats."""
-
-    def is_feasible(trial: Trial) -> bool:
-        bounded = [(trial.values.get(name, math.nan), limits) for name, limits in constraints.items()]
-        meets = [limits.get("min", -math.inf) <= value <= limits.get("max", math.inf) for value, limits in bounded]
-        return set(objectives) <= set(trial.values) and all(meets)
-
-    feasible = list(filter(is_feasible, predicted))
+    feasible = [trial for trial in predicted if _is_feasible(trial, objectives, constraints)]
     values = [costs(point.means, objectives) for point in points]
     values += [costs(trial.values, objectives) for trial in feasible]
     is_best = pareto.front(values, [False] * len(objectives))[len(points) :]
@@ -259,7 +257,7 @@ def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
     """
     if not points:
         return []
-    values = np.array([costs(point.means, objectives) for point in points])
+    values = np.array([costs(point.expected, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
     # One bit for each pair of points: a byte would make 100 MB for 10,000 points.
     dominates = np.vstack([np.packbits(_dominance(values, errors, rows), axis=1) for rows in _blocks(len(points))])

@@ -1,5 +1,7 @@
 """Hypervolume: the volume that a front dominates, one number to compare fronts by."""
 
+import itertools
+import math
 from collections.abc import Sequence
 
 import moocore
@@ -40,17 +42,21 @@ def hypervolume_growth(points: Sequence[Sequence[float]], reference: Sequence[fl
 
 
 def hypervolume_improvement(points: np.ndarray, front: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """Hypervolume that each of N points, shape (N, 2), adds to a non-dominated front, shape (K, 2).
+    """Hypervolume that each of N points, shape (N, M), adds to K others, shape (K, M).
 
-    Both objectives are minimised. Points beyond the reference point add nothing.
+    All objectives are minimised. Points beyond the reference point add nothing. The volume is cut into slabs along the
+    last objective, between which the others are compared in one objective less.
     """
+    if points.shape[1] == 1:
+        best = min(float(front.min(initial=math.inf)), float(reference[0]))
+        return np.asarray(np.clip(best - points[:, 0], 0.0, None))
     inside = front[(front < reference).all(axis=1)]
-    order = inside[np.argsort(inside[:, 0])]
-    lefts = np.concatenate([[-np.inf], order[:, 0]])
-    rights = np.concatenate([order[:, 0], [reference[0]]])
-    tops = np.concatenate([[reference[1]], order[:, 1]])
+    edges = [-math.inf, *np.unique(inside[:, -1]), float(reference[-1])]
     gained = np.zeros(len(points))
-    for left, right, top in zip(lefts, rights, tops, strict=True):
-        width = np.clip(right - np.maximum(points[:, 0], left), 0.0, None)
-        gained += width * np.clip(np.minimum(top, reference[1]) - points[:, 1], 0.0, None)
+    for low, high in itertools.pairwise(edges):
+        width = np.clip(high - np.maximum(points[:, -1], low), 0.0, None)
+        is_wide = width > 0
+        if is_wide.any():
+            rivals = inside[inside[:, -1] <= low, :-1]
+            gained[is_wide] += width[is_wide] * hypervolume_improvement(points[is_wide, :-1], rivals, reference[:-1])
     return gained

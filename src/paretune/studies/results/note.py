@@ -3,12 +3,10 @@
 MLflow 3.17 shows a picture in a note only if it is an artifact of the run, by its address.
 """
 
-from typing import Any
-
-from paretune.presentation.picture import DOMINATED, FRONT, PICKED, Picture, scale_axis
+from paretune.presentation.picture import Picture
 from paretune.studies.results.answer import StudyAnswer
-from paretune.studies.results.objective_text import axis, label
-from paretune.studies.results.points import Point
+from paretune.studies.results.figures import front_chart
+from paretune.studies.results.objective_text import label
 from paretune.studies.results.tables import front_table
 
 PICTURE_FILE = "front.png"
@@ -39,27 +37,6 @@ def picture(answer: StudyAnswer) -> Picture | None:
     if front.main_pair is None or not front.feasible:
         return None
     x, y = front.main_pair
-    ranks = front.pair_ranks((x, y))
-    best = sorted((point for point in front.feasible if ranks[point.number] == 0), key=lambda point: point.means[x])
-    others = [point for point in front.feasible if ranks[point.number] > 0]
-    picked = [pick.point for pick in answer.picks]
-
-    def draw(figure: Any) -> None:
-        axes = figure.add_subplot()
-        axes.scatter(*_columns(others, x, y), s=24, c=DOMINATED, label="dominated")
-        steps = "steps-post" if front.objectives[x] == "minimize" else "steps-pre"
-        axes.plot(*_columns(best, x, y), drawstyle=steps, color=FRONT, linewidth=1)
-        axes.scatter(*_columns(best, x, y), s=40, c=FRONT, marker="D", label="front", zorder=3)
-        ring = {"facecolors": "none", "edgecolors": PICKED, "linewidths": 2}
-        axes.scatter(*_columns(picked, x, y), s=110, label="recommended", zorder=4, **ring)
-        for name, matplotlib_axis in ((x, axes.xaxis), (y, axes.yaxis)):
-            scale_axis(matplotlib_axis, [point.means[name] for point in front.feasible], most_ticks=4)
-        kind = "Simulated: " if front.is_simulated else ""
-        axes.set(xlabel=axis(x), ylabel=axis(y), title=f"{kind}{label(y)} over {label(x)}")
-        axes.legend(fontsize=7, loc="best")
-
-    return Picture(name="front", title="The front of the study", caption="", draw=draw, size=(4.3, 2.9))
-
-
-def _columns(points: list[Point], x: str, y: str) -> tuple[list[float], list[float]]:
-    return [point.means[x] for point in points], [point.means[y] for point in points]
+    chart = front_chart(front, [pick.point.number for pick in answer.picks], lambda _: "")
+    kind = "Simulated: " if front.is_simulated else ""
+    return chart.picture("front", (x, y), heading=f"{kind}{label(y)} over {label(x)}", is_narrow=True)

@@ -1,15 +1,12 @@
 """The page of a study, pareto.html: one file that loads nothing and is complete without its scripts."""
 
 import itertools
-import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.presentation.chart import legend_sign
 from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
 from paretune.presentation.table import Cell
@@ -77,21 +74,17 @@ def _goal(front: StudyFront) -> str:
 
 
 def _chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> dict[str, Any]:
-    """The chart at the top with its legend; the chart is None if no point can be drawn."""
+    """The chart at the top, None if no point can be drawn, and the pictures of the other pairs of objectives."""
     if not front.points or not all(any(name in point.means for point in front.points) for name in front.objectives):
         return {"chart": None}
     chart = front_chart(front, picked, address)
-    counts = Counter(mark.kind for mark in chart.marks)
-    legend = {"front": "on the front", "dominated": "dominated", "unmet": "no rank: a constraint is not met"}
-    legend["predicted"] = f"predicted, not run, with intervals of {INTERVAL:.0%}"
-    signs = [(legend_sign(kind), f"{text} ({counts[kind]:,})") for kind, text in legend.items() if counts[kind]]
-    if picked:
-        signs.insert(0, (legend_sign("picked"), "recommended"))
     others = [pair for pair in front.pairs[:MOST_PAIRS] if set(pair) != set(chart.first)]
     return {
         "chart": chart,
-        "signs": signs,
-        "pairs": [(f"{label(y)} against {label(x)}", chart.svg((x, y)), chart.break_note((x, y))) for x, y in others],
+        "pairs": [
+            (f"{label(y)} against {label(x)}", chart.picture(f"pair{number}", (x, y)).svg(), chart.break_note((x, y)))
+            for number, (x, y) in enumerate(others)
+        ],
     }
 
 
@@ -137,30 +130,26 @@ def _heat(front: StudyFront) -> str:
     name = front.quality
     if name is None:
         return ""
-    values: list[tuple[float, float, float]] = []
-    for point in front.points:
-        if name in point.means and (plan := point.trial.plan) is not None:
-            values.append((plan.global_batch_size, plan.learning_rate, point.means[name]))
-    batches, rates = (sorted({row[column] for row in values}) for column in (0, 1))
-    if len(batches) < 2 and len(rates) < 2:
+    measured = [
+        (plan.global_batch_size, plan.learning_rate, point.means[name])
+        for point in front.points
+        if name in point.means and (plan := point.trial.plan) is not None
+    ]
+    batches, rates, qualities = np.array(measured).reshape(-1, 3).T
+    if len(set(batches)) < 2 and len(set(rates)) < 2:
         return ""
-    row_of, rows = _bins(batches)
-    column_of, columns = _bins(rates)
-    sums, counts = np.zeros((len(rows), len(columns))), np.zeros((len(rows), len(columns)), dtype=int)
-    for batch, rate, value in values:
-        cell = row_of[batch], column_of[rate]
-        sums[cell] += value
-        counts[cell] += 1
+    (row_edges, rows), (column_edges, columns) = _bins(batches), _bins(rates)
+    sums, *edges = np.histogram2d(batches, rates, bins=[row_edges, column_edges], weights=qualities)
+    counts = np.histogram2d(batches, rates, bins=edges)[0].astype(int)
     cells = np.divide(sums, counts, out=np.full(sums.shape, np.nan), where=counts > 0)
     return heat_map(rows, columns, cells, counts, name)
 
 
-def _bins(values: Sequence[float]) -> tuple[dict[Any, int], list[str]]:
-    """The cell of each value, and the labels of the cells; too many values share cells of equal ratio."""
-    if len(values) <= _MOST_CELLS:
-        return {value: cell for cell, value in enumerate(values)}, [f"{value:.4g}" for value in values]
-    low, high = math.log(values[0]), math.log(values[-1])
-    step = (high - low) / _MOST_CELLS
-    cells = {value: min(int((math.log(value) - low) / step), _MOST_CELLS - 1) for value in values}
-    edges = [math.exp(low + step * cell) for cell in range(_MOST_CELLS + 1)]
-    return cells, [f"{start:.2g} to\n{end:.2g}" for start, end in itertools.pairwise(edges)]
+def _bins(values: Any) -> tuple[Any, list[str]]:
+    """The edges of the cells that hold `values`, and their labels; too many values share cells of equal ratio."""
+    different = np.unique(values)
+    if len(different) <= _MOST_CELLS:
+        middles = (different[1:] + different[:-1]) / 2
+        return np.array([-np.inf, *middles, np.inf]), [f"{value:.4g}" for value in different]
+    edges = np.geomspace(different[0], different[-1], _MOST_CELLS + 1)
+    return edges, [f"{start:.2g} to\n{end:.2g}" for start, end in itertools.pairwise(edges)]

@@ -41,14 +41,9 @@ class Payoff:
         return self.default_usd - self.recommended_usd
 
     @property
-    def is_saving(self) -> bool:
-        """Whether a later run is cheaper by more than noise."""
-        return self.saved_usd is not None and self.saved_usd > TELLING_ERRORS * self.error_usd
-
-    @property
     def runs_to_break_even(self) -> int | None:
-        """Later runs until the search has paid for itself; None if it never does, or if that is not known."""
-        if not self.is_saving or self.saved_usd is None:
+        """Later runs until the search has paid for itself; None if they are not cheaper beyond noise, or not known."""
+        if self.saved_usd is None or self.saved_usd <= TELLING_ERRORS * self.error_usd:
             return None
         # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
         return math.ceil(self.spent_usd / self.saved_usd * (1 - 1e-12))
@@ -63,15 +58,14 @@ class Payoff:
             f"configuration {usd(self.default_usd)} ({self.default_basis})"
         )
         bought = [self.quality] if self.quality else []
-        if not self.is_saving:
+        if self.runs_to_break_even is None:
             is_noise = abs(self.saved_usd) <= TELLING_ERRORS * self.error_usd
             difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-self.saved_usd)} less"
             return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *bought]
         saving = f"{against}: every later run saves {with_error(self.saved_usd, self.error_usd)} USD."
-        return [spent, saving, self._balance(self.saved_usd), *bought]
+        return [spent, saving, self._balance(self.saved_usd, self.runs_to_break_even), *bought]
 
-    def _balance(self, saved: float) -> str:
-        runs = self.runs_to_break_even or 0
+    def _balance(self, saved: float, runs: int) -> str:
         when = f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}"
         if self.later_runs is None:
             return f"{when}; set later_runs to how often the winner will be trained again to see the balance."
@@ -85,27 +79,21 @@ class Payoff:
 
 def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
     """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
-    spent = front.spent_usd
-    if recommended is None:
-        return Payoff(spent_usd=spent, later_runs=later_runs, why_not="there is no configuration to recommend")
-    if recommended.usd_per_run is None:
-        return Payoff(spent_usd=spent, later_runs=later_runs, why_not="the price of its instances is not known")
-    usd_of_default, why_not = _default_usd(default)
-    if default is None or usd_of_default is None:
-        return Payoff(spent_usd=spent, recommended_usd=recommended.usd_per_run, later_runs=later_runs, why_not=why_not)
-    default_point = next(
-        (point for point in front.points if default.run_id in {run.run_id for run in point.trials}), None
-    )
+    default_usd = None if default is None else value_of(default, metrics.COST_USD)
+    why_not = _why_not(recommended, default)
+    if why_not or recommended is None or default is None or default_usd is None:
+        return Payoff(spent_usd=front.spent_usd, later_runs=later_runs, why_not=why_not)
+    default_point = front.point_of(default)
     if default_point is not None and default_point.usd_per_run is not None:
-        usd_of_default, error = default_point.usd_per_run, default_point.errors[metrics.COST_USD]
+        default_usd, error = default_point.usd_per_run, default_point.errors[metrics.COST_USD]
     else:
-        error = front.noises[metrics.COST_USD].standard_error(usd_of_default, 1)
+        error = front.noises[metrics.COST_USD].standard_error(default_usd, 1)
     is_same = default_point is not None and default_point.number == recommended.number
     same = "The default configuration is the recommended one."
     return Payoff(
-        spent_usd=spent,
+        spent_usd=front.spent_usd,
         recommended_usd=recommended.usd_per_run,
-        default_usd=usd_of_default,
+        default_usd=default_usd,
         error_usd=0.0 if is_same else math.hypot(error, recommended.errors[metrics.COST_USD]),
         default_basis=default.origin,
         later_runs=later_runs,
@@ -113,14 +101,18 @@ def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | Non
     )
 
 
-def _default_usd(default: Trial | None) -> tuple[float | None, str]:
+def _why_not(recommended: Point | None, default: Trial | None) -> str:
+    """Reason why the payoff is not known; empty if it is."""
+    if recommended is None:
+        return "there is no configuration to recommend"
+    if recommended.usd_per_run is None:
+        return "the price of its instances is not known"
     if default is None:
-        return None, "the default configuration has neither been run nor estimated"
+        return "the default configuration has neither been run nor estimated"
     if default.status is not TrialStatus.COMPLETED and default.origin != "estimated":
-        reason = default.reason or default.status.value
-        return None, f"the default configuration has not completed ({reason})"
-    value = value_of(default, metrics.COST_USD)
-    return value, "" if value is not None else "the price of the default configuration is not known"
+        return f"the default configuration has not completed ({default.reason or default.status.value})"
+    is_priced = value_of(default, metrics.COST_USD) is not None
+    return "" if is_priced else "the price of the default configuration is not known"
 
 
 def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:

@@ -1,13 +1,16 @@
 """The points of a study: trials that differ only in their seed, merged, with means and standard errors.
 
 The values of a point are more than the means of its own runs. Seconds and dollars are means over all runs on the same
-cluster with the same batch, because they do not depend on the learning rate. The quality metric is shrunk towards the
-prediction of a model of the whole study: the best of many noisy values is too good (the winner's curse).
+cluster with the same batch, because they do not depend on the learning rate. Quality is that of the runs that trained:
+a run that collapsed to what the majority class gets counts towards the probability of a collapse instead. It is shrunk
+towards the prediction of a model of the whole study, for the best of many noisy values is too good (the winner's
+curse), but never beyond what the point's own runs have shown.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, pvariance
 
 from paretune.estimating.noise import Scatter, are_alike
 from paretune.ledger.trial_entry import TrialStatus
@@ -15,14 +18,25 @@ from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OF_THE_CLUSTER, Constraints
 from paretune.studies.definition.quality import F1, Quality
-from paretune.studies.results.f1_model import F1Model, Key, NormalPrediction, quality_key, surface
 from paretune.studies.results.objective_text import label
+from paretune.studies.results.quality_model import (
+    F1_PRIOR,
+    Key,
+    Prior,
+    QualityModel,
+    Surface,
+    keys_over,
+    quality_key,
+    unknown_prior,
+)
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import AS_RUN, Trial, job_of
 
 FEWEST_TO_SHRINK = 6
 """Number of points from which on their quality is shrunk: fewer do not show what it depends on."""
-_MOST_TO_SHRINK = 200  # best points that are shrunk; the others keep their means
+_MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
+_OWN_DEGREES = 4.0
+"""Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +49,10 @@ class Point:
         means: metric to its estimated mean over seeds; only measured metrics.
         errors: metric to the standard error of that mean.
         margins: metric to half the width of the interval that holds the mean with probability INTERVAL.
+        expected: metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond
+            all runs of the point, where `means` never lies: a single lucky run must not win.
+        collapses: number of its runs that collapsed; its quality is that of the others, if there are any.
+        collapse_probability: probability that a further run of it collapses, or None if that was not estimated.
         unmet: a sentence for each constraint that the means do not meet.
         rank: 0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an
             objective was not measured.
@@ -45,6 +63,9 @@ class Point:
     means: Mapping[str, float]
     errors: Mapping[str, float]
     margins: Mapping[str, float] = field(default_factory=dict)
+    expected: Mapping[str, float] = field(default_factory=dict)
+    collapses: int = 0
+    collapse_probability: float | None = None
     unmet: tuple[str, ...] = ()
     rank: int | None = None
 
@@ -63,14 +84,6 @@ class Point:
         """Dollars that the study had spent when the first of its runs ended."""
         return min(trial.spent_usd for trial in self.trials)
 
-    def mean_of(self, name: str) -> str:
-        """A mean with its standard error as text; empty if it was not measured."""
-        return with_error(self.means[name], self.errors[name]) if name in self.means else ""
-
-    def setting(self) -> str:
-        """The searched parameters and the batch as it ran: learning_rate=5e-05, global_batch_size=128."""
-        return self.trial.setting()
-
     def is_feasible(self, objectives: Iterable[str]) -> bool:
         """Whether every objective was measured and every constraint is met."""
         return not self.unmet and self.means.keys() >= set(objectives)
@@ -78,7 +91,8 @@ class Point:
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
         """Whether the two points are within noise of each other in all of these objectives."""
         return all(
-            are_alike(self.means[name], other.means[name], self.errors[name], other.errors[name]) for name in objectives
+            are_alike(self.expected[name], other.expected[name], self.errors[name], other.errors[name])
+            for name in objectives
         )
 
 
@@ -97,12 +111,17 @@ def merge(
     the model of the study predicts, which takes up to a second. `earlier` is the scatter of repeats in earlier studies,
     `quality` the metric that measures models, by default F1.
     """
-    merged, noises = each_point(trials, objectives, constraints, earlier=earlier, quality=quality)
+    measured = {name for trial in trials for name in trial.values}
+    judged = [
+        item for item in {item.metric: item for item in (F1, quality) if item}.values() if item.metric in measured
+    ]
+    runs = {item.metric: _QualityRuns.of(trials, item) for item in judged} if shrinks else {}
+    collapsed = {name: item.collapsed for name, item in runs.items()}
+    merged, noises = each_point(trials, objectives, constraints, earlier=earlier, quality=quality, collapsed=collapsed)
     points = list(merged)
+    for name, item in runs.items():
+        points = item.shrunk(points, noises[name])
     if shrinks:
-        qualities = {item.metric: item for item in (F1, quality) if item is not None and item.metric in noises}
-        for metric, item in qualities.items():
-            points = _shrunk(points, noises[metric], item)
         points = [replace(point, unmet=_unmet(point.means, constraints)) for point in points]
     return points, noises
 
@@ -114,22 +133,30 @@ def each_point(
     *,
     earlier: Mapping[str, Scatter] | None = None,
     quality: Quality | None = None,
+    collapsed: Mapping[str, Collection[int]] | None = None,
 ) -> tuple[Iterator[Point], dict[str, RunNoise]]:
-    """The points of `merge` one after the other, not shrunk, without a list of thousands of them."""
+    """The points of `merge` one after the other, not shrunk, without a list of thousands of them.
+
+    `collapsed` has the numbers of the trials whose value of a metric does not count, by metric.
+    """
     families = _families(trials)
     measured = [name for _, runs in families for trial in runs for name in trial.values]
     names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
     rows = _validation_rows([first for first, _ in families])
-    runs_like = _runs_of_equal_seconds(families)
-    groups = {id(runs): runs for runs in runs_like.values()}
+    groups: dict[object, list[Trial]] = {}  # runs that take equally long
+    for first, runs in families:
+        groups.setdefault(first.seconds_key or first.number, []).extend(runs)
     noises = {}
     for name in names:
+        left_out = (collapsed or {}).get(name, ())
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
-        values = [_values(runs, name) for runs in runs_of_each]
+        values = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
         noises[name] = pooled_noise(name, values, rows, (earlier or {}).get(name), quality)
     shared = {key: _cluster_means(runs, noises) for key, runs in groups.items()}
-    cluster_means = {number: shared[id(runs)] for number, runs in runs_like.items()}
-    return (_point(first, runs, cluster_means[first.number], noises, constraints) for first, runs in families), noises
+    return (
+        _point(first, runs, shared[first.seconds_key or first.number], noises, constraints, collapsed or {})
+        for first, runs in families
+    ), noises
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
@@ -163,16 +190,6 @@ def _is_same_job(trial: Trial, repeat: Trial) -> bool:
     return all(trial.value(name) == repeat.value(name) for name in AS_RUN)
 
 
-def _runs_of_equal_seconds(families: Sequence[tuple[Trial, tuple[Trial, ...]]]) -> dict[int, tuple[Trial, ...]]:
-    """Number of each first trial to all runs that take equally long, including its own."""
-    groups: dict[object, list[Trial]] = {}
-    keys = {first.number: first.seconds_key or first.number for first, _ in families}
-    for first, runs in families:
-        groups.setdefault(keys[first.number], []).extend(runs)
-    tuples = {key: tuple(runs) for key, runs in groups.items()}
-    return {number: tuples[key] for number, key in keys.items()}
-
-
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:
     return [value for trial in runs if (value := value_of(trial, objective)) is not None]
 
@@ -199,66 +216,137 @@ def _point(
     shared: Mapping[str, tuple[float, int]],
     noises: Mapping[str, RunNoise],
     constraints: Constraints,
+    collapsed: Mapping[str, Collection[int]],
 ) -> Point:
     means, errors, margins = {}, {}, {}
     for name, noise in noises.items():
-        if values := _values(runs, name):
+        if values := _values(_trained(runs, collapsed.get(name, ())), name):
             means[name], count = shared.get(name) or (fmean(values), len(values))
             errors[name] = noise.standard_error(means[name], count)
             margins[name] = noise.margin(errors[name])
     unmet = _unmet(means, constraints)
-    return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins, unmet=unmet)
+    return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins, expected=means, unmet=unmet)
 
 
-def _shrunk(points: Sequence[Point], noise: RunNoise, quality: Quality) -> list[Point]:
-    """The points with the quality that a model of all of them predicts; unchanged if there are too few."""
-    name = quality.metric
-    measured = [point for point in points if name in point.means]
-    best = sorted(measured, key=lambda point: -quality.sign * point.means[name])[:_MOST_TO_SHRINK]
-    best = [point for point in best if quality.factors is not None or _quality_key(point.trial)]
-    if len(best) < FEWEST_TO_SHRINK:
-        return list(points)
-    smoothed = _smoothed(best, noise, quality) if quality.factors is not None else _smoothed_f1(best, noise, name)
-    predictions = {
-        point.number: (float(mean), noise.widened(float(deviation)))
-        for point, mean, deviation in zip(best, smoothed.mean, smoothed.deviation, strict=True)
-    }
-    shrunk = []
-    for point in points:
-        if point.number in predictions:
-            mean, error = predictions[point.number]
-            means, errors = {**point.means, name: mean}, {**point.errors, name: error}
-            margins = {**point.margins, name: noise.margin(error)}
-            point = replace(point, means=means, errors=errors, margins=margins)
-        shrunk.append(point)
-    return shrunk
+def _trained(runs: Sequence[Trial], collapsed: Collection[int]) -> Sequence[Trial]:
+    """The runs that have not collapsed; all if all have."""
+    return [trial for trial in runs if trial.number not in collapsed] or runs
 
 
-def _smoothed_f1(points: Sequence[Point], noise: RunNoise, name: str) -> NormalPrediction:
-    """The F1 model's estimates at the points, for paretune's own training."""
-    model = F1Model(
-        [key for point in points if (key := _quality_key(point.trial)) is not None],
-        [point.means[name] for point in points],
-        [noise.deviation / len(_values(point.trials, name)) ** 0.5 for point in points],
-        noise.degrees,
-        [point.trial.parameters.get("instance_type", "") for point in points],
-    )
-    return model.at_its_values()
+@dataclass(frozen=True, kw_only=True)
+class _QualityRuns:
+    """The runs that show one quality metric, the best points first, and which of them have collapsed.
+
+    Attributes:
+        values: more is better.
+        collapsed: numbers of the trials that have.
+    """
+
+    quality: Quality
+    trials: Sequence[Trial]
+    keys: Sequence[Key]
+    values: Sequence[float]
+    prior: Prior
+    model: QualityModel
+    collapsed: frozenset[int]
+
+    @classmethod
+    def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns":
+        """Find the runs that have collapsed among those of the best points."""
+        families = [
+            (max(quality.sign * value for value in _values(runs, quality.metric)), runs)
+            for _, runs in _families(trials)
+            if _values(runs, quality.metric) and (quality.factors is not None or _quality_key(runs[0]))
+        ]
+        families.sort(key=lambda family: -family[0])
+        chosen = [trial for _, runs in families[:_MOST_TO_SHRINK] for trial in runs if quality.metric in trial.values]
+        keys = _keys(chosen, quality)
+        values = [quality.sign * trial.values[quality.metric] for trial in chosen]
+        prior = F1_PRIOR if quality.factors is None else unknown_prior(values, len(keys[0][1]) if keys else 0)
+        model = QualityModel(keys, values, prior)
+        types = [trial.parameters.get("instance_type", "") for trial in chosen]
+        if model.is_shifted(types):
+            keys = [((*kinds, name), numbers) for (kinds, numbers), name in zip(keys, types, strict=True)]
+            model = QualityModel(keys, values, prior)
+        collapsed = frozenset(trial.number for trial, has in zip(chosen, model.collapsed, strict=True) if has)
+        return cls(
+            quality=quality,
+            trials=chosen,
+            keys=keys,
+            values=values,
+            prior=prior,
+            model=model,
+            collapsed=collapsed,
+        )
+
+    def shrunk(self, points: Sequence[Point], noise: RunNoise) -> list[Point]:
+        """The points with the quality that a model of all of them predicts; if there are few, that of their runs."""
+        key_of = {trial.number: key for trial, key in zip(self.trials, self.keys, strict=True)}
+        judged = [point for point in points if self._runs(point)]
+        keys = [key_of[self._runs(point)[0].number] for point in judged]
+        probabilities = self.model.collapse_probability(keys)
+        estimates = self._estimates(judged, keys, noise) if len(judged) >= FEWEST_TO_SHRINK else {}
+        by_number = {}
+        for point, probability in zip(judged, probabilities, strict=True):
+            collapses = sum(trial.number in self.collapsed for trial in point.trials)
+            point = replace(point, collapses=collapses, collapse_probability=round(float(probability), 4))
+            if point.number in estimates:
+                mean, expected, error = estimates[point.number]
+                name = self.quality.metric
+                point = replace(
+                    point,
+                    means={**point.means, name: mean},
+                    expected={**point.expected, name: expected},
+                    errors={**point.errors, name: error},
+                    margins={**point.margins, name: noise.margin(error)},
+                )
+            by_number[point.number] = point
+        return [by_number.get(point.number, point) for point in points]
+
+    def _estimates(
+        self, points: Sequence[Point], keys: Sequence[Key], noise: RunNoise
+    ) -> dict[int, tuple[float, float, float]]:
+        """Stated quality of each point that has trained, within what its runs have shown; expected one, and error."""
+        sign, values_of, deviations, fitted = self.quality.sign, {}, {}, []
+        value_of = {trial.number: value for trial, value in zip(self.trials, self.values, strict=True)}
+        for point, key in zip(points, keys, strict=True):
+            runs = [trial for trial in self._runs(point) if trial.number not in self.collapsed]
+            if not runs:
+                continue
+            values = values_of[point.number] = [value_of[trial.number] for trial in runs]
+            usual = noise.of_one_run(fmean(values))
+            squares = _OWN_DEGREES * usual**2 + len(values) * pvariance(values)
+            deviations[point.number] = math.sqrt(squares / (_OWN_DEGREES + len(values) - 1))
+            fitted += [(key, value, deviations[point.number]) for value in values]
+        deviation = fmean(deviations.values()) if deviations else 0.0
+        if not deviation:
+            return {}
+        prior = replace(self.prior, noise=deviation, degrees=math.inf)  # how uncertain the noise is widens the error
+        ratios = [own / deviation for _, _, own in fitted]
+        surface = Surface([key for key, _, _ in fitted], [value for _, value, _ in fitted], prior, ratios=ratios)
+        predicted = surface.predict(keys)
+        estimates = {}
+        for point, mean, spread in zip(points, predicted.mean, predicted.deviation, strict=True):
+            if point.number in values_of:
+                values = values_of[point.number]
+                stated = min(max(float(mean), min(values)), max(values))
+                error = noise.widened(math.hypot(float(spread), stated - float(mean)))
+                estimates[point.number] = (sign * stated, sign * float(mean), error)
+        return estimates
+
+    def _runs(self, point: Point) -> list[Trial]:
+        """The runs of a point that the model knows."""
+        numbers = {trial.number for trial in self.trials}
+        return [trial for trial in point.trials if trial.number in numbers]
 
 
-def _smoothed(points: Sequence[Point], noise: RunNoise, quality: Quality) -> NormalPrediction:
-    """The estimates at the points of a model over the parameters that the quality depends on."""
-    name = quality.metric
-    searched = list(dict.fromkeys(factor for point in points for factor in point.trial.point))
+def _keys(trials: Sequence[Trial], quality: Quality) -> list[Key]:
+    """What the quality of each trial depends on."""
+    if quality.factors is None:
+        return [key for trial in trials if (key := _quality_key(trial)) is not None]
+    searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
     factors = quality.factors or searched
-    errors = [noise.of_one_run(point.means[name]) / len(_values(point.trials, name)) ** 0.5 for point in points]
-    estimates = surface(
-        [{factor: point.trial.value(factor) for factor in factors} for point in points],
-        [quality.sign * point.means[name] for point in points],
-        errors,
-        noise.degrees,
-    )
-    return NormalPrediction(quality.sign * estimates.mean, estimates.deviation)
+    return keys_over([{factor: trial.value(factor) for factor in factors} for trial in trials]) if trials else []
 
 
 def _quality_key(trial: Trial) -> Key | None:

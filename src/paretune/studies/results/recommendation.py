@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from paretune.core.errors import BadInput
 from paretune.jobs.verdicts import below_baseline
 from paretune.ledger.trial_entry import TrialStatus
@@ -46,6 +48,15 @@ class Pick:
         title = ", and ".join(self.titles)
         return title[:1].upper() + title[1:]
 
+    @property
+    def collapses(self) -> str:
+        """How many of its runs collapsed, and how likely a further one is to; empty if that was not estimated."""
+        probability, count = self.point.collapse_probability, len(self.point.trials)
+        if probability is None:
+            return ""
+        runs = f"{self.point.collapses} of {count} run{'s' if count > 1 else ''}"
+        return f"{runs} collapsed; a further one collapses with a probability of {probability:.0%}"
+
     def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
         point = self.point
@@ -83,8 +94,10 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
         return [*opening, *_nothing(front)]
     pick = picks[0]
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
-    opening.append(f"Take trial {pick.point.number} ({pick.point.setting()}): {values}.")
+    opening.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+    if pick.collapses:
+        opening.append(f"{label(str(front.quality))} is what it reaches when it trains: {pick.collapses}.")
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
     verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
@@ -167,22 +180,19 @@ def _knee(front: StudyFront) -> _Reason | None:
         return None
     ranks = front.pair_ranks(pair)
     best = [point for point in front.feasible if ranks[point.number] == 0]
-    minimised = [costs(point.means, {name: front.objectives[name] for name in pair}) for point in best]
-    low, high = ([end(column) for column in zip(*minimised, strict=True)] for end in (min, max))
-    if len(best) < 3 or any(least == most for least, most in zip(low, high, strict=True)):
+    minimised = np.array([costs(point.means, {name: front.objectives[name] for name in pair}) for point in best])
+    low, high = minimised.min(axis=0), minimised.max(axis=0)
+    if len(best) < 3 or (low == high).any():
         return None
-    depths = []
-    for values in minimised:
-        x, y = ((value - least) / (most - least) for value, least, most in zip(values, low, high, strict=True))
-        depths.append((1 - x - y) / 2**0.5)  # below the chord from (0, 1) to (1, 0)
-    deepest = max(depths)
-    if deepest <= 1e-9:
+    x, y = ((minimised - low) / (high - low)).T
+    depths = (1 - x - y) / 2**0.5  # below the chord from (0, 1) to (1, 0)
+    if depths.max() <= 1e-9:
         return None  # the front bends the other way: no point is a good trade
     reason = (
         f"On the front of {label(pair[0])} and {label(pair[1])} it lies farthest from the line between both ends: "
         "past it a little more of one costs much of the other."
     )
-    knee = best[depths.index(deepest)]
+    knee = best[int(depths.argmax())]
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, cannot be told from it and costs more."
@@ -240,11 +250,11 @@ def _cheapest(front: StudyFront, points: Sequence[Point]) -> Point:
         return cheapest
     goal = {name: front.objectives[name]}
     as_cheap = [point for point in priced if point.is_like(cheapest, [metrics.COST_USD])]
-    return min(as_cheap, key=lambda point: (*costs(point.means, goal), front.cost_of(point)))
+    return min(as_cheap, key=lambda point: (*costs(point.expected, goal), front.cost_of(point)))
 
 
 def _best(front: StudyFront, name: str) -> tuple[Point, list[Point]]:
     """The best point in one objective, and all points within noise of it."""
     goal = {name: front.objectives.get(name) or OBJECTIVES[name].direction}
-    best = min(front.feasible, key=lambda point: (costs(point.means, goal), front.cost_of(point)))
+    best = min(front.feasible, key=lambda point: (costs(point.expected, goal), front.cost_of(point)))
     return best, [point for point in front.feasible if point.is_like(best, [name])]

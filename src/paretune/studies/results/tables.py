@@ -6,7 +6,7 @@ from functools import partial
 from paretune.core.result import csv_text
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import with_error
-from paretune.presentation.table import Cell, Column, Table
+from paretune.presentation.table import Cell, Column, Item, Table
 from paretune.specification import metrics
 from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
@@ -19,14 +19,15 @@ def pareto_csv(front: StudyFront) -> str:
     """The text of pareto.csv: a row per trial, by number, then per predicted point; empty cells for unknown values.
 
     A trial has its own values, not means. `_low` and `_high` of an objective bound the interval that holds, with
-    probability `run_noise.INTERVAL`, what its configuration reaches in the mean over seeds.
+    probability `run_noise.INTERVAL`, what its configuration reaches in the mean over seeds when it trains.
     """
     objectives = [name for name in front.objectives if name != metrics.COST_USD]
     names = ["trial", "run_id", *front.shown, *(column for name in objectives for column in _with_ends(name))]
     names += ["status", "origin", "pareto_rank"]
     names += _with_ends(metrics.COST_USD) if metrics.COST_USD in front.objectives else [metrics.COST_USD]
     rows = [_trial_row(front, trial) for trial in front.trials]
-    return csv_text([*names, "spent_usd"], [*rows, *(_predicted_row(front, trial) for trial in front.forecast)])
+    names += ["spent_usd", "collapse_probability"]
+    return csv_text(names, [*rows, *(_predicted_row(front, trial) for trial in front.forecast)])
 
 
 def _with_ends(name: str) -> list[str]:
@@ -48,6 +49,7 @@ def _trial_row(front: StudyFront, trial: Trial) -> dict[str, object]:
         "pareto_rank": front.rank(trial),
         metrics.COST_USD: compared_usd if is_compared else trial.cost_usd,
         "spent_usd": trial.spent_usd,
+        "collapse_probability": None if point is None else point.collapse_probability,
     }
     for name in front.objectives:
         if point is not None and name in point.margins:
@@ -62,7 +64,8 @@ def _predicted_row(front: StudyFront, trial: Trial) -> dict[str, object]:
     for name in front.objectives:
         low, high = trial.intervals.get(name, (None, None))
         row |= dict(zip(_with_ends(name), (trial.values[name], low, high), strict=True))
-    return {**row, "status": "Predicted", "origin": trial.origin}
+    row |= {"status": "Predicted", "origin": trial.origin, "collapse_probability": trial.collapse_probability}
+    return row
 
 
 def front_table(front: StudyFront, most: int, *, has_settings: bool = False) -> Table:
@@ -82,39 +85,44 @@ def front_table(front: StudyFront, most: int, *, has_settings: bool = False) -> 
         Column("trial", lambda point: point.number),
         Column("runs", lambda point: len(point.trials)),
         *(Column(axis(name), partial(_mean, name)) for name in names),
+        *_settings(front, lambda point: point.trial, has_settings=has_settings),
     ]
     if has_settings:
-        columns += [Column(name, partial(_setting, name)) for name in front.shown]
+        if any(point.collapse_probability is not None for point in points):
+            columns.append(Column("collapse probability", _collapse_probability))
         columns.append(Column("like trial", lambda point: leader.get(point.number)))
-    else:
-        columns.append(Column("configuration", lambda point: point.setting()))
     return Table.of(columns, points[:most])
 
 
 def _mean(name: str, point: Point) -> Cell | None:
-    return Cell(point.mean_of(name), point.means[name]) if name in point.means else None
+    return Cell(with_error(point.means[name], point.errors[name]), point.means[name]) if name in point.means else None
 
 
-def _setting(name: str, point: Point) -> str:
-    return point.trial.shown(name)
+def _collapse_probability(point: Point) -> Cell | None:
+    probability = point.collapse_probability
+    return None if probability is None else Cell(f"{probability:.0%}", probability)
+
+
+def _settings(front: StudyFront, trial_of: Callable[[Item], Trial], *, has_settings: bool) -> list[Column[Item]]:
+    """A column for each parameter, or one that describes the configuration."""
+    if not has_settings:
+        return [Column("configuration", lambda item: trial_of(item).setting())]
+
+    def setting(name: str, item: Item) -> str:
+        return trial_of(item).shown(name)
+
+    return [Column(name, partial(setting, name)) for name in front.shown]
 
 
 def forecast_table(front: StudyFront, most: int, *, has_settings: bool = False) -> Table:
     """The points that were predicted and not run, cheapest first, at most this many rows, with their intervals."""
     columns: list[Column[Trial]] = [Column(axis(name), partial(_predicted, name)) for name in front.objectives]
-    if has_settings:
-        columns += [Column(name, partial(_parameter, name)) for name in front.shown]
-    else:
-        columns.append(Column("configuration", lambda trial: trial.setting()))
+    columns += _settings(front, lambda trial: trial, has_settings=has_settings)
     return Table.of(columns, front.forecast[:most])
 
 
 def _predicted(name: str, trial: Trial) -> Cell:
     return Cell(between(trial, name), trial.values[name])
-
-
-def _parameter(name: str, trial: Trial) -> str:
-    return trial.shown(name)
 
 
 def trials_table(front: StudyFront, link: Callable[[str], Cell]) -> Table:
@@ -126,7 +134,7 @@ def trials_table(front: StudyFront, link: Callable[[str], Cell]) -> Table:
         *(Column(axis(name), partial(value_of, objective=name), with_error) for name in objectives),
         Column("cost (USD)", partial(value_of, objective=metrics.COST_USD), with_error),
         Column("spent (USD)", lambda trial: trial.spent_usd, with_error),
-        *(Column(name, partial(_parameter, name)) for name in front.shown),
+        *_settings(front, lambda trial: trial, has_settings=True),
         Column("status", lambda trial: trial.shown_status),
         Column("run id", lambda trial: link(trial.run_id)),
         Column("remark", _remark),

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
@@ -40,6 +41,7 @@ class Trial:
         origin: measured or simulated; PREDICTED for a point that a search predicts and has not run.
         repeats: number of the trial that it repeats with another seed, or None.
         intervals: for a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`.
+        collapse_probability: for a predicted point, the probability that its run collapses.
         baseline_f1: F1 of TF-IDF with logistic regression on the same rows, or None.
         verdicts: sentences about its training, such as that its loss did not fall.
     """
@@ -57,6 +59,7 @@ class Trial:
     repeats: int | None = None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    collapse_probability: float | None = None
     baseline_f1: float | None = None
     verdicts: tuple[str, ...] = ()
     _cache: _Derived | None = field(default=None, init=False, repr=False, compare=False)
@@ -76,24 +79,18 @@ class Trial:
 
     def _derived(self) -> _Derived:
         """The derived values, computed once. A cached_property would take 0.7 KiB for each trial."""
-        if self._cache is None:
-            plan = self._plan_of_its_job()
-            object.__setattr__(self, "_cache", _Derived(plan, None if plan is None else self._seconds_digest(plan)))
-        assert self._cache is not None  # it was just set
-        return self._cache
-
-    def _plan_of_its_job(self) -> BatchPlan | None:
-        if self.parameters.get("project"):
-            return None
-        try:
-            return job_of(self.parameters).plan()
-        except BadInput:
-            return None
-
-    def _seconds_digest(self, plan: BatchPlan) -> bytes:
-        texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
-        batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
-        return hashlib.sha256(json.dumps([self.origin, batch, sorted(texts.items())]).encode()).digest()
+        if self._cache is not None:
+            return self._cache
+        derived = _Derived(None, None)
+        with suppress(BadInput):
+            if not self.parameters.get("project"):
+                plan = job_of(self.parameters).plan()
+                texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
+                batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
+                text = json.dumps([self.origin, batch, sorted(texts.items())])
+                derived = _Derived(plan, hashlib.sha256(text.encode()).digest())
+        object.__setattr__(self, "_cache", derived)
+        return derived
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""

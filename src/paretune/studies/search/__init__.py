@@ -8,9 +8,10 @@
 - `optuna_study.OptunaStudy`: the trials in Optuna: `ask`, `ask_for`, `report_outcome`.
 - `trial_job.TrialJob`: the job of one trial; `kept_pools.KeptPools`: warm pools that jobs leave.
 - `trial_history.TrialHistory`: the trials that have ended, as the ledger has them.
+- `waiting.wait_for_others`: waits for dollars that another driver of the study has reserved.
 - `untried.UntriedPoints`: points for when the sampler has none that fit.
 - `default_job.default_point`, `default_job.default_trial`: the baseline that the search has to beat.
-- `early_stopping`: when a running job cannot reach the front; `stopping`: when a study ends.
-- `parent_run.open_parent_run`: the MLflow run that those of the trials are nested under.
+- `early_stopping.EarlyStopping`: stops running jobs that cannot reach the front; `stopping`: when a study ends.
+- `parent_run.ParentRun`: the MLflow run of a study or design, which those of its trials are nested under.
 - `study_run.StudyRunWriter`: the study's MLflow run, and its lines in the terminal.
 """

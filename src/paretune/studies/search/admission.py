@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
 from paretune.jobs.workplace import Workplace
-from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus, tightest
+from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
 from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
@@ -25,6 +25,7 @@ class Admission:
     Attributes:
         is_full: whether the study has begun as many trials as it may have, as far as this driver knows.
         duplicates: identities of jobs that another driver has reserved.
+        is_short: whether the study has found no job that fits its budgets, and no trial has ended since.
         is_waiting: whether the study ends for lack of dollars in a shared budget, which may be free later.
     """
 
@@ -37,6 +38,7 @@ class Admission:
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
         self.is_full = False
         self.duplicates: set[str] = set()
+        self.is_short = False
         self.is_waiting = False
 
     @property
@@ -48,7 +50,7 @@ class Admission:
         """Take into account that trials have ended, if there are any new ones."""
         if has_news:
             self.duplicates.clear()
-            self.is_full = False
+            self.is_full = self.is_short = False
         self.worst_case.learn(len(self._history.trials))
 
     def has_enough(self, count: int) -> bool:
@@ -90,9 +92,10 @@ class Admission:
         if self._shared is not None:
             self._shared.release(self._shared_name(trial))
 
-    def affordable(self) -> Callable[[JobSpec], bool]:
+    def affordable(self, *, released_usd: float = 0.0) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, as they are now, cover the worst case.
 
+        `released_usd` counts as free although it is reserved.
         The ledgers are read once, for all jobs. The test raises Interrupted if the command was interrupted.
         """
         budget_usd = self._file.budget_usd
@@ -108,7 +111,9 @@ class Admission:
             limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]
             if (status := shared_status(spec)) is not None:
                 limits.append((status.balance, status.budget.usd_per_month))
-            return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
+            return all(
+                worst_usd is not None and spent.covers(worst_usd - released_usd, most_usd) for spent, most_usd in limits
+            )
 
         return is_affordable
 
@@ -128,6 +133,7 @@ class Admission:
 
         Called when the study ends for it.
         """
+        self.is_short = True
         status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < self.left_usd():
             self.is_waiting = True
@@ -141,13 +147,13 @@ class Admission:
         budgets = self._shared
         if budgets is None:
             return lambda _: None
-        request = BudgetRequest.of(
-            spec,
-            self._attribution(spec),
-            worst_usd,
+        request = BudgetRequest(
             job=self._shared_name(trial),
+            worst_usd=worst_usd,
+            tags=self._attribution(spec).of_budgets(spec.tags),
             origin=self._workplace.launcher.origin,
             now=self._workplace.clock.now(),
+            instance_type=spec.instance_type,
         )
         return lambda connection: budgets.reserve(request, connection)
 
@@ -159,7 +165,8 @@ class Admission:
 
         def tightest_for(spec: JobSpec) -> BudgetStatus | None:
             tags = self._attribution(spec).of_budgets(spec.tags)
-            return tightest([status for status in statuses if status.budget.covers(tags)])
+            counted = [status for status in statuses if status.budget.covers(tags)]
+            return min(counted, key=lambda status: status.left_usd, default=None)
 
         return tightest_for
 

@@ -31,18 +31,20 @@ from paretune.core.errors import (
 )
 from paretune.jobs.record import run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
+from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import this_process
 from paretune.launchers.shared_jobs import SharedJobs
 from paretune.ledger.lease import LeaseLost
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
+from paretune.pricing.budget import ROUNDING_USD, cost_usd
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.admission import Admission
 from paretune.studies.search.concurrency import ConcurrencyLimit
-from paretune.studies.search.drivers import ABANDONED_S, Heartbeat, drivers_at_work
+from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
@@ -53,7 +55,6 @@ MOST_REFUSALS = 12
 """Suggestions in a row that make no job, or repeat one, before untried points are listed instead."""
 ROUND_S = 600.0
 """Virtual seconds from one round of a study of simulated jobs to the next."""
-_LIMIT = "max_runtime_minutes"
 _MOST_NAMED = 8
 _ADOPTION_S = 30.0
 """Seconds between two looks for trials of dead drivers."""
@@ -99,8 +100,8 @@ class Driver:
         self._say = say
         self._owner = owner or this_process()
         self._is_round = file.once
-        beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
-        self._heartbeat = Heartbeat(beat)
+        self._beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
+        self._heartbeat = Heartbeat(self._beat)
         self._adopted_at = -math.inf
         self._has_moved = False  # something has happened since this round has waited last
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
@@ -123,13 +124,14 @@ class Driver:
         """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
         is_first = self._adopted_at == -math.inf
         self._adopted_at = self._now()
+        self._beat()
         self._heartbeat.start()
         entries = self._refresh()
-        if is_first and not self._is_round:  # this driver was started after the plan was dropped
-            self._off_plan = None
-        if self._is_round and is_first:
+        if is_first and self._is_round:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
+        elif is_first:  # this driver was started after the plan was dropped
+            self._off_plan = None
         others = self.other_drivers()
         asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
@@ -138,8 +140,7 @@ class Driver:
                 continue
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
-                spec = JobSpec.from_text(entry.parameters)
-                self._begin(entry.trial, spec, entry.run_id, entry.note, adopt=True)
+                self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
         self._pools.find()
         for owner in self.ledger.drivers().keys() - others - {self._owner}:
             self.ledger.deregister(owner)
@@ -168,13 +169,12 @@ class Driver:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
             return False
         try:
-            has_limit = _LIMIT in note.changes and note.repeats is None
+            has_limit = "max_runtime_minutes" in note.changes and note.repeats is None
             limited = spec if has_limit else self.admission.worst_case.limited(spec)
             is_reserved = self.admission.reserve(number, limited, note, identity=identity, owner=self._owner)
         except BudgetRefused as error:
-            self.study.tell_failed(number)
+            is_reserved = False
             self._say(f"trial {number}: {error}")
-            return False
         if not is_reserved:
             self.study.tell_failed(number)
             return False
@@ -198,9 +198,8 @@ class Driver:
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for good once a job's training plan was dropped."""
         running = len(self._jobs)
-        if self._off_plan is not None:
-            return False
-        return running < self.file.n_parallel * self.file.trials_per_job and self._concurrency.has_free_slot(running)
+        may_start = self._off_plan is None and self._concurrency.has_free_slot(running)
+        return may_start and running < self.file.n_parallel * self.file.trials_per_job
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
@@ -227,7 +226,12 @@ class Driver:
         self._pools.settle()
         if self._now() - self._adopted_at > _ADOPTION_S:
             self.adopt()
-        self._require_plan()
+        if self._off_plan is not None and self._off_plan.end is not None and not self._jobs:
+            again = "the command without once=true" if self._is_round else "the same command"
+            raise LaunchRefused(
+                f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would "
+                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} goes on"
+            )
 
     def wait(self) -> None:
         """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
@@ -272,22 +276,20 @@ class Driver:
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
-        number, spec = suggestion.number, None
+        number, identity = suggestion.number, ""
         try:
-            spec = self.file.spec_at(suggestion.point)
-            spec = spec.replace(**changes) if changes else spec
+            spec = self.file.spec_at(suggestion.point).replace(**changes)
+            identity = spec.spec_hash()
             self.workplace.launcher.check(spec)
         except BadInput as error:
-            if spec is not None:
-                self.history.impossible.add(spec.spec_hash())
-            self.study.tell_infeasible(number, job="" if spec is None else spec.spec_hash())
+            self.history.impossible |= {identity} - {""}
+            self.study.tell_infeasible(number, job=identity)
             self._say(f"trial {number}: not possible: {error.faults[0]}")
             return None
-        if self.history.cannot_fit(spec) and spec.spec_hash() not in self.history.settled:
+        if self.history.cannot_fit(spec) and identity not in self.history.settled:
             self.study.tell_infeasible(number, out_of_memory=True)
-            self._say(
-                f"trial {number}: not run: a job with no more rows per device ran out of memory on a device as large"
-            )
+            reason = "a job with no more rows per device ran out of memory on a device as large"
+            self._say(f"trial {number}: not run: {reason}")
             return None
         return spec
 
@@ -304,20 +306,16 @@ class Driver:
             spec,
             run,
             self.workplace,
+            file=self.file,
             shared=self._shared_jobs,
             note=note,
-            quality=self.file.judged_by,
-            best_of=self.file.best_of,
-            study=self.file.name,
         )
-        end = job.begin(adopt=adopt)
-        if end is None:
-            if spec.trials_per_job == 1:  # a shared job is created later
-                self._concurrency.job_created()
-            return
-        self._conclude(number, job, end)
-        if end.retryable:
-            self._concurrency.job_refused(len(self._jobs), end.reason)
+        if (end := job.begin(adopt=adopt)) is not None:
+            self._conclude(number, job, end)
+            if end.retryable:
+                self._concurrency.job_refused(len(self._jobs), end.reason)
+        elif spec.trials_per_job == 1:  # a shared job is created later
+            self._concurrency.job_created()
 
     def _conclude(self, number: int, job: TrialJob, end: TrialEnd) -> None:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
@@ -335,6 +333,7 @@ class Driver:
         """Read what any driver has booked since the last call, and tell Optuna."""
         entries = self.history.refresh()
         for entry in entries:
+            self._learn_bound(entry)
             self.study.report_outcome(entry, self.history)
             if entry.end is not None and entry.end.off_plan:
                 self._off_plan = entry
@@ -343,6 +342,22 @@ class Driver:
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
                 virtual_clock.wake_at(retry.not_before)
         return entries
+
+    def _learn_bound(self, entry: TrialEntry) -> None:
+        """Raise the worst cases of later jobs if this trial has cost more than was reserved for it."""
+        if entry.booked_usd is None or entry.worst_usd is None or not self.workplace.launcher.is_billed:
+            return
+        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
+        per_second = cost_usd(self.workplace.launcher.price(spec), spec, 1.0)
+        if over_usd <= ROUNDING_USD or not per_second:
+            return
+        self._say(
+            f"trial {entry.trial} cost {entry.booked_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
+            "booked in full, and later jobs reserve as much more"
+        )
+        launcher = self.workplace.launcher
+        usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
+        self.admission.worst_case.exceeded_by((entry.booked_usd - usual_usd) / per_second)
 
     def _give_back_pools(self) -> None:
         """Give back the warm pools of the study, unless another driver may use them."""
@@ -356,19 +371,9 @@ class Driver:
         if not self._is_round:
             self.ledger.deregister(self._owner)
 
-    def _require_plan(self) -> None:
-        """End the study once a job's training plan was dropped, as soon as the running jobs have ended."""
-        if self._off_plan is None or self._off_plan.end is None or self._jobs:
-            return
-        again = "the command without once=true" if self._is_round else "the same command"
-        raise LaunchRefused(
-            f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would run "
-            f"on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} goes on"
-        )
-
     def _progress(self) -> str:
         """In words, the state in which a round leaves the study."""
         numbers = sorted(self._jobs)
-        names = ", ".join([*map(str, numbers[:_MOST_NAMED]), *["..."] * (len(numbers) > _MOST_NAMED)])
+        names = ", ".join(map(str, numbers[:_MOST_NAMED])) + (", ..." if len(numbers) > _MOST_NAMED else "")
         running = f"{len(numbers)} under way ({names})" if numbers else "none under way"
         return f"study {self.file.name} has not ended: {len(self.trials)} trials have ended, {running}: call again"

@@ -1,45 +1,52 @@
-"""Whether a running job can still end on the front if it gains as much F1 as the best finished job from there."""
+"""Stops running jobs that cannot end on the front, even if they gain as much as the best finished job from there."""
 
 import operator
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from paretune.specification.container import Event
+from paretune.ledger.trial_entry import Curve
+from paretune.specification import metrics
 from paretune.studies.definition.objectives import costs
 from paretune.studies.definition.quality import F1, Quality
-
-Curve = Sequence[tuple[float, float]]
-"""Shares of the training, 0 to 1, with F1 or another quality measured then; in order."""
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.trial_job import TrialJob
 
 FEWEST_CURVES = 3
 """Finished curves that are needed to predict how a curve ends."""
 _MARGIN = 2.0  # standard deviations of one run
+_NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
+_FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}
+"""Objectives whose value at the end of a job is known while it runs."""
 
 
-class Progress:
-    """The speed of a training, from its events."""
+class EarlyStopping:
+    """Stops jobs whose optimistic end the front already dominates; what they have used is paid."""
 
-    def __init__(self) -> None:
-        self._begun: float | None = None
-        self._share = 0.0
-        self.last = 0.0
-        """Time of its last event with a step, seconds since the epoch."""
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        names, self._quality = set(driver.file.objectives), driver.file.judged_by
+        self._is_possible = self._quality is not None and names <= {self._quality.metric, *_FORESEEN}
+        self._judged: dict[int, int] = {}
 
-    def add(self, event: Event) -> None:
-        """Take an event into account; the last event before the first step is the beginning of the training."""
-        if event.total_steps and event.step > 0:
-            share = min(1.0, event.step / event.total_steps)
-            if share > self._share:
-                self._share, self.last = share, event.time
-        elif not self._share:
-            self._begun = event.time
+    def poll(self) -> None:
+        """Judge each job whose curve has grown since the last call."""
+        for job in self._driver.running if self._is_possible else ():
+            if self._judged.get(job.number) != len(job.curve):
+                self._judged[job.number] = len(job.curve)
+                self._judge(job)
 
-    def seconds_left(self) -> float | None:
-        """Seconds from its last step to the end of the training; None before its first step."""
-        if self._begun is None or not self._share:
-            return None
-        return (1.0 - self._share) * (self.last - self._begun) / self._share
+    def _judge(self, job: TrialJob) -> None:
+        driver, quality = self._driver, self._quality
+        if quality is None or not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
+            return
+        ahead, hoped = job.expected_end(), optimistic_end(job.curve, driver.history.curves, quality)
+        if hoped is None or ahead is None:
+            return
+        end = {quality.metric: hoped, **ahead}
+        if is_hopeless(end, [trial.values for trial in driver.history.front], driver.file.objectives):
+            reason = f"even an optimistic end ({quality.metric} {hoped:.3f}) would be beaten by the front"
+            job.stop_early(reason, {**end, quality.metric: job.curve[-1][1]})
 
 
 def optimistic_end(curve: Curve, finished: Sequence[Curve], quality: Quality = F1) -> float | None:

@@ -5,26 +5,21 @@ The first trial is the default job, or the point nearest to it, which the search
 
 from collections.abc import Mapping
 
-from paretune.specification import metrics
 from paretune.specification.parameters import Value
 from paretune.studies.search.default_job import default_point
 from paretune.studies.search.driver import MOST_REFUSALS, Driver
-from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
+from paretune.studies.search.early_stopping import EarlyStopping
 from paretune.studies.search.stopping import costs_too_much, has_stalled, lacks_objective
-from paretune.studies.search.trial_job import TrialJob
 from paretune.studies.search.untried import UntriedPoints
 
-_FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}
-"""Objectives whose value at the end of a job is known while it runs."""
 _LOOKS = 200
 """The front is compared with all trials each time their number has grown by this part; below 200, after each trial."""
-_NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 
 
 def search(driver: Driver) -> str:
     """Run the study to its end; returns why it ended, in words."""
     suggesting = _Suggesting(driver)
-    stopping = _EarlyStopping(driver)
+    stopping = EarlyStopping(driver)
     reason, judged = "", -1
     while True:
         if judged != driver.history.booking_order:  # what has ended may have left dollars, or is to be tried again
@@ -95,32 +90,3 @@ class _Suggesting:
             stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)
         return self._enough
-
-
-class _EarlyStopping:
-    """Stops jobs whose optimistic end the front already dominates; what they have used is paid."""
-
-    def __init__(self, driver: Driver) -> None:
-        self._driver = driver
-        names, self._quality = set(driver.file.objectives), driver.file.judged_by
-        self._is_possible = self._quality is not None and names <= {self._quality.metric, *_FORESEEN}
-        self._judged: dict[int, int] = {}
-
-    def poll(self) -> None:
-        """Judge each job whose curve has grown since the last call."""
-        for job in self._driver.running if self._is_possible else ():
-            if self._judged.get(job.number) != len(job.curve):
-                self._judged[job.number] = len(job.curve)
-                self._judge(job)
-
-    def _judge(self, job: TrialJob) -> None:
-        driver, quality = self._driver, self._quality
-        if quality is None or not job.curve or not _NEVER_BEFORE <= job.curve[-1][0] < 1.0:
-            return
-        ahead, hoped = job.expected_end(), optimistic_end(job.curve, driver.history.curves, quality)
-        if hoped is None or ahead is None:
-            return
-        end = {quality.metric: hoped, **ahead}
-        if is_hopeless(end, [trial.values for trial in driver.history.front], driver.file.objectives):
-            reason = f"even an optimistic end ({quality.metric} {hoped:.3f}) would be beaten by the front"
-            job.stop_early(reason, {**end, quality.metric: job.curve[-1][1]})

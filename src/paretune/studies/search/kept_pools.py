@@ -37,7 +37,7 @@ class KeptPools:
                 if (settled := pool.settle()) is not None:
                     self._ledger.book_kept(trial, pool.usd(settled) or 0.0)
                     del self._pools[trial]
-                    self._say(f"trial {trial}: {settled.sentence(pool.name)}")
+                    self._say(f"trial {trial}: {pool.sentence(settled)}")
 
     def give_back(self, *, waits: bool) -> None:
         """Give all pools back and book them.

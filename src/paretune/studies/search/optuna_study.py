@@ -10,7 +10,7 @@ its job. A trial whose job completed but shows nothing about its point, such as 
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeGuard
@@ -129,7 +129,7 @@ class OptunaStudy:
         drawn = sampler.sample_relative(study, frozen, relative)
         for name, distribution in self._space.items():
             if distribution.single():
-                drawn[name] = _only(distribution)
+                drawn[name] = optuna.distributions._get_single_value(distribution)
             elif name not in drawn or relative.get(name) != distribution:
                 drawn[name] = sampler.sample_independent(study, frozen, name, distribution)
         values = {name: drawn[self._key(name)] for name in self._file.search}
@@ -194,7 +194,17 @@ class OptunaStudy:
 
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
         """Tell Optuna all objectives of a trial, and by how much it misses each constraint; 0 or less is met."""
-        self._finish(number, [values[name] for name in self._file.objectives], violations or {})
+        trial = self._study._storage.get_trial(self._id_of(number))
+        if trial.state.is_finished():
+            return
+        # Another driver may be faster and tell the same; then Optuna warns about a constraint that is set already.
+        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            live = optuna.trial.Trial(self._study, trial._trial_id)
+            for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **(violations or {})}.items():
+                if name not in trial.constraints:
+                    live.set_constraint(name, amount)
+            self._study.tell(number, values=[values[name] for name in self._file.objectives], skip_if_finished=True)
 
     def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
         """Tell Optuna by a violated constraint that a point is impossible: a plain failure would be suggested again.
@@ -204,12 +214,15 @@ class OptunaStudy:
         """
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         feasible = (trial for trial in complete if all(amount <= 0 for amount in trial.constraints.values()))
-        ends = [max if direction == "minimize" else min for direction in self._file.objectives.values()]
-        values = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(ends)]
-        worst = [end(column) for end, column in zip(ends, zip(*values, strict=True), strict=True)]
+        objectives = self._file.objectives
+        values = [trial.values for trial in feasible if trial.values is not None] or [[0.0] * len(objectives)]
+        worst = {
+            name: max(column) if direction == "minimize" else min(column)
+            for (name, direction), column in zip(objectives.items(), zip(*values, strict=True), strict=True)
+        }
         if job:
             self._study._storage.set_trial_user_attr(self._id_of(number), _IMPOSSIBLE, job)
-        self._finish(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
+        self.tell(number, worst, {_MEMORY if out_of_memory else _POSSIBLE: _FULL})
 
     def tell_failed(self, number: int) -> None:
         """Tell Optuna that a trial has shown nothing: no capacity, a quota, a broken instance, a budget."""
@@ -244,19 +257,6 @@ class OptunaStudy:
         """Optuna's own id of a trial in its storage."""
         return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
 
-    def _finish(self, number: int, values: Sequence[float], violations: Mapping[str, float]) -> None:
-        trial = self._study._storage.get_trial(self._id_of(number))
-        if trial.state.is_finished():
-            return
-        # Another driver may be faster and tell the same; then Optuna warns about a constraint that is set already.
-        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            live = optuna.trial.Trial(self._study, trial._trial_id)
-            for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **violations}.items():
-                if name not in trial.constraints:
-                    live.set_constraint(name, amount)
-            self._study.tell(number, values=list(values), skip_if_finished=True)
-
 
 def _storage(address: str) -> RDBStorage:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
@@ -284,21 +284,11 @@ def _opened(file: StudyFile, storage: RDBStorage) -> optuna.Study:
 
 def _with(distribution: BaseDistribution, value: Value) -> BaseDistribution:
     """The distribution, wide enough for a number outside of it."""
-    if isinstance(distribution, IntDistribution):
-        low, high = min(distribution.low, int(value)), max(distribution.high, int(value))
-        return IntDistribution(low, high, log=distribution.log)
-    if isinstance(distribution, FloatDistribution):
-        low_, high_ = min(distribution.low, float(value)), max(distribution.high, float(value))
-        return FloatDistribution(low_, high_, log=distribution.log)
-    return distribution
-
-
-def _only(distribution: BaseDistribution) -> Value:
-    """The only value of a distribution."""
-    if isinstance(distribution, CategoricalDistribution):
-        return distribution.choices[0]  # type: ignore[return-value]  # they were made of values
-    assert isinstance(distribution, IntDistribution | FloatDistribution)  # `_distribution` makes no others
-    return distribution.low
+    if not isinstance(distribution, IntDistribution | FloatDistribution):
+        return distribution
+    number: Any = int(value) if isinstance(distribution, IntDistribution) else float(value)
+    low, high = min(distribution.low, number), max(distribution.high, number)
+    return type(distribution)(low, high, log=distribution.log)
 
 
 def _is_ordered(entry: Choices | Range) -> TypeGuard[Choices]:

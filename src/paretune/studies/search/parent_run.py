@@ -1,12 +1,97 @@
-"""The MLflow run of a study or a design, under which the runs of its trials are nested."""
+"""The MLflow run of a study or a design, under which the runs of its trials are nested, and its driver."""
 
-from collections.abc import Mapping
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
+from paretune.core.errors import ParetuneError
+from paretune.jobs.workplace import Workplace
 from paretune.ledger.study_ledger import StudyLedger
+from paretune.specification import metrics
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.results.trials import Trial
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import RunStatus, Tracking, schema
 
 _PAYS = ("budget", "user")
+
+
+class ParentRun(ABC):
+    """The run of a study or a design; one that was begun before keeps its run.
+
+    Args:
+        kind: study or design.
+        described: text that is equal for all drivers, see `StudyLedger.open`.
+        yaml: text of its file.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        ledger: StudyLedger,
+        tracking: Tracking,
+        say: Callable[[str], None],
+        *,
+        described: str,
+        yaml: str,
+    ) -> None:
+        self.say = say
+        self._kind = kind
+        self._yaml = yaml
+        self._ledger = ledger
+        self._tracking = tracking
+        self.run_id = _open(tracking, ledger, kind, name, described)
+        self._run = tracking.run(self.run_id)
+        self._run.reopen()
+        self._driver: Driver  # set by `watch`, which is called first
+
+    @abstractmethod
+    def trial_ended(self, trial: Trial) -> None:
+        """Print that a trial has ended, and write what follows from it."""
+
+    @abstractmethod
+    def write_results(self) -> None:
+        """Write the results so far."""
+
+    def new_driver(self, file: StudyFile, study: OptunaStudy, workplace: Workplace) -> Driver:
+        """A driver whose trials are written here."""
+        driver = Driver(
+            file,
+            study,
+            self._ledger,
+            run_id=self.run_id,
+            workplace=workplace,
+            now=time.time,
+            on_trial=self.trial_ended,
+            say=self.say,
+        )
+        self.watch(driver)
+        return driver
+
+    def watch(self, driver: Driver) -> None:
+        """Set the driver whose trials are written."""
+        self._driver = driver
+        self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
+
+    def interrupted(self, error: BaseException) -> None:
+        """Write the results so far, and say how to go on."""
+        with suppress(ParetuneError):  # the storage itself may have failed
+            self.write_results()
+            self._run.set_tags({schema.FAILURE_REASON: str(error)})
+            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
+        self.say(f"the same command goes on with the {self._kind}")
+
+    def _close(self, status: RunStatus | None) -> None:
+        """Write the bill and end the run; a `status` of None leaves it open for other drivers."""
+        balance = self._ledger.balance()
+        self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
+        self._run.log_text(self._yaml, f"{self._kind}.yaml")
+        if status is not None:
+            self._run.end(status)
 
 
 def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
@@ -14,11 +99,8 @@ def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name not in _PAYS}
 
 
-def open_parent_run(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
-    """Id of the parent run: that of `mlflow run`, the one that another driver has opened, or a new one.
-
-    `kind` is study or design; `described` must be equal for all drivers, see `StudyLedger.open`.
-    """
+def _open(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
+    """Id of the parent run: that of `mlflow run`, the one that another driver has opened, or a new one."""
     title = f"{kind} {name}"
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
     run_id = ledger.open(command_run.run_id if command_run is not None else "", described)

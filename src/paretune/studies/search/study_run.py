@@ -18,13 +18,13 @@ from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.specification.program import OWN_TRAINING
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
-from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult, answer
+from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.note import PICTURE_FILE, picture, study_note
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.default_job import default_job, default_trial
-from paretune.studies.search.driver import Driver
-from paretune.studies.search.parent_run import open_parent_run, without_payer
+from paretune.studies.search.parent_run import ParentRun, without_payer
 from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
@@ -34,7 +34,7 @@ _BETWEEN_PAGES = 8.0
 """Pause before the next page, as a multiple of the time that one takes: pages of long studies take seconds."""
 
 
-class StudyRunWriter:
+class StudyRunWriter(ParentRun):
     """Writes the MLflow run of one study: the one in the ledger if the study was begun before."""
 
     def __init__(
@@ -45,19 +45,13 @@ class StudyRunWriter:
         say: Callable[[str], None] = say_on_stderr,
         on_answer: Callable[[StudyAnswer], None] | None = None,
     ) -> None:
-        self.say = say
+        super().__init__("study", file.name, ledger, tracking, say, described=described(file), yaml=file.as_yaml())
         self._on_answer = on_answer
         self._file = file
-        self._ledger = ledger
-        self._tracking = tracking
-        self.run_id = open_parent_run(tracking, ledger, "study", file.name, described(file))
-        self._run = tracking.run(self.run_id)
-        self._run.reopen()
         self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
         self._run.log_params(file.as_text())
         view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
         tracking.keep_view(self.run_id, view)
-        self._driver: Driver  # set by `watch`, which is called first
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
         self._knows_front = False  # whether the front in the store was read, which another process may have written
         self._next_page = math.inf if file.once else 0.0  # a round writes one page, at its end
@@ -67,11 +61,6 @@ class StudyRunWriter:
         """Earlier studies that the search has begun with."""
         self.forecast: Callable[[], Sequence[Trial]] = tuple
         """Points that the search predicts and has not run."""
-
-    def watch(self, driver: Driver) -> None:
-        """Set the driver whose trials are written."""
-        self._driver = driver
-        self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks again."""
@@ -86,20 +75,25 @@ class StudyRunWriter:
 
     def answer(self) -> StudyAnswer:
         """The answer so far."""
-        return answer(
+        file = self._file
+        front = StudyFront.of(
             list(self._driver.trials.values()),
-            self._file.objectives,
-            self._file.constraints,
-            name=self._file.name,
-            budget_usd=self._file.budget_usd,
+            file.objectives,
+            file.constraints,
+            shrinks=True,
+            earlier=self._earlier,
+            predicted=self.forecast(),
+            quality=file.judged_by,
+            takes=file.takes,
+        )
+        return StudyAnswer(
+            name=file.name,
+            front=front,
+            budget_usd=file.budget_usd,
             committed_usd=self._ledger.balance().committed_usd,
-            later_runs=self._file.later_runs or None,
+            later_runs=file.later_runs or None,
             default=default_trial(self._driver),
             unverified=self._unverified,
-            forecast=self.forecast(),
-            earlier=self._earlier,
-            quality=self._file.judged_by,
-            takes=self._file.takes,
             borrowed=self.borrowed(),
         )
 
@@ -124,12 +118,16 @@ class StudyRunWriter:
         again = f"; recommended points were trained again with other seeds, {times}" if repeats else ""
         again += "" if others else self._register(final)
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
-        return StudyResult(
-            answer=final,
-            run_id=self.run_id,
-            ending=f"{reason}{again}",
-            open_command=self._tracking.open_command(self.run_id, view=self.run_id),
-        )
+        return self._result(final, f"{reason}{again}")
+
+    def finished(self, ending: str) -> StudyResult:
+        """The result of a study that an earlier round has finished with this `ending`; nothing is written."""
+        self._run.end(RunStatus.FINISHED)
+        return self._result(self.answer(), f"{ending} (an earlier round has finished the study: nothing was done)")
+
+    def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
+        open_command = self._tracking.open_command(self.run_id, view=self.run_id)
+        return StudyResult(answer=answer, run_id=self.run_id, ending=ending, open_command=open_command)
 
     def _register(self, final: StudyAnswer) -> str:
         """Register the model of the first recommended point; returns the result in words, after a semicolon."""
@@ -141,16 +139,6 @@ class StudyRunWriter:
         trial = final.picks[0].point.trial
         return f"; recommended trial {trial.number}: {register(str(name), trial.run_id, self._tracking)}"
 
-    def finished(self, ending: str) -> StudyResult:
-        """The result of a study that an earlier round has finished with this `ending`; nothing is written."""
-        self._run.end(RunStatus.FINISHED)
-        return StudyResult(
-            answer=self.answer(),
-            run_id=self.run_id,
-            ending=f"{ending} (an earlier round has finished the study: nothing was done)",
-            open_command=self._tracking.open_command(self.run_id, view=self.run_id),
-        )
-
     def paused(self) -> None:
         """Write the results of this round, and leave the run open for the next one."""
         with suppress(ParetuneError):
@@ -158,14 +146,10 @@ class StudyRunWriter:
                 self._write(self.answer())
                 self._close(None)
 
-    def interrupted(self, error: BaseException) -> None:
-        """Write the results so far, and how to go on."""
-        with suppress(ParetuneError):  # the storage itself may have failed
-            if self._driver.trials:
-                self._write(self.answer(), is_last=True)
-            self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
-        self.say("the same command goes on with the study")
+    def write_results(self) -> None:
+        """Write page, table and ranks, if any trial has ended."""
+        if self._driver.trials:
+            self._write(self.answer(), is_last=True)
 
     def _progress(self) -> str:
         balance = self._ledger.balance()
@@ -174,14 +158,6 @@ class StudyRunWriter:
         history = self._driver.history
         counts = f"{len(history.trials)} trials, {len(history.front)} on the front"
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
-
-    def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; a `status` of None leaves it open for other drivers."""
-        balance = self._ledger.balance()
-        self._run.log_metrics({"cost_usd": balance.spent_usd, "trials": float(len(self._driver.trials))})
-        self._run.log_text(self._file.as_yaml(), "study.yaml")
-        if status is not None:
-            self._run.end(status)
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:
         """Write page, table and ranks; before the last time only the ranks of runs that join or leave the front."""

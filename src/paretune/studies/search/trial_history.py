@@ -8,13 +8,12 @@ from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
+from paretune.ledger.trial_entry import Curve, TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.trials import Trial
-from paretune.studies.search.early_stopping import Curve
 
 MOST_TRIES = 4
 """Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""
@@ -129,6 +128,26 @@ class TrialHistory:
             return False
         return end.status is not TrialStatus.FAILED or end.conclusive or self.failures[identity] + 1 >= MOST_FAILURES
 
+    def _add_footprint(self, spec: JobSpec, end: TrialEnd) -> None:
+        """Learn from a job that completed or ran out of memory what fits, and how long such a job takes."""
+        fits = end.status is TrialStatus.COMPLETED
+        add_footprint = self.memory_limits.fitted if fits else self.memory_limits.ran_out
+        add_footprint(Footprint.of(spec, spec.plan()))
+        if metrics.JOB_SECONDS in end.metrics:
+            identity = hash_without_seed(spec)
+            self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), end.metrics[metrics.JOB_SECONDS])
+
+    def _add_outcome(self, entry: TrialEntry, end: TrialEnd) -> None:
+        """Note whether the same job may run again; a trial that cost nothing is replaced by its next try."""
+        if self.is_settled(entry.identity, end):
+            self.settled[entry.identity] = entry.trial
+        elif not end.retryable:
+            self.failures[entry.identity] += 1
+        self._plan_retry(entry, end)
+        self.trials.pop(self._unpaid.pop(entry.identity, -1), None)  # it was tried again
+        if end.retryable and not end.cost_usd:
+            self._unpaid[entry.identity] = entry.trial
+
     def values(self, measured: Mapping[str, float], parameters: Mapping[str, str]) -> dict[str, float]:
         """The study's objectives and constraints among a job's metrics; empty for a probe, which trains a few steps."""
         if parameters.get("probe_steps"):
@@ -142,24 +161,11 @@ class TrialHistory:
         self.booking_order = entry.booking_order or self.booking_order
         self.notes[entry.trial] = note
         if end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
-            spec = JobSpec.from_text(entry.parameters)
-            fits = end.status is TrialStatus.COMPLETED
-            add_footprint = self.memory_limits.fitted if fits else self.memory_limits.ran_out
-            add_footprint(Footprint.of(spec, spec.plan()))
-            if metrics.JOB_SECONDS in end.metrics:
-                identity = hash_without_seed(spec)
-                self.longest_s[identity] = max(self.longest_s.get(identity, 0.0), end.metrics[metrics.JOB_SECONDS])
+            self._add_footprint(JobSpec.from_text(entry.parameters), end)
         if end.status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = _Record(end.metrics)
             self.curves.append(end.curve)
-        if self.is_settled(entry.identity, end):
-            self.settled[entry.identity] = entry.trial
-        elif not end.retryable:
-            self.failures[entry.identity] += 1
-        self._plan_retry(entry, end)
-        self.trials.pop(self._unpaid.pop(entry.identity, -1), None)  # it was tried again
-        if end.retryable and not end.cost_usd:
-            self._unpaid[entry.identity] = entry.trial
+        self._add_outcome(entry, end)
         self.counted += note.counts and not end.retryable
         self.trials[entry.trial] = Trial(
             number=entry.trial,

@@ -3,7 +3,8 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, LostContact
 from paretune.jobs.adoption import elsewhere
@@ -13,19 +14,44 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob, first_job_name
 from paretune.jobs.verdicts import below_baseline
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobState, job_name
 from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_job_name
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind
+from paretune.specification.container import Event, FailureKind, JobDocument
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.quality import BEST, Quality, curve_names
-from paretune.studies.search.early_stopping import Progress
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.quality import BEST, curve_names
 from paretune.tracking import Run, schema
 
 PARENT = "mlflow.parentRunId"
 """MLflow's tag that nests a run under another."""
+
+
+class TrainingProgress:
+    """The speed of a training, from its events."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._share = 0.0
+        self.last = 0.0
+        """Time of its last event with a step, seconds since the epoch."""
+
+    def add(self, event: Event) -> None:
+        """Take an event into account; the last event before the first step is the beginning of the training."""
+        if event.total_steps and event.step > 0:
+            share = min(1.0, event.step / event.total_steps)
+            if share > self._share:
+                self._share, self.last = share, event.time
+        elif not self._share:
+            self._begun = event.time
+
+    def seconds_left(self) -> float | None:
+        """Seconds from its last step to the end of the training; None before its first step."""
+        if self._begun is None or not self._share:
+            return None
+        return (1.0 - self._share) * (self.last - self._begun) / self._share
 
 
 class TrialJob:
@@ -33,8 +59,6 @@ class TrialJob:
 
     Args:
         note: of the trial in the ledger.
-        quality: the metric that measures its model.
-        best_of: metrics of which the best value over the steps counts, to their direction.
     """
 
     def __init__(
@@ -44,25 +68,23 @@ class TrialJob:
         run: Run,
         workplace: Workplace,
         *,
+        file: StudyFile,
         shared: SharedJobs,
-        note: TrialNote | None = None,
-        quality: Quality | None = None,
-        best_of: Mapping[str, str] | None = None,
-        study: str = "",
+        note: TrialNote,
     ) -> None:
         self.number = number
-        self.note = note or TrialNote()
+        self.note = note
         self.spec = spec
         self.curve: list[tuple[float, float]] = []
-        self._quality = quality
-        self._best_of = best_of or {}
+        self._quality = file.judged_by
+        self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}
-        self._progress = Progress()
+        self._progress = TrainingProgress()
         self._workplace = workplace
         self._is_adopted = False
-        self.record = JobRecord(spec, workplace, run=run, study=study)
+        self.record = JobRecord(spec, workplace, run=run, study=file.name, retries_smaller=False)
         self._shared = shared
         self._job = self._retrying_job("")
 
@@ -85,13 +107,16 @@ class TrialJob:
         """
         try:
             tags = self.record.run.tags() if adopt else {}
-            recorded = tags.get(schema.JOB_NAME, "")
+            if adopt:  # before anything that takes a while, so that `sync` leaves it alone
+                self.record.watch()
             self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
-                self._job = self._retrying_job(recorded)
+                self._job = self._retrying_job(tags.get(schema.JOB_NAME, ""))
                 self._job.resume_pause(tags)
                 self.record.adopt()
             else:
+                if adopt:
+                    self.record.begin_again()
                 if self.spec.trials_per_job > 1:
                     self._job = self._retrying_job(self._shared.name_for(self.spec, self.record.run.run_id))
                 inputs = inputs_of(self.spec, self._workplace)
@@ -113,6 +138,8 @@ class TrialJob:
             return self._refused(error)
         if end is None:
             return None
+        if self._job.memory_retries:  # by `sync` before version 0.4: its end is that of another point
+            return self._end(TrialStatus.OUT_OF_MEMORY, "out of memory with the batch of this point")
         return self._failed(end) if end.completed is None else self._completed(end)
 
     def stop_early(self, reason: str, expected: Mapping[str, float]) -> None:
@@ -121,10 +148,10 @@ class TrialJob:
             self.stopped_because, self._expected = reason, expected
             tag = json.dumps({"reason": reason, "expected": dict(expected)})
             self.record.run.set_tags({schema.STOPPED_EARLY: tag})  # for a driver that adopts it
-            self._job.current.stop()
+            self.ask_to_stop()
 
     def ask_to_stop(self) -> None:
-        """Begin to stop it, before others are waited for."""
+        """Begin to stop its job, without waiting for it."""
         if self._job.current is not None:
             self._job.current.stop()
 
@@ -155,9 +182,11 @@ class TrialJob:
     def _retrying_job(self, name: str) -> RetryingJob:
         """Its job; `name` is used if it is a trial of a shared job."""
         is_shared = bool(split_job_name(name)[1])
-        name = name if is_shared else ""
+        name = name if is_shared else job_name(self.record.run.run_id, 1)
+        document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
+        inputs = partial(inputs_of, self.spec, self._workplace)
         shared = self._shared if is_shared else None
-        return RetryingJob(self.record, self._follow, retry_smaller=False, name=name, shared=shared)
+        return RetryingJob(self.record, document, self._follow, inputs, shared=shared)
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = first_job_name(self.record.run.run_id, tags)
@@ -176,8 +205,10 @@ class TrialJob:
         """The end if SageMaker refused the job or an attempt (quota, permission), or if its data cannot be read."""
         self._job.close(error)
         is_refused = not isinstance(error, BadInput)
-        trial_end = self._end(TrialStatus.FAILED, str(error), retryable=is_refused, transient=is_refused)
-        return replace(trial_end, refused_beside=0 if isinstance(error, LaunchRefused) else None)
+        beside = 0 if isinstance(error, LaunchRefused) else None
+        return self._end(
+            TrialStatus.FAILED, str(error), retryable=is_refused, transient=is_refused, refused_beside=beside
+        )
 
     def _failed(self, end: JobEnd) -> TrialEnd:
         kind = None if end.failure is None else end.failure[0]
@@ -188,15 +219,15 @@ class TrialJob:
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         retryable = died or kind in {FailureKind.CAPACITY, FailureKind.UNTRIED, FailureKind.CROWDED}
-        trial_end = self._end(
+        return self._end(
             TrialStatus.FAILED,
             end.reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
+            alone=kind is FailureKind.CROWDED,
+            conclusive=kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN},
+            off_plan=kind is FailureKind.OFF_PLAN,
         )
-        conclusive = kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN}
-        off_plan = kind is FailureKind.OFF_PLAN
-        return replace(trial_end, alone=kind is FailureKind.CROWDED, conclusive=conclusive, off_plan=off_plan)
 
     def _completed(self, end: JobEnd) -> TrialEnd:
         measured = self._with_best(self._unshared(end.metrics))
@@ -205,7 +236,7 @@ class TrialJob:
             self.curve.append((1.0, measured[name]))
         compared = below_baseline(self.spec, measured)  # a study says this itself, for the mean over seeds
         verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
-        return replace(self._end(TrialStatus.COMPLETED, ""), metrics=dict(measured), verdicts=verdicts)
+        return self._end(TrialStatus.COMPLETED, "", metrics=measured, verdicts=verdicts)
 
     def _unshared(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The metrics, with seconds and dollars as if the trial had not shared a job with others.
@@ -218,17 +249,16 @@ class TrialJob:
         more[metrics.COST_USD] = cost_usd(self._workplace.launcher.price(self.spec), self.spec, spared) or 0.0
         return {name: value + more.get(name, 0.0) for name, value in measured.items()}
 
-    def _end(self, status: TrialStatus, reason: str, *, retryable: bool = False, transient: bool = False) -> TrialEnd:
+    def _end(self, status: TrialStatus, reason: str, **more: Any) -> TrialEnd:
         return TrialEnd(
             status=status,
             cost_usd=self._job.bill.cost_usd,
             kept_usd=self._job.bill.kept_usd,
             reason=reason,
             curve=tuple(self.curve),
-            retryable=retryable,
-            transient=transient,
             expected=self._expected if status is TrialStatus.STOPPED else {},
             at=self._workplace.clock.now(),
+            **more,
         )
 
     def _follow(self, events: list[Event]) -> None:

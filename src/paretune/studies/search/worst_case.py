@@ -45,6 +45,12 @@ class WorstCase:
             self._workplace.forecast.renew()
             self._minutes.clear()
 
+    def exceeded_by(self, seconds: float) -> None:
+        """Reserve so many seconds more for later jobs: one was billed as much beyond its worst case."""
+        launcher = self._workplace.launcher
+        launcher.exceeded_s = max(launcher.exceeded_s, seconds)
+        self._usd.clear()
+
     def limited(self, spec: JobSpec) -> JobSpec:
         """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
 

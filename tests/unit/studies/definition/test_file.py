@@ -21,9 +21,9 @@ from paretune.core.untrusted import LARGEST_SETTINGS
 from paretune.pricing.prices import PriceList, local_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting
+from paretune.specification.parameters import COMPUTES, affecting, help_lines
 from paretune.storage.yaml import read_yaml
-from paretune.studies.definition.file import StudyFile, StudyReader, study_help
+from paretune.studies.definition.file import StudyFile, StudyReader
 from paretune.studies.definition.file_model import LISTED
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.rules import StudyTerms
@@ -843,7 +843,7 @@ def test_objectives_are_metrics_that_jobs_record() -> None:
 
 
 def test_every_key_that_can_be_typed_has_a_line_of_help() -> None:
-    assert set(study_help()) == {
+    assert set(help_lines(StudyTerms)) == {
         *("budget_usd", "n_trials", "n_parallel", "method", "sampler", "seed", "storage", "later_runs"),
         *("borrow", "value_of_front_usd", "once"),
     }

@@ -6,10 +6,10 @@ import io
 import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.studies.results.answer import answer
+from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial
-from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 
 def test_ranks_name_the_runs_that_have_one() -> None:
@@ -64,9 +64,11 @@ def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
     assert text.splitlines()[0] == (
         "trial,run_id,learning_rate,instance_type,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,"
         "train_seconds,train_seconds_low,train_seconds_high,status,origin,pareto_rank,"
-        "cost_usd,cost_usd_low,cost_usd_high,spent_usd"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability"
     )
-    rows = [{name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high")} for row in read(text)]
+    rows = [
+        {name: cell for name, cell in row.items() if name[-4:] not in ("_low", "high", "lity")} for row in read(text)
+    ]
     assert [",".join(row.values()) for row in rows] == [
         "0,run0,1e-05,ml.g5.xlarge,1,1,0.9,,Completed,measured,,1.5,10.0",
         "1,run1,2e-05,ml.g5.xlarge,1,1,0.91,,Completed,measured,,2.5,20.0",
@@ -153,5 +155,19 @@ def test_without_trials_it_is_its_header() -> None:
 
     assert text == (
         "trial,run_id,global_batch_size,gradient_accumulation_steps,f1,f1_low,f1_high,status,origin,pareto_rank,"
-        "cost_usd,cost_usd_low,cost_usd_high,spent_usd\n"
+        "cost_usd,cost_usd_low,cost_usd_high,spent_usd,collapse_probability\n"
     )
+
+
+def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> None:
+    trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
+
+    def ended(budget_usd: float) -> StudyResult:
+        found = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0, later_runs=None)
+        return StudyResult(answer=found, run_id="r", ending="e", open_command="o")
+
+    kept = ended(1e6)
+    exceeded = ended(kept.answer.front.spent_usd - 0.05)
+    assert (kept.exit_code, exceeded.exit_code) == (0, 4)
+    assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
+    assert "more than its budget" not in str(kept)

@@ -8,11 +8,11 @@ import pytest
 
 from paretune.estimating.noise import are_alike
 from paretune.studies.definition.quality import F1, Quality
-from paretune.studies.results.answer import StudyAnswer, answer
+from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.page import page
 from paretune.studies.results.run_noise import pooled_noise
 from paretune.studies.results.trials import Trial
-from tests.study_examples import COST_AND_F1, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, answer, many_trials, trial_of
 
 OWN = Quality(metric="val_ndcg", direction="maximize")
 
@@ -83,7 +83,7 @@ def test_its_scatter_is_learnt_from_repeats_and_no_f1_is_assumed() -> None:
     assert 0.01 < alone.deviation < 0.1
 
 
-def test_the_best_of_many_equal_runs_is_stated_nearer_to_the_others_than_it_came_out() -> None:
+def test_the_best_of_many_equal_runs_is_expected_nearer_to_the_others_than_it_came_out() -> None:
     draw = random.Random(1)
     lucky = [
         trial_of(number, 1.0, 0.0, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)}) for number in range(24)
@@ -95,8 +95,8 @@ def test_the_best_of_many_equal_runs_is_stated_nearer_to_the_others_than_it_came
     found = answered([*lucky, *repeats], "x", "maximize").front
 
     highest = max(trial.values["x"] for trial in lucky)
-    stated = max(point.means["x"] for point in found.points)
-    assert 50.0 - 1.0 < stated < highest - 0.5
+    expected = max(point.expected["x"] for point in found.points)
+    assert 50.0 - 1.0 < expected < highest - 0.5
 
 
 def test_a_run_that_diverged_moves_nothing() -> None:
@@ -119,7 +119,7 @@ def test_text_table_and_page_name_the_metric_and_which_value_of_a_run_counts() -
     assert "val_ndcg is the best value over the steps of a run." in shown
     assert "F1" not in found.text()
     assert "F1 is the mean" not in shown
-    assert "val_ndcg is the mean of a model of all runs" in shown
+    assert "val_ndcg is that of runs that trained" in shown
 
 
 def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.studies.results.answer import answer
 from paretune.studies.results.figures import front_chart
 from paretune.studies.results.importance import importance
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
-from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 VOID = {"meta", "br", "wbr", "img", "input", "hr", "link"}
 ALL_THREE = {**COST_AND_F1, "train_seconds": "minimize"}
@@ -127,7 +126,7 @@ def test_the_picture_shows_every_point_and_says_where_an_axis_is_broken() -> Non
     text = page_of(trials)
     completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
 
-    assert len(re.findall(r'<g class="mark [a-z ]+" transform', text)) == completed
+    assert len(re.findall(r'<g id="chart-tip\d+" class="mark [a-z ]+">', text)) == completed
     assert "The axis of cost is broken: 1 point lies past the break, up to 900, not to scale." in text
     assert "The axis of F1 is broken: 1 point lies past the break, down to 0.2, not to scale." in text
 
@@ -147,7 +146,7 @@ def test_a_study_of_one_objective_shows_it_over_the_dollars_spent() -> None:
     text = page_of(many_trials(20), {"f1": "maximize"})
 
     assert "spent by the study (USD)</text>" in text
-    assert re.search(r'<path class="line" d="M[^"]+L', text)
+    assert re.search(r'<g class="line"><path d="M[^"]+L', text)
 
 
 def test_the_answer_comes_first_and_everything_is_there() -> None:

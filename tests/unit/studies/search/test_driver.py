@@ -15,7 +15,8 @@ from mlflow import MlflowClient
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.launchers.base import Job, Trials
+from paretune.jobs.watch import ABANDONED_S
+from paretune.launchers.base import Job, Trials, job_name
 from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -25,7 +26,6 @@ from paretune.studies.definition.space import Choices, Range
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.concurrency import MOST_REFUSED
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.drivers import ABANDONED_S
 from paretune.studies.search.joint import search
 from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
@@ -186,7 +186,7 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
 
 
 def test_the_heartbeat_goes_on_while_a_proposal_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.studies.search.drivers.HEARTBEAT_S", 0.01)
+    monkeypatch.setattr("paretune.jobs.watch.HEARTBEAT_S", 0.01)
     driver = desk.driver(sampler="random", n_trials=1)
     ask, beats, blocked = driver.study.ask, Semaphore(0), []
     heartbeat = driver.ledger.heartbeat
@@ -222,7 +222,7 @@ def test_the_dearest_of_the_types_to_fall_back_on_is_promised(desk: Desk) -> Non
 
 
 def test_what_a_job_goes_on_past_its_limit_is_promised_too(desk: Desk) -> None:
-    desk.launcher.billed_after_limit_s = 120.0
+    desk.launcher.stop_s = 120.0
     driver = desk.driver()
     assert driver.admission.worst_case.usd(driver.file.spec_at({"learning_rate": 1e-5})) == pytest.approx((6 + 2) / 60)
 
@@ -233,6 +233,30 @@ def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
     search(driver)
     assert len(desk.launcher.created) == 4
     assert rates(driver, TrialStatus.OUT_OF_MEMORY) == [RATES[0]]
+
+
+def test_a_trial_that_an_older_sync_tried_again_is_out_of_memory_and_costs_all_its_attempts(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: DONE if times else MEMORY
+    first = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16})
+    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
+    run = desk.tracking.runs("tags.`paretune.trial` = '0'")[0]
+    killed(desk, first)
+    record = JobRecord(first.running[0].spec, first.workplace, run=desk.tracking.run(run.run_id))
+    older = RetryingJob(record, JobDocument.first(job_name(run.run_id, 1), record.spec), lambda _: None, JobInputs)
+    older.begin()
+    while older.poll() is None:
+        pass
+    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
+
+    desk.clock.sleep(ABANDONED_S + 1)
+    second = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16}, n_trials=1)
+    second.adopt()
+    search(second)
+
+    assert len(desk.launcher.created) == 2
+    assert second.trials[0].status is TrialStatus.OUT_OF_MEMORY
+    assert second.ledger.balance().spent_usd == pytest.approx(2 * USD)
+    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
 
 
 def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Desk) -> None:
@@ -649,3 +673,25 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(des
 
     assert driver.ledger.balance().committed_usd == 0.0
     assert not any(pool.is_kept for pool in desk.launcher.pools.values())
+
+
+def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5}, budget_usd=100.0)
+    assert search(driver) == "every point was tried"
+
+    per_second, trials = 1.0 / 3600, list(driver.trials.values())
+    over_usd = (SECONDS - 30) * per_second
+    assert [trial.cost_usd for trial in trials] == pytest.approx([SECONDS * per_second] * len(RATES))
+    (line,) = [text for text in desk.said if "more than its worst case" in text]
+    assert f"{over_usd:.4g} USD more" in line
+    tags = [desk.tracking.run(trial.run_id).tags() for trial in trials]
+    assert [float(tag.get("paretune.over_bound_usd", 0)) for tag in tags] == pytest.approx(
+        [over_usd, 0, 0, 0], rel=1e-4
+    )
+    assert f"it cost {over_usd:.4g} USD more than its worst case" in tags[0]["mlflow.note.content"]
+    reserved = [driver.ledger.entry(trial.number).worst_usd for trial in trials]
+    assert reserved == pytest.approx([30 * per_second, *[SECONDS * per_second] * 3])
+    restarted = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 0.5})
+    restarted.workplace.launcher.exceeded_s = 0.0
+    restarted.adopt()
+    assert restarted.workplace.launcher.exceeded_s == pytest.approx(SECONDS - 30)

@@ -6,7 +6,8 @@ import pytest
 
 from paretune.specification.container import Event
 from paretune.studies.definition.quality import F1
-from paretune.studies.search.early_stopping import Progress, is_hopeless, optimistic_end
+from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
+from paretune.studies.search.trial_job import TrainingProgress
 
 FINISHED = [
     [(0.5, 0.6), (1.0, 0.8)],
@@ -76,8 +77,8 @@ def test_a_job_of_which_an_objective_is_unknown_is_never_hopeless() -> None:
     assert is_hopeless({"f1": 0.1}, [{"cost_usd": 1.0, "f1": 0.8}], COST_AND_F1) is False
 
 
-def _progress(*events: Event) -> Progress:
-    progress = Progress()
+def _progress(*events: Event) -> TrainingProgress:
+    progress = TrainingProgress()
     for event in events:
         progress.add(event)
     return progress

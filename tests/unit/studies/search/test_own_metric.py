@@ -13,13 +13,13 @@ from paretune.specification.container import Event, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.answer import answer
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.early_stopping import optimistic_end
 from paretune.studies.search.joint import search
-from paretune.studies.verification import RUNS, verify
+from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
+from tests.study_examples import answer
 from tests.unit.jobs.test_retrying_job import SMALL, ScriptedJob
 
 LEAVES, SHRINKAGE = "training_arguments.leaves", "training_arguments.shrinkage"
@@ -94,7 +94,7 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
         return answer(trials, file.objectives, file.constraints, name="own", quality=file.judged_by)
 
     before = answered()
-    found = verify(driver, lambda: answered().picks)
+    found = Verification(driver, lambda: answered().picks).run()
     after = answered()
 
     assert found.repeats >= RUNS - 1

@@ -13,7 +13,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
 from paretune.studies.search.worst_case import WorstCase
-from paretune.studies.verification import verify
+from paretune.studies.verification import Verification
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_default_job import write
 
@@ -58,7 +58,8 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     (trial,) = driver.trials.values()
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
-    assert verify(driver, lambda: [Pick(titles=("the knee",), point=front.points[0], why="")]).repeats == 1
+    pick = Pick(titles=("the knee",), point=front.points[0], why="")
+    assert Verification(driver, lambda: [pick]).run().repeats == 1
 
     repeat = list(driver.trials.values())[-1]
     took = driver.history.measured[trial.number]["job_seconds"] / 60

@@ -8,9 +8,7 @@ affordability    Affordability           which candidates can be paid, and their
 learner          Learner                 fits the models to all jobs that have ended
 candidates       CandidateSpace          the points of a study, each taken apart
 rows             DataRows                rows that jobs train on
-seconds_model    SecondsModel            seconds of a row on each kind of cluster
-own_training     JobSecondsModel, OwnQualityModel   seconds and quality of a training of the user's own
+seconds_model    SecondsModel            seconds of a row on each kind of cluster, or of a user's own training
 earlier          EarlierStudy            earlier studies of the same model that MLflow holds
-borrowed_f1      BorrowedF1Model         F1 from own values and those of earlier studies, as far as they agree
 earlier_seconds  EarlierSeconds          seconds known from earlier studies, as far as own jobs agree
 """

@@ -1,6 +1,6 @@
 """Jobs that a split search may begin next, and which of them is worth most."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -8,11 +8,13 @@ import numpy as np
 from paretune.estimating.workload import PROBE_STEPS
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, affecting
+from paretune.studies.results.quality_model import Key
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.predictions import SECONDS_KNOWN
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"
-_LEAST_GAIN = 0.001  # of the hypervolume: a smaller expected gain cannot be told from the models' own errors
+_LEAST_GAIN = 0.0005  # of the hypervolume: a smaller expected gain cannot be told from the models' own errors
+_WORTH = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
 _SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # the parameters that matter for what a probe shows
 _MOST_COMPARED = 200  # candidates with the largest gains
 
@@ -29,6 +31,7 @@ class Action:
         cost_usd: its cost, with that of the other jobs that are needed to know its candidate.
         gain: share of the hypervolume that it may add.
         predicted: the values that a verification is compared with.
+        repeats: number of the trial whose run collapsed, or None.
     """
 
     kind: str
@@ -39,6 +42,7 @@ class Action:
     cost_usd: float
     gain: float = 0.0
     predicted: Mapping[str, float] = field(default_factory=dict)
+    repeats: int | None = None
 
     @property
     def value(self) -> float:
@@ -58,10 +62,17 @@ class Actions:
 
     Args:
         is_closed: whether an action was refused, is under way, or cannot be paid for.
-        value_usd: dollars that the whole front is worth: no action may cost more than its share; None if unknown.
+        value_usd: dollars that the whole front is worth: no action may cost more than its share. If it is None, the
+            front is worth `_WORTH` times what the study has cost with the action.
+        spent_usd: dollars that the study has spent, those of running jobs included.
+
+    Attributes:
+        regret: gain and dollars of the best job that is not worth its dollars; None before `best` was asked.
     """
 
-    def __init__(self, knowledge: Knowledge, is_closed: Callable[[Action], bool], value_usd: float | None) -> None:
+    def __init__(
+        self, knowledge: Knowledge, is_closed: Callable[[Action], bool], value_usd: float | None, spent_usd: float
+    ) -> None:
         self._knowledge = knowledge
         self._space = knowledge.space
         self._candidates = knowledge.space.candidates
@@ -69,41 +80,38 @@ class Actions:
         self._affordability = knowledge.affordability
         self._is_closed = is_closed
         self._value_usd = value_usd
+        self._spent_usd = spent_usd
+        self.regret: tuple[float, float] | None = None
 
     def best(self) -> Action | None:
         """The job that promises most hypervolume per dollar; None if none promises enough."""
-        worthwhile = (action for action in self._useful() if self._is_worth_it(action))
-        ranked = sorted(worthwhile, key=lambda action: -action.value)
-        return next((action for action in ranked if not self._is_closed(action)), None)
+        useful = list(self._useful())
+        ranked = sorted(filter(self._is_worth_it, useful), key=lambda action: -action.value)
+        chosen = next((action for action in ranked if not self._is_closed(action)), None)
+        if chosen is None and useful:
+            largest = max(useful, key=lambda action: action.gain)
+            self.regret = largest.gain, largest.cost_usd
+        return chosen
 
-    def first(self, shown_types: set[Value | None], *, is_learning: bool, has_pending: bool) -> Action | None:
-        """Before any F1 is known: a probe on each instance type, then a training in the middle of the space.
+    def first(self, *, is_learning: bool, has_pending: bool) -> Action | None:
+        """Before any F1 is known: a training in the middle of the space, which is worth having and shows most.
 
-        That is the training nearest to the middle that can be paid; if none can, a further probe may show that one
-        costs less than has to be feared.
+        That is the one nearest to the middle that can be paid. If none can, a probe may show that one costs less than
+        has to be feared. While other jobs run beside the first training, they probe.
 
         Args:
-            shown_types: instance types of jobs that have ended or are under way.
             is_learning: whether a training is under way.
             has_pending: whether any job is under way.
         """
         is_hopeless = self._affordability.is_hopeless
-        sizes = [(item.spec.instance_count, item.plan.per_device_train_batch_size) for item in self._candidates]
-        for name in dict.fromkeys(item.spec.instance_type for item in self._candidates):
-            indices = [index for index, item in enumerate(self._candidates) if item.spec.instance_type == name]
-            is_open = name not in shown_types and not is_hopeless[indices].all()
-            action = self._probe(min(indices, key=sizes.__getitem__)) if is_open else None
-            if action is not None:  # one that was refused, for its price or its worst case, hides no other type
-                return action
-        if is_learning:
-            return None
-        order = self._from_the_middle()
-        trainings = (self._training(int(index)) for index in order)
-        training = next((action for action in trainings if action is not None), None)
-        if training is not None or has_pending:
-            return training
-        is_unclear = (self._expected.seconds_deviation > SECONDS_KNOWN) & ~is_hopeless
-        probes = (self._probe(int(index)) for index in order if is_unclear[index])
+        order = [index for index in map(int, self._from_the_middle()) if not is_hopeless[index]]
+        if not is_learning:
+            trainings = (self._training(index) for index in order)
+            training = next((action for action in trainings if action is not None), None)
+            if training is not None or has_pending:
+                return training
+        is_unclear = self._expected.seconds_deviation > SECONDS_KNOWN
+        probes = (self._probe(index) for index in order if is_unclear[index])
         return next((action for action in probes if action is not None), None)
 
     def unbiased(self) -> Action | None:
@@ -117,6 +125,19 @@ class Actions:
         if nearest is None or was_trained[nearest] or not was_trained.any():
             return None
         return self._training(nearest)
+
+    def matched_pair(self, runs: Iterable[tuple[Key, str]]) -> Action | None:
+        """The cheapest job with the quality key of one of these runs on another instance type than theirs.
+
+        The runs have contradicted their predictions. None if all of them have a matched pair, or if none can be paid.
+        """
+        types_of: dict[Key, set[str]] = {}
+        for key, name in runs:
+            types_of.setdefault(key, set()).add(name)
+        index_of = {key: index for index, key in enumerate(self._space.quality_keys)}
+        single = ((index_of[key], types) for key, types in types_of.items() if len(types) == 1 and key in index_of)
+        jobs = (self._training(index, not_on=types) for index, types in single)
+        return min((job for job in jobs if job is not None), key=lambda job: job.cost_usd, default=None)
 
     def _from_the_middle(self) -> np.ndarray:
         """Indices of all candidates, those whose quality depends on the most usual settings first."""
@@ -138,20 +159,23 @@ class Actions:
                 yield replace(cheaper, gain=float(knowing[index]))
 
     def _is_worth_it(self, action: Action) -> bool:
-        return self._value_usd is None or action.gain * self._value_usd >= action.cost_usd
+        value_usd = _WORTH * (self._spent_usd + action.cost_usd) if self._value_usd is None else self._value_usd
+        return action.gain * value_usd >= action.cost_usd
 
     def _own_job(self, index: int) -> Action:
         """The candidate's own job; if its F1 is as good as known, the result is compared with the prediction."""
         expected, candidate = self._expected, self._candidates[index]
         is_known = bool(expected.quality_deviation[index] <= expected.quality_tolerance)
+        collapsed = self._knowledge.again.get(index)
         return Action(
             kind=VERIFY if is_known else LEARN,
             spec=candidate.spec,
             limit_minutes=self._affordability.limit_minutes(index, is_probe=False),
             point=candidate.point,
-            changes={},
+            changes={} if collapsed is None else {"seed": collapsed.seed + 1},
             cost_usd=float(expected.costs_usd[index]),
             predicted=self._knowledge.prediction(index) if is_known else {},
+            repeats=None if collapsed is None else collapsed.number if collapsed.repeats is None else collapsed.repeats,
         )
 
     def _cheaper_job(self, index: int) -> Action | None:
@@ -184,8 +208,11 @@ class Actions:
         )
         return None if self._is_closed(action) else action
 
-    def _training(self, index: int) -> Action | None:
-        """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
+    def _training(self, index: int, not_on: Collection[str] = ()) -> Action | None:
+        """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch.
+
+        Instance types `not_on` are left out.
+        """
         space, costs_usd = self._space, self._expected.costs_usd
         size = self._candidates[index].plan.global_batch_size
         is_able = self._affordability.is_payable & (space.family == space.family[index])
@@ -193,6 +220,8 @@ class Actions:
         able = np.flatnonzero(is_able)
         for other in map(int, able[np.argsort(costs_usd[able], kind="stable")]):
             candidate = self._candidates[other]
+            if candidate.spec.instance_type in not_on:
+                continue
             changes: dict[str, object] = {}
             if candidate.plan.global_batch_size != size and not space.is_own:
                 by_size = "global_batch_size" in candidate.point

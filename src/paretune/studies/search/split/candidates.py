@@ -1,9 +1,11 @@
 """The points that `method: split` chooses among, each taken apart: what F1 depends on, and what seconds depend on."""
 
+import copy
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +19,10 @@ from paretune.specification.parameters import Value, affecting
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import TIMES
 from paretune.studies.definition.quality import F1
-from paretune.studies.definition.space import Choices, Range, is_whole
-from paretune.studies.results.f1_model import quality_key
-from paretune.studies.search.split.own_training import key_over
+from paretune.studies.definition.space import INSIDE, Choices, Range, Search, is_whole, parameter_of
+from paretune.studies.results.quality_model import RATIO, Key, quality_key
 
+KeyOf = Callable[[JobSpec, BatchPlan], Key]
 LEVELS = 9
 """Values that a range is cut into."""
 MOST_CANDIDATES = 3000
@@ -49,7 +51,6 @@ class CandidateSpace:
         rows_per_pass: N rows that all devices together take at once, before gradients are accumulated.
         limit_s: N maximum runtimes.
         usd_per_second: N prices of the whole cluster.
-        billed_after_limit_s: N seconds that may be billed after the maximum runtime.
     """
 
     def __init__(self, file: StudyFile, launcher: Launcher) -> None:
@@ -71,11 +72,31 @@ class CandidateSpace:
         self.rows_per_pass = np.array([plan.per_device_train_batch_size * plan.devices for plan in plans])
         specs = [item.spec for item in self.candidates]
         self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
-        after_s = launcher.billed_after_limit_s
-        self.billed_after_limit_s = np.array([spec.keep_alive_minutes * 60 + after_s for spec in specs])
+        after_s = [spec.keep_alive_minutes * 60 + launcher.billed_after_limit_s(spec) for spec in specs]
+        self._after_s = np.array(after_s)
         self._launcher = launcher
         self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])
+
+    def by_type(self) -> "CandidateSpace":
+        """The same candidates if quality depends on the instance type, too: a training tells only about its own."""
+        other = copy.copy(self)
+
+        def key_of(spec: JobSpec, plan: BatchPlan) -> Key:
+            kinds, numbers = self.quality_key(spec, plan)
+            return (*kinds, spec.instance_type), numbers
+
+        other.quality_key = key_of
+        other.quality_keys = [key_of(item.spec, item.plan) for item in self.candidates]
+        families = [(own, item.spec.instance_type) for own, item in zip(self.family, self.candidates, strict=True)]
+        numbers = {family: number for number, family in enumerate(dict.fromkeys(families))}
+        other.family = np.array([numbers[family] for family in families])
+        return other
+
+    @property
+    def billed_after_limit_s(self) -> np.ndarray:
+        """N seconds that may be billed after the maximum runtime, as far as earlier jobs have shown."""
+        return self._after_s + self._launcher.exceeded_s
 
     def usd_per_second_of(self, spec: JobSpec) -> float:
         """Dollars of a second on a job's cluster; an instance without a price counts as a dollar an hour."""
@@ -91,6 +112,45 @@ def step_of(spec: JobSpec, plan: BatchPlan) -> tuple[tuple[str, ...], tuple[floa
     """
     kinds = (spec.instance_type, *spec.key_of("seconds"))
     return kinds, (math.log2(spec.instance_count), math.log2(plan.per_device_train_batch_size))
+
+
+def key_over(names: Sequence[str], search: Search) -> KeyOf:
+    """A function that gives the values of these searched names in a job, as kinds and numbers.
+
+    Numbers are scaled to 0 to 1, by their logarithms if the study searches them so or if they span more than RATIO.
+    """
+    scales = {name: _scale_of(search[name]) for name in names}
+
+    def key(spec: JobSpec, plan: BatchPlan) -> Key:
+        kinds, numbers = [], []
+        for name, scale in scales.items():
+            value = _value_in(spec, plan, name)
+            if scale is None:
+                kinds.append(str(value))
+            else:
+                numbers.append(scale(float(value)))
+        return tuple(kinds), tuple(numbers)
+
+    return key
+
+
+def _value_in(spec: JobSpec, plan: BatchPlan, name: str) -> Any:
+    prefix, _, inner = name.partition(INSIDE)
+    if inner:
+        return getattr(spec, parameter_of(prefix))[inner]
+    return getattr(plan if hasattr(plan, name) else spec, name)
+
+
+def _scale_of(entry: Choices | Range) -> Callable[[float], float] | None:
+    """A function that maps a number to 0 to 1, or None if the values are no numbers."""
+    values = entry.corners
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return None
+    low, high = (float(end(values)) for end in (min, max))
+    is_log = entry.log if isinstance(entry, Range) else low > 0 and high / low >= RATIO
+    if is_log:
+        return lambda value: math.log(value / low) / math.log(high / low) if high > low else 0.0
+    return lambda value: (value - low) / (high - low) if high > low else 0.0
 
 
 def candidates(file: StudyFile) -> list[Candidate]:

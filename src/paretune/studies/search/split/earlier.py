@@ -17,7 +17,7 @@ from paretune.specification.inputs import Model
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting, spell
 from paretune.studies.definition.quality import LAST, Quality
-from paretune.studies.results.f1_model import Key, quality_key
+from paretune.studies.results.quality_model import F1_PRIOR, Key, QualityModel, Source, quality_key
 from paretune.studies.search.default_job import default_job
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import step_of
@@ -31,6 +31,14 @@ _MOST_STUDIES = 6
 """Earlier studies that are borrowed from, those of the same data first, then those with most runs."""
 FEWEST = 3
 """Values of F1 that an earlier study must have: fewer show no shape."""
+_MOST_VALUES = 80
+"""Values of F1 that the surface of an earlier study is fitted to."""
+_NONE = {True: 0.25, False: 0.4}
+"""Probability that earlier studies tell nothing, where one of them is of the same data, and where none is."""
+_DIFFERENCES = {True: {0.003: 0.5, 0.007: 0.3, 0.02: 0.2}, False: {0.003: 0.1, 0.007: 0.4, 0.02: 0.5}}
+"""Standard deviations of the difference between two studies with their probabilities, for the same and other data."""
+_KIN = {True: 3.0, False: 1.0}  # times as likely as a study of other data is to be the one that tells most
+_LEVEL = {True: 0.01, False: 0.1}  # standard deviation of the level that two studies differ by
 _KINDS = ("study", "design")
 """Kinds of the runs whose jobs are borrowed."""
 _DATA = affecting(JobSpec, "data", "evaluation", without=("seconds", "memory"))
@@ -92,6 +100,23 @@ def earlier_studies(driver: Driver) -> list[EarlierStudy]:
     runs = _runs_before(driver, spec, before_ms)
     names = _names_before(driver, before_ms) if runs else {}
     return _chosen(_by_study(runs, names, spec, quality, set(file.search)))
+
+
+def sources_of(studies: Iterable[EarlierStudy], kinds: set[tuple[str, ...]]) -> list[Source]:
+    """Surfaces of the studies that have enough values of F1 of jobs of these kinds, as hypotheses about this one."""
+    values = {study: [pair for pair in study.qualities if pair[0][0] in kinds] for study in studies}
+    useful = {study: thinned(pairs, _MOST_VALUES) for study, pairs in values.items() if len(pairs) >= FEWEST}
+    kin = sum(_KIN[study.is_same_data] for study in useful)
+    some = 1 - _NONE[any(study.is_same_data for study in useful)]
+    sources = []
+    for study, pairs in useful.items():
+        model = QualityModel([key for key, _ in pairs], [value for _, value in pairs], F1_PRIOR)
+        share = some * _KIN[study.is_same_data] / kin
+        sizes = {size: share * likely for size, likely in _DIFFERENCES[study.is_same_data].items()}
+        level = _LEVEL[study.is_same_data]
+        name = study.parents, study.is_same_data
+        sources.append(Source(name=name, surface=model.surface, sizes=sizes, level=level))
+    return sources
 
 
 def thinned(pairs: Sequence[tuple[Key, float]], most: int) -> tuple[tuple[Key, float], ...]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paretune.studies.results.f1_model import Key, NormalPrediction
+from paretune.studies.results.quality_model import Key, NormalPrediction
 from paretune.studies.search.split.earlier import EarlierStudy, thinned
 from paretune.studies.search.split.seconds_model import Fitted, SecondsModel, seconds_with
 

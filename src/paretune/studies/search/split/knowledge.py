@@ -8,10 +8,14 @@ import numpy as np
 from paretune.core.pareto import front
 from paretune.specification import metrics
 from paretune.studies.results.hypervolume import hypervolume, hypervolume_improvement, reference_point
+from paretune.studies.results.quality_model import SourceName
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.split.affordability import Affordability
 from paretune.studies.search.split.candidates import CandidateSpace
 from paretune.studies.search.split.predictions import Outcomes, Predictions, meets_constraints
 
+_MOST_AGAIN = 0.25  # the same for one whose run has collapsed before
+_MOST_COLLAPSES = 0.4  # probability of a collapse from which on a job is not worth its dollars
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
 
 
@@ -23,7 +27,7 @@ class Knowledge:
         ran: outcomes of the jobs that have ended, and the expected ones of trainings under way.
         was_run: a job with the same seconds and quality has ended or is under way.
         was_trained: a job with the same quality has ended or is under way.
-        shift_evidence: logarithm of how much likelier the measured qualities are if they depend on the instance type.
+        again: indices of candidates whose run has collapsed, to its trial.
         source_weights: earlier studies (run ids of their parents, and whether their data are the same) to the
             probability that quality here is like there.
     """
@@ -35,8 +39,8 @@ class Knowledge:
     ran: Outcomes
     was_run: np.ndarray
     was_trained: np.ndarray
-    shift_evidence: float
-    source_weights: Mapping[tuple[frozenset[str], bool], float]
+    again: Mapping[int, Trial]
+    source_weights: Mapping[SourceName, float]
 
     def information_gain(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what is known."""
@@ -46,6 +50,11 @@ class Knowledge:
     def expected_improvement(self) -> np.ndarray:
         """Share of the hypervolume that each candidate is expected to add to the front of what was run."""
         return np.where(self.was_run, 0.0, self._gains(self.ran.only(self._meets(self.ran))))
+
+    @property
+    def has_collapsed(self) -> np.ndarray:
+        """Whether the only run of a candidate has collapsed."""
+        return np.isin(np.arange(len(self.space.candidates)), list(self.again))
 
     def undominated(self) -> np.ndarray:
         """Indices of candidates that were not run and are as good as known, without those that another one beats."""
@@ -76,37 +85,37 @@ class Knowledge:
         }
 
     def _gains(self, base: Outcomes) -> np.ndarray:
-        """Expected share of the hypervolume that each candidate would add to `base`, in its best pair of objectives.
+        """Expected share of the hypervolume that each candidate would add to `base`, over all objectives.
 
         Relative to the predicted front, with a reference point a tenth of its range beyond its worst values.
         """
-        expected = self.predictions
-        gains = np.zeros(len(self.space.candidates))
+        expected, goals = self.predictions, self.space.goals
         is_possible = ~expected.is_impossible & self._meets(expected.mean)
         if not is_possible.any():
-            return gains
-        for goal in self.space.goals:
-            predicted = expected.mean.only(is_possible).front(goal)
-            reference = self._reference(predicted, expected.optimistic.only(is_possible).front(goal), goal)
-            whole = hypervolume(predicted.tolist(), reference.tolist())
-            base_front = base.front(goal)
-            added = np.zeros(len(gains))
-            for weight, outcomes in expected.cases:
-                improvement = hypervolume_improvement(outcomes.points(goal), base_front, reference)
-                added += weight * np.where(self._meets(outcomes), improvement, 0.0)
-            gains = np.maximum(gains, added / max(whole, 1e-12))
-        gains[self.affordability.is_hopeless | expected.is_fit_pending] = 0.0
-        return np.asarray(gains * expected.fit_chance * self.affordability.in_time)
+            return np.zeros(len(self.space.candidates))
+        predicted = expected.mean.only(is_possible).front(goals)
+        reference = self._reference(predicted, expected.optimistic.only(is_possible).front(goals))
+        whole = hypervolume(predicted.tolist(), reference.tolist())
+        gains, base_front = np.zeros(len(self.space.candidates)), base.front(goals)
+        for weight, outcomes in expected.cases:
+            improvement = hypervolume_improvement(outcomes.points(goals), base_front, reference)
+            gains += weight * np.where(self._meets(outcomes), improvement, 0.0)
+        is_lost = self.affordability.is_hopeless | (expected.collapse_probability > _MOST_COLLAPSES)
+        is_lost |= self.has_collapsed & (expected.collapse_probability > _MOST_AGAIN)
+        gains[is_lost | expected.is_fit_pending] = 0.0
+        chance = expected.fit_chance * self.affordability.in_time * (1 - expected.collapse_probability)
+        return np.asarray(gains * chance / max(whole, 1e-12))
 
-    def _reference(self, predicted: np.ndarray, optimistic: np.ndarray, goal: str) -> np.ndarray:
+    def _reference(self, predicted: np.ndarray, optimistic: np.ndarray) -> np.ndarray:
         """A tenth of its range beyond the predicted front; further if a dearer point may be a better one.
 
         A predicted front may be a single point, so there is a least distance.
         """
         possible = self.predictions.mean.only(~self.predictions.is_impossible)
-        least = np.array([_LEAST_MARGIN * float(getattr(possible, goal).min()), self.predictions.usual_noise])
+        least = [_LEAST_MARGIN * float(getattr(possible, goal).min()) for goal in self.space.goals]
+        least.append(self.predictions.usual_noise)
         reference = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
-        reference[0] = max(reference[0], optimistic[:, 0].max() + least[0])
+        reference[:-1] = np.maximum(reference[:-1], optimistic[:, :-1].max(axis=0) + least[:-1])
         return np.asarray(reference)
 
     def _meets(self, outcomes: Outcomes) -> np.ndarray:

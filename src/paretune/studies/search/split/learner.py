@@ -7,23 +7,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from paretune.estimating.memory_limits import Footprint
-from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from paretune.studies.results.answer import Borrowed
-from paretune.studies.results.f1_model import F1Model, Key
+from paretune.studies.results.quality_model import F1_PRIOR, Key, QualityModel, Surface, unknown_prior
+from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.affordability import Affordability
-from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, sources_of
 from paretune.studies.search.split.candidates import CandidateSpace
-from paretune.studies.search.split.earlier import earlier_studies
+from paretune.studies.search.split.earlier import earlier_studies, sources_of
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
 from paretune.studies.search.split.knowledge import Knowledge
-from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel
 from paretune.studies.search.split.predictions import Outcomes, Predictions
 from paretune.studies.search.split.rows import OVERHEAD_S, DataRows, rows_of, seconds_of_a_row
-from paretune.studies.search.split.seconds_model import SecondsModel
+from paretune.studies.search.split.seconds_model import SecondsModel, job_seconds_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +34,41 @@ class _Measurements:
     quality_keys: Sequence[Key]
     instance_types: Sequence[str]
     ran: Sequence[tuple[float, float, float]]  # seconds, dollars, quality
-    pairs: frozenset[tuple[Key, Key]]  # what seconds and quality of each of these jobs depend on
+    pairs: Sequence[tuple[Key, Key]]  # what seconds and quality of each of these jobs depend on
+    trials: Sequence[Trial]
+
+    def without(
+        self, collapsed: Sequence[bool]
+    ) -> tuple[list[tuple[float, float, float]], set[tuple[Key, Key]], dict[tuple[Key, Key], Trial]]:
+        """Results and pairs without jobs that have collapsed, and the trials of those to be run again, by pair.
+
+        A job that has collapsed twice is not run again.
+        """
+        results = [result for result, has in zip(self.ran, collapsed, strict=True) if not has]
+        done = {pair for pair, has in zip(self.pairs, collapsed, strict=True) if not has}
+        again: dict[tuple[Key, Key], Trial] = {}
+        for pair, trial, has in zip(self.pairs, self.trials, collapsed, strict=True):
+            if has and pair not in done:
+                if pair in again:
+                    done.add(pair)
+                again[pair] = trial
+        return results, done, {pair: trial for pair, trial in again.items() if pair not in done}
 
 
 class Learner:
     """Learns from the trials of a driver, and from earlier studies of the same model.
 
     Attributes:
+        space: the candidates of the study.
+        is_shifted: whether quality depends on the instance type, as matched pairs have shown.
+        collapsed: numbers of the trials whose runs have collapsed.
         has_borrowed_quality: whether earlier studies tell the quality of some jobs.
     """
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
+        self.is_shifted = False
+        self.collapsed: set[int] = set()
         self._memory_limits = driver.history.memory_limits
         self.space = CandidateSpace(driver.file, driver.workplace.launcher)
         self._data_rows = DataRows(self.space.candidates[0].spec, driver) if self.space.candidates else None
@@ -89,11 +110,16 @@ class Learner:
         `left_usd` are the dollars that the next job may be promised, and `reach_usd` what will be left of the budget
         when the jobs under way have cost what is expected.
         """
-        space = self.space
         pending = [(spec, spec.plan()) for spec in expected]
         trainings = [(spec, plan) for spec, plan in pending if spec.probe_steps is None]
         data_rows = self._data_rows.count() if self._data_rows else None
         measured = self._measurements(data_rows)
+        quality = self._quality_model(measured)
+        if not self.is_shifted and quality.is_shifted(measured.instance_types):
+            self.is_shifted, self.space, self._sources = True, self.space.by_type(), []
+            measured = self._measurements(data_rows)
+            quality = self._quality_model(measured)
+        space = self.space
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in pending)
         times = self._seconds_model(measured).condition_on([space.step_key(spec, plan) for spec, plan in pending])
         overheads = {
@@ -101,11 +127,10 @@ class Learner:
             for count, seconds in {**self._earlier_overheads, **measured.overheads}.items()
         }
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
-        quality, usual_noise = self._quality_model(measured)
-        weights = dict(quality.weights()) if isinstance(quality, BorrowedF1Model) else {}
-        ran, pairs, shift_evidence = list(measured.ran), set(measured.pairs), 0.0
+        runs = zip(measured.trials, quality.collapsed, strict=True)
+        self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
+        ran, pairs, again = measured.without(quality.collapsed.tolist())
         if measured.ran:
-            shift_evidence = quality.shift_evidence(measured.instance_types)
             expected_quality = quality.predict(training_keys).mean
             quality = quality.condition_on(training_keys)
             for (spec, plan), key, value in zip(trainings, training_keys, expected_quality, strict=True):
@@ -114,7 +139,8 @@ class Learner:
                 ran.append((seconds, seconds * space.usd_per_second_of(spec), float(value)))
                 pairs.add((space.step_key(spec, plan), key))
         specs = [item.spec for item in space.candidates]
-        was_run = np.array([keys in pairs for keys in zip(space.step_keys, space.quality_keys, strict=True)])
+        own_pairs = list(zip(space.step_keys, space.quality_keys, strict=True))
+        was_run = np.array([pair in pairs for pair in own_pairs])
         trained = {*measured.quality_keys, *training_keys}
         predictions = Predictions.of(
             space,
@@ -123,7 +149,6 @@ class Learner:
             self._memory_limits,
             rows=np.array([self._rows(spec, data_rows) for spec in specs]),
             overhead_s=np.array([self._overhead_s(spec, overheads) for spec in specs]),
-            usual_noise=usual_noise,
             has_quality=bool(measured.ran),
         )
         affordability = Affordability.of(
@@ -142,15 +167,15 @@ class Learner:
             ran=Outcomes.of(ran),
             was_run=was_run,
             was_trained=np.array([key in trained for key in space.quality_keys], dtype=bool),
-            shift_evidence=shift_evidence,
-            source_weights=weights,
+            again={index: again[pair] for index, pair in enumerate(own_pairs) if pair in again},
+            source_weights=quality.surface.weights(),
         )
 
     def _measurements(self, data_rows: float | None) -> _Measurements:
         space, metric = self.space, self.space.quality.metric
         step_keys, log_seconds, quality_keys, instance_types, ran = [], [], [], [], []
         overheads: dict[int, list[float]] = {}
-        pairs = set()
+        pairs, trials = [], []
         for number, measured in self._driver.history.measured.items():
             spec = JobSpec.from_text(self._driver.trials[number].parameters)
             plan, billed_s = spec.plan(), measured[metrics.BILLABLE_SECONDS]
@@ -161,10 +186,11 @@ class Learner:
             log_seconds.append(math.log(row_s))
             overheads.setdefault(spec.instance_count, []).append(overhead_s)
             if metric in measured:
+                trials.append(self._driver.trials[number])
                 quality_keys.append(space.quality_key(spec, plan))
                 instance_types.append(spec.instance_type)
                 ran.append((billed_s, billed_s * space.usd_per_second_of(spec), space.quality.sign * measured[metric]))
-                pairs.add((step_keys[-1], quality_keys[-1]))
+                pairs.append((step_keys[-1], quality_keys[-1]))
         return _Measurements(
             step_keys=step_keys,
             log_seconds=log_seconds,
@@ -172,21 +198,19 @@ class Learner:
             quality_keys=quality_keys,
             instance_types=instance_types,
             ran=ran,
-            pairs=frozenset(pairs),
+            pairs=pairs,
+            trials=trials,
         )
 
-    def _seconds_model(self, measured: _Measurements) -> SecondsModel | JobSecondsModel:
+    def _seconds_model(self, measured: _Measurements) -> SecondsModel | Surface:
         if self.space.is_own:
-            return JobSecondsModel(measured.step_keys, measured.log_seconds, len(self.space.step_keys[0][1]))
+            return job_seconds_model(measured.step_keys, measured.log_seconds, len(self.space.step_keys[0][1]))
         return SecondsModel(measured.step_keys, measured.log_seconds, self._earlier_seconds)
 
-    def _quality_model(self, measured: _Measurements) -> tuple[F1Model | BorrowedF1Model | OwnQualityModel, float]:
-        """The model, and the standard deviation of one run that is likely before any job is repeated."""
-        keys, values = measured.quality_keys, [quality for _, _, quality in measured.ran]
-        if self.space.is_own:
-            model = OwnQualityModel(keys, values, len(self.space.quality_keys[0][1]))
-            return model, model.usual_noise
-        return (BorrowedF1Model(keys, values, self._sources) if self._sources else F1Model(keys, values)), F1_NOISE
+    def _quality_model(self, measured: _Measurements) -> QualityModel:
+        values = [quality for _, _, quality in measured.ran]
+        prior = unknown_prior(values, len(self.space.quality_keys[0][1])) if self.space.is_own else F1_PRIOR
+        return QualityModel(measured.quality_keys, values, prior, sources=self._sources)
 
     def _rows(self, spec: JobSpec, data_rows: float | None) -> float:
         """Rows of a job; of the user's own training, whose rows are unknown, the whole job counts as one."""

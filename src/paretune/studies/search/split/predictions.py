@@ -5,16 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import moocore
 import numpy as np
 from scipy.special import stdtrit
 
 from paretune.estimating.memory_limits import MemoryLimits
 from paretune.specification import metrics
-from paretune.studies.results.f1_model import FREEDOM, F1Model, NormalPrediction
+from paretune.studies.results.quality_model import NormalPrediction, QualityModel, Surface
 from paretune.studies.results.run_noise import INTERVAL
-from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model
 from paretune.studies.search.split.candidates import CandidateSpace
-from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 SECONDS_KNOWN = 0.08
@@ -23,8 +22,9 @@ _QUALITY_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
 _NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
 """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
-_INTERVAL_ENDS = float(stdtrit(FREEDOM, 0.5 + INTERVAL / 2))
+_INTERVAL_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 """Standard deviations from the expected value to either end of an interval: Student's, for they are estimated, too."""
+_RISE = 0.15  # of what the best quality lacks to the highest possible: the most that another setting may add to it
 _OPTIMISM = 0.4  # standard deviations above the expected F1
 _UNTIL_FULL_S = 60.0  # of training, until it runs out of memory
 _TIME_COLUMNS = {metrics.BILLABLE_SECONDS: "seconds", metrics.JOB_SECONDS: "seconds", metrics.COST_USD: "usd"}
@@ -50,15 +50,14 @@ class Outcomes:
         """The outcomes at chosen indices, or where a mask is true."""
         return Outcomes(self.seconds[chosen], self.usd[chosen], self.quality[chosen])
 
-    def points(self, goal: str) -> np.ndarray:
-        """N by 2 costs to be minimised: `usd` or `seconds`, and negative quality."""
-        return np.stack([getattr(self, goal), -self.quality], axis=1)
+    def points(self, goals: Sequence[str]) -> np.ndarray:
+        """Costs to be minimised, one column for each of the goals `usd` and `seconds`, and negative quality."""
+        return np.stack([*(getattr(self, goal) for goal in goals), -self.quality], axis=1)
 
-    def front(self, goal: str) -> np.ndarray:
-        """The non-dominated `points`, the cheapest first, equal ones once."""
-        points = np.unique(self.points(goal), axis=0)
-        best_before = np.minimum.accumulate(np.append(np.inf, points[:, 1]))[:-1]
-        return np.asarray(points[points[:, 1] < best_before])
+    def front(self, goals: Sequence[str]) -> np.ndarray:
+        """The non-dominated `points`, equal ones once."""
+        points = np.unique(self.points(goals), axis=0)
+        return np.asarray(moocore.filter_dominated(points)) if len(points) else points
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,7 +72,8 @@ class Predictions:
         low, high: ends of the intervals.
         cases: weights and outcomes whose weighted mean is an expectation over both models.
         quality_deviation: standard deviations of quality; up to `quality_tolerance` it is as good as measured.
-        usual_noise: standard deviation of quality that is likely before any job is repeated.
+        usual_noise, least_noise: standard deviation of the quality of one run, as likely now and as assumed before.
+        collapse_probability: probability that a run collapses to what the majority class gets.
         fit_chance: probability that the job does not run out of memory.
         is_fit_pending: a job under way will show whether it fits.
         is_impossible: it runs out of memory, or beyond its maximum runtime even if it goes well.
@@ -92,6 +92,8 @@ class Predictions:
     quality_deviation: np.ndarray
     quality_tolerance: float
     usual_noise: float
+    least_noise: float
+    collapse_probability: np.ndarray
     fit_chance: np.ndarray
     is_fit_pending: np.ndarray
     is_impossible: np.ndarray
@@ -102,23 +104,31 @@ class Predictions:
     def of(
         cls,
         space: CandidateSpace,
-        seconds_model: SecondsModel | JobSecondsModel,
-        quality_model: F1Model | BorrowedF1Model | OwnQualityModel,
+        seconds_model: SecondsModel | Surface,
+        quality_model: QualityModel,
         memory_limits: MemoryLimits,
         *,
         rows: np.ndarray,
         overhead_s: np.ndarray,
-        usual_noise: float,
         has_quality: bool,
     ) -> "Predictions":
         """Predict all candidates with fitted models."""
         times, quality = seconds_model.predict(space.step_keys), quality_model.predict(space.quality_keys)
+        noise = quality_model.noise
+        low, high = sorted(space.quality.sign * end for end in space.quality.ends)
 
         def seconds_at(deviations: float) -> np.ndarray:
             return _seconds_at(rows, overhead_s, times, deviations)
 
         def outcomes(seconds: np.ndarray, values: np.ndarray) -> Outcomes:
             return Outcomes(seconds, seconds * space.usd_per_second, values)
+
+        def quality_at(deviations: float) -> np.ndarray:
+            values, top = quality.mean + deviations * quality.deviation, quality_model.surface.top
+            if has_quality and math.isfinite(high) and top < high:
+                most = _RISE * (high - top)
+                values = np.where(values > top, top + most * -np.expm1(-np.maximum(values - top, 0.0) / most), values)
+            return np.asarray(np.clip(values, low, high))
 
         expected_s = seconds_at(0.0)
         fit_chance = np.array([memory_limits.chance(footprint) for footprint in space.footprints])
@@ -127,17 +137,19 @@ class Predictions:
             rows=rows,
             overhead_s=overhead_s,
             times=times,
-            mean=outcomes(expected_s, quality.mean),
-            optimistic=outcomes(expected_s, quality.at(_OPTIMISM)),
-            low=outcomes(seconds_at(-_INTERVAL_ENDS), quality.at(-_INTERVAL_ENDS)),
-            high=outcomes(seconds_at(_INTERVAL_ENDS), quality.at(_INTERVAL_ENDS)),
+            mean=outcomes(expected_s, quality_at(0.0)),
+            optimistic=outcomes(expected_s, quality_at(_OPTIMISM)),
+            low=outcomes(seconds_at(-_INTERVAL_ENDS), quality_at(-_INTERVAL_ENDS)),
+            high=outcomes(seconds_at(_INTERVAL_ENDS), quality_at(_INTERVAL_ENDS)),
             cases=[
-                (time_weight * quality_weight, outcomes(seconds_at(z), quality.at(y)))
+                (time_weight * quality_weight, outcomes(seconds_at(z), quality_at(y)))
                 for (z, time_weight), (y, quality_weight) in itertools.product(_NODES, _NODES)
             ],
             quality_deviation=quality.deviation,
-            quality_tolerance=_QUALITY_KNOWN * max(quality_model.noise, usual_noise),
-            usual_noise=usual_noise,
+            quality_tolerance=_QUALITY_KNOWN * noise,
+            usual_noise=noise,
+            least_noise=quality_model.prior.noise,
+            collapse_probability=quality_model.collapse_probability(space.quality_keys),
             fit_chance=fit_chance,
             is_fit_pending=np.array([memory_limits.is_pending(footprint) for footprint in space.footprints]),
             is_impossible=(fit_chance == 0) | (seconds_at(-1.0) > space.limit_s),

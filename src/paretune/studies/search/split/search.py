@@ -3,9 +3,9 @@
 F1 follows from global batch size, learning rate and epochs; seconds of a row from cluster and per-device batch; dollars
 from seconds. So no cluster needs to be trained on to know its F1, and no learning rate to know its seconds. Each step
 takes the job that is expected to add most hypervolume per dollar: to what is known, by a probe where seconds are open
-and by a training where F1 is; or to what has really been run, by verifying a point that is only predicted. If F1 turns
-out to depend on the cluster, the study goes on jointly. A study that begins with what earlier ones have shown trains
-second the job that one without them begins with.
+and by a training where F1 is; or to what has really been run, by verifying a point that is only predicted. If matched
+pairs of jobs show that F1 depends on the cluster, each instance type is trained on for its own F1. A study that begins
+with what earlier ones have shown trains second the job that one without them begins with.
 """
 
 import math
@@ -14,12 +14,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.presentation.numbers import usd
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value
 from paretune.studies.results.answer import Borrowed
 from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.objective_text import label
+from paretune.studies.results.quality_model import Key
 from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
@@ -30,11 +31,11 @@ from paretune.studies.search.stopping import costs_too_much, lacks_objective
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
-_MOST_FALSE_ALARMS = 0.05  # probability, over a whole search, to find wrongly that F1 depends on the cluster
+_CONTRADICTION = 4.0  # deviations of one run's noise from its prediction, from which on a matched pair is bought
 _ENOUGH = "no job would add more to the front than it costs to find out"
 _NO_F1 = "no training has measured F1, and a rehearsal has none without recorded runs of this model and these data"
 _NO_QUALITY = "no training has logged the metric that measures its model"
-_CONTRADICTED = "depends on the instance type by more than noise, so the study went on jointly"
+_SHIFTED = "depends on the instance type by more than noise, so each type was trained on for its own"
 
 
 class Split:
@@ -50,9 +51,8 @@ class Split:
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
         self._is_affordable = driver.admission.affordable()
         self._has_unaffordable = False
+        self._regret: tuple[float, float] | None = None  # of the best job that is not worth its dollars
         self._judged = -1
-        self._is_joint = False  # predictions were contradicted
-        self._contradicted = f"{label(self._space.quality.metric)} {_CONTRADICTED}"
         self._recall()
 
     def search(self) -> str:
@@ -81,10 +81,8 @@ class Split:
             if reason and not driver.running and not driver.history.retries:
                 break
             driver.wait()
-        if reason == self._contradicted:
-            self._is_joint = True
-            return f"{self._verified()}: {reason}: {joint.search(driver)}"
-        return f"{reason}; {self._verified()}"
+        shift = f"; {label(self._space.quality.metric)} {_SHIFTED}" if self.learner.is_shifted else ""
+        return f"{reason}; {self._verified()}{shift}"
 
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
@@ -95,8 +93,8 @@ class Split:
         return trials_on_front([*self.driver.history.front, *predicted], file.objectives, file.constraints)
 
     def forecast(self) -> list[Trial]:
-        """Points that are predicted and were not run; none after predictions have been contradicted."""
-        if self._is_joint or not self._space.candidates:
+        """Points that are predicted and were not run."""
+        if not self._space.candidates:
             return []
         knowledge = self.knowledge = self.learner.learn()
         if not knowledge.predictions.has_quality:
@@ -114,28 +112,43 @@ class Split:
         if driver.admission.has_enough(len(driver.trials) + len(driver.running)):
             return f"{driver.file.n_trials} trials were made", None
         knowledge = self._learn()
-        if knowledge.shift_evidence > -math.log(_MOST_FALSE_ALARMS):
-            return self._contradicted, None
         trials, file = list(driver.trials.values()), driver.file
         reason = lacks_objective(trials, driver.history.measured, file) or costs_too_much(trials, file)
         if reason:
             return reason, None
         self._is_affordable, self._has_unaffordable = driver.admission.affordable(), False
-        actions = Actions(knowledge, self._is_closed, file.value_of_front_usd)
+        spent_usd = driver.ledger.balance().spent_usd + sum(action.cost_usd for action in self._pending.values())
+        actions = Actions(knowledge, self._is_closed, file.value_of_front_usd, spent_usd)
         unbiased = actions.unbiased() if self.learner.has_borrowed_quality else None
         if unbiased is not None:
             return "", unbiased
+        pair = actions.matched_pair(self._suspects(knowledge)) if not self.learner.is_shifted else None
+        if pair is not None:
+            return "", pair
         if knowledge.predictions.has_quality or self.learner.has_borrowed_quality:
-            return "", actions.best()
+            best, self._regret = actions.best(), actions.regret
+            return "", best
         pending = self._pending.values()
-        types: set[Value | None] = {JobSpec.from_text(trial.parameters).instance_type for trial in trials}
-        types |= {action.point.get("instance_type") for action in pending}
-        first = actions.first(
-            types,
-            is_learning=any(action.kind == LEARN for action in pending),
-            has_pending=bool(pending),
-        )
-        return "", first
+        is_learning = any(action.kind == LEARN for action in pending)
+        return "", actions.first(is_learning=is_learning, has_pending=bool(pending))
+
+    def _suspects(self, knowledge: Knowledge) -> list[tuple[Key, str]]:
+        """Quality keys and instance types of all runs at the keys where one has contradicted its prediction.
+
+        Quality may depend on the type there, which only a matched pair can show. Collapsed runs are left out.
+        """
+        metric, doubt = self._space.quality.metric, _CONTRADICTION * knowledge.predictions.least_noise
+        runs, doubted = [], set()
+        for number, trial in self.driver.trials.items():
+            if metric not in trial.values or number in self.learner.collapsed:
+                continue
+            spec = JobSpec.from_text(trial.parameters)
+            key = self._space.quality_key(spec, spec.plan())
+            runs.append((key, spec.instance_type))
+            predicted = self.driver.history.notes[number].predicted.get(metric)
+            if predicted is not None and abs(trial.values[metric] - predicted) > doubt:
+                doubted.add(key)
+        return [run for run in runs if run[0] in doubted]
 
     def _why_none(self) -> str:
         knowledge, value_usd = self.knowledge, self.driver.file.value_of_front_usd
@@ -145,7 +158,10 @@ class Split:
             return f"no worthwhile job fits {left} with its worst case"
         if not knowledge.predictions.has_quality:
             return _NO_F1 if self._space.quality.metric == metrics.F1 else _NO_QUALITY
-        return _ENOUGH if value_usd is None else f"{_ENOUGH}, the whole front being worth {value_usd:g} USD"
+        worth = "" if value_usd is None else f", the whole front being worth {value_usd:g} USD"
+        gain, cost_usd = self._regret or (0.0, 0.0)
+        regret = f": another {usd(cost_usd)} would buy {gain:.2%} of it at most" if gain else ""
+        return f"{_ENOUGH}{worth}{regret}"
 
     def _learn(self) -> Knowledge:
         under_way = [action.spec.replace(**action.changes) for action in self._pending.values()]
@@ -165,7 +181,11 @@ class Split:
     def _begin(self, action: Action) -> None:
         suggestion = self.driver.study.ask_for(action.point)
         note = TrialNote(
-            changes=_changes(action), kind=action.kind, predicted=action.predicted, expected_usd=action.cost_usd
+            changes=_changes(action),
+            kind=action.kind,
+            predicted=action.predicted,
+            expected_usd=action.cost_usd,
+            repeats=action.repeats,
         )
         if self.driver.start(suggestion, note):
             self._pending[suggestion.number] = action
@@ -236,6 +256,7 @@ class Split:
             values=values,
             origin=PREDICTED,
             intervals={name: (min(low[name], high[name]), max(low[name], high[name])) for name in values},
+            collapse_probability=round(float(expected.collapse_probability[index]), 4),
         )
 
 

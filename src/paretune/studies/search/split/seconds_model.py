@@ -19,13 +19,13 @@ Both are fitted by `estimating.posterior.fit`.
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from paretune.estimating.noise import SECONDS_DEGREES, SECONDS_NOISE
 from paretune.estimating.posterior import Noise, covariance_of, fit
-from paretune.studies.results.f1_model import GaussianProcess, Key, NormalPrediction, surprises
+from paretune.studies.results.quality_model import ALIKE, LENGTH, Key, NormalPrediction, Prior, Surface
 
 _USUAL = np.array([*np.log([0.03, 0.01, 0.02]), 0.0])  # seconds: latency, a row, an exchange; growth
 _SPREAD = np.array([1.5, 2.0, 1.5, 1.0])  # of three logarithms and growth between clusters
@@ -33,6 +33,8 @@ Fitted = Mapping[tuple[str, ...], tuple[np.ndarray, np.ndarray]]
 """Kinds of clusters to their four numbers and the covariance of these."""
 _UNEXPLAINED = 0.05  # relative, at the least
 _NOISE = math.hypot(SECONDS_NOISE, _UNEXPLAINED / 2)  # of what was measured around the four numbers, at the least
+_OF_SECONDS: Mapping[str, Any] = {"noise": SECONDS_NOISE, "degrees": SECONDS_DEGREES, "is_ragged": False}
+_USUAL_JOB_S, _JOB_SPREAD = 300.0, 1.5  # of a whole job before any has run: a minute to 25, at two in three
 _NOISE_WEIGHT = 2.0  # measurements that it counts like: those of a study soon say how much they scatter
 
 
@@ -63,16 +65,9 @@ class SecondsModel:
         usual = np.mean([parts for parts, _ in self.fitted.values()], axis=0) if keys else _USUAL
         self._unseen = usual, np.diag(_SPREAD**2)
         missed = values - self._explained(keys).mean
-        self._rest = GaussianProcess(
-            keys,
-            list(missed),
-            noise=SECONDS_NOISE,
-            slopes=(0.0, 0.0),
-            scale=max(_UNEXPLAINED, float(np.sqrt(np.mean(missed**2)))) if keys else _UNEXPLAINED,
-            lengths=(2.0, 2.0),
-            kinds_alike=0.2,
-            noises=surprises(SECONDS_DEGREES),
-        )
+        spread = max(_UNEXPLAINED, float(np.sqrt(np.mean(missed**2)))) if keys else _UNEXPLAINED
+        prior = Prior(lengths=(2.0, 2.0), spread=spread, alike=0.2, level=0.0, **_OF_SECONDS)
+        self._rest = Surface(keys, list(missed), prior)
 
     def condition_on(self, keys: Sequence[Key]) -> "SecondsModel":
         """A copy fitted as if N further clusters had taken their expected seconds."""
@@ -119,6 +114,15 @@ class SecondsModel:
         return {
             kinds: (parts[kinds], _covariance(slope, self.noise, priors[kinds][1])) for kinds, slope in slopes.items()
         }
+
+
+def job_seconds_model(keys: Sequence[Key], log_seconds: Sequence[float], width: int) -> Surface:
+    """Logarithms of the seconds of whole jobs over `width` searched numbers, for a training of the user's own."""
+    lengths = (LENGTH,) * width
+    prior = Prior(
+        lengths=lengths, spread=_JOB_SPREAD, usual=math.log(_USUAL_JOB_S), level=_JOB_SPREAD, alike=ALIKE, **_OF_SECONDS
+    )
+    return Surface(keys, log_seconds, prior)
 
 
 def seconds_with(numbers: np.ndarray, parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

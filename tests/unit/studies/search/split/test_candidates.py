@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.results.f1_model import quality_key
+from paretune.studies.results.quality_model import quality_key
 from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, step_of
 
 Read = Callable[[str], list[Candidate]]

@@ -10,11 +10,10 @@ import pytest
 from paretune import run_study
 from paretune.core.clock import SystemClock
 from paretune.specification.job import JobSpec
-from paretune.studies.results.f1_model import F1Model, Key
+from paretune.studies.results.quality_model import F1_PRIOR, Key, QualityModel, Source
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
-from paretune.studies.search.split.borrowed_f1 import BorrowedF1Model, Source
-from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies
+from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies, sources_of
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.split.seconds_model import SecondsModel
@@ -33,22 +32,26 @@ def f1_at(key: Key) -> float:
     return smooth("", round(2 ** key[1][0]), math.exp(key[1][1]))
 
 
-def source(f1: Callable[[Key], float] = f1_at, *, is_same_data: bool = True, run_id: str = "first") -> Source:
+def study(f1: Callable[[Key], float] = f1_at, *, is_same_data: bool = True, run_id: str = "first") -> EarlierStudy:
     """An earlier study of every second point of the grid."""
     qualities = tuple((key, f1(key)) for key in GRID[::2])
-    return Source(
-        EarlierStudy(
-            name="night",
-            is_same_data=is_same_data,
-            parents=frozenset({run_id}),
-            qualities=qualities,
-            runs=len(qualities),
-        )
+    return EarlierStudy(
+        name="night",
+        is_same_data=is_same_data,
+        parents=frozenset({run_id}),
+        qualities=qualities,
+        runs=len(qualities),
     )
 
 
-def weight(model: BorrowedF1Model) -> float:
-    return sum(model.weights().values())
+def after(keys: list[Key], *earlier: EarlierStudy) -> QualityModel:
+    """The model of a study that has measured these points, after earlier studies."""
+    sources: list[Source] = sources_of(earlier, {()})
+    return QualityModel(keys, [f1_at(key) for key in keys], F1_PRIOR, sources=sources)
+
+
+def weight(model: QualityModel) -> float:
+    return sum(model.surface.weights().values())
 
 
 GOOD = [key for key in GRID if f1_at(key) > 0.88]
@@ -57,8 +60,7 @@ OWN = [GRID[index] for index in (7, 12, 3, 16)]
 
 def test_three_own_values_that_agree_make_an_earlier_study_count_and_the_rest_as_good_as_known() -> None:
     own, others = OWN[:3], [key for key in GOOD if key not in OWN[:3]]
-    borrowed = BorrowedF1Model(own, [f1_at(key) for key in own], [source()])
-    alone = F1Model(own, [f1_at(key) for key in own])
+    borrowed, alone = after(own, study()), after(own)
 
     true = np.array([f1_at(key) for key in others])
     assert weight(borrowed) > 0.9
@@ -76,8 +78,7 @@ def test_three_own_values_that_agree_make_an_earlier_study_count_and_the_rest_as
     ids=["inverted", "best at an eighth of the rate", "far below"],
 )
 def test_an_earlier_study_that_own_values_contradict_loses_its_weight(wrong: Callable[[Key], float]) -> None:
-    values = [f1_at(key) for key in OWN]
-    borrowed, alone = BorrowedF1Model(OWN, values, [source(wrong)]), F1Model(OWN, values)
+    borrowed, alone = after(OWN, study(wrong)), after(OWN)
 
     assert weight(borrowed) < 0.05
     assert borrowed.predict(GRID).mean == pytest.approx(alone.predict(GRID).mean, abs=0.005)
@@ -87,20 +88,20 @@ def test_other_data_count_less_until_own_values_agree_and_their_level_does_not_m
     def easier(key: Key) -> float:
         return f1_at(key) + 0.05
 
-    before = [weight(BorrowedF1Model([], [], [source(is_same_data=is_same)])) for is_same in (True, False)]
-    after = BorrowedF1Model(OWN, [f1_at(key) for key in OWN], [source(easier, is_same_data=False)])
+    before = [weight(after([], study(is_same_data=is_same))) for is_same in (True, False)]
+    borrowed = after(OWN, study(easier, is_same_data=False))
 
     assert 0.5 < before[1] < before[0] < 0.8
-    assert weight(after) > before[1]
-    assert after.predict(GOOD).mean == pytest.approx([f1_at(key) for key in GOOD], abs=0.012)
+    assert weight(borrowed) > before[1]
+    assert borrowed.predict(GOOD).mean == pytest.approx([f1_at(key) for key in GOOD], abs=0.012)
 
 
 def test_of_two_earlier_studies_of_one_name_the_one_that_agrees_counts() -> None:
-    good, bad = source(), source(lambda key: 1.5 - f1_at(key), run_id="second")
+    good, bad = study(), study(lambda key: 1.5 - f1_at(key), run_id="second")
 
-    found = BorrowedF1Model(OWN, [f1_at(key) for key in OWN], [bad, good]).weights()
+    found = after(OWN, bad, good).surface.weights()
 
-    assert found[frozenset({"first"}), True] > 0.9 > 0.01 > found[frozenset({"second"}), True]
+    assert found[frozenset({"first"}), True] > 0.9 > 0.01 > found.get((frozenset({"second"}), True), 0.0)
 
 
 def timed(*jobs: tuple[int, int], kind: str, slower: float = 1.0) -> tuple[tuple[Key, float], ...]:

@@ -12,10 +12,12 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices, Range
+from paretune.studies.results.quality_model import QualityModel, unknown_prior
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import PROBE
-from paretune.studies.search.split.own_training import JobSecondsModel, OwnQualityModel, key_over
+from paretune.studies.search.split.candidates import key_over
 from paretune.studies.search.split.search import Split
+from paretune.studies.search.split.seconds_model import job_seconds_model
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
 from tests.unit.jobs.test_retrying_job import LARGE, PRICES, SMALL, ScriptedJob
@@ -96,9 +98,9 @@ def test_more_of_the_negative_metric_is_searched_in_the_same_way(desk: Desk, mon
 
 
 def test_predictions_are_wide_before_data() -> None:
-    unseen = JobSecondsModel([], [], 1).predict([((), (0.5,))])
+    unseen = job_seconds_model([], [], 1).predict([((), (0.5,))])
     assert unseen.deviation[0] > 1.0
-    alone = OwnQualityModel([((), (0.0,))], [10.0], 1).predict([((), (0.0,)), ((), (1.0,))])
+    alone = QualityModel([((), (0.0,))], [10.0], unknown_prior([10.0], 1)).predict([((), (0.0,)), ((), (1.0,))])
     assert alone.deviation[1] > 2 * alone.deviation[0]
 
 

@@ -95,12 +95,11 @@ def test_it_finds_the_front_for_a_part_of_what_the_table_costs(driver: Driver, t
     assert ran[first].spent_usd < 0.5 * sum(usd for usd, _ in points)
 
 
-def test_every_type_is_probed_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
+def test_the_first_dollars_buy_a_training_and_f1_is_learnt_where_it_is_cheapest(driver: Driver) -> None:
     kinds = {number: note.kind for number, note in driver.history.notes.items() if number in driver.trials}
-    probed = {driver.trials[number].point["instance_type"] for number, kind in kinds.items() if kind == PROBE}
     learnt = [driver.trials[number] for number, kind in kinds.items() if kind == LEARN]
     cheap = [trial for trial in learnt if trial.point["instance_type"] == "ml.g5.xlarge"]
-    assert probed == set(TYPES)
+    assert kinds[0] == LEARN
     assert len(cheap) > len(learnt) / 2
     assert all("f1" not in driver.history.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
 
@@ -112,19 +111,24 @@ def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver)
 
 
 @pytest.mark.slow
-def test_where_f1_depends_on_the_cluster_it_says_so_and_goes_on_jointly(workplace: Path) -> None:
+def test_where_f1_depends_on_the_cluster_it_says_so_and_trains_on_each_type(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    types = {"ml.g5.xlarge": (1.408, 1, 1.0, 64), "ml.g5.2xlarge": (1.94, 1, 3.0, 64)}  # the same batches on both
+    monkeypatch.setitem(globals(), "TYPES", types)
+
     def spoilt(name: str, size: int, rate: float) -> float:
-        return smooth(name, size, rate) - (0.2 if name == "ml.g5.12xlarge" else 0.0)
+        return smooth(name, size, rate) - (0.2 if name == "ml.g5.2xlarge" else 0.0)
 
     write_table(workplace / "table.csv", spoilt)
-    text = STUDY.replace(
+    text = STUDY.replace("ml.g5.12xlarge", "ml.g5.2xlarge").replace(
         "budget_usd", "objectives: {billable_seconds: minimize, f1: maximize}\nn_trials: 45\nbudget_usd"
     )
     (workplace / "study.yaml").write_text(text)
 
     said = split.search(driver_of(workplace, "study.yaml", {}))
 
-    assert "F1 depends on the instance type by more than noise, so the study went on jointly" in said
+    assert "F1 depends on the instance type by more than noise, so each type was trained on for its own" in said
 
 
 def test_a_type_whose_probe_is_refused_hides_no_other_type(workplace: Path) -> None:
@@ -300,7 +304,7 @@ def test_points_that_miss_a_constraint_are_neither_verified_nor_recommended(work
     assert found
     assert min(trial.values["f1"] for trial in found) >= 0.9
     verified = [driver.trials[number] for number, note in driver.history.notes.items() if note.kind == VERIFY]
-    assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.88
+    assert min((trial.values["f1"] for trial in verified), default=1.0) > 0.87
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from paretune.studies.results.f1_model import FREEDOM, Key
+from paretune.studies.results.quality_model import Key
 from paretune.studies.search.split.seconds_model import SecondsModel
 
 LATENCY_S, ROW_S, EXCHANGE_S = 0.04, 0.008, 0.03
@@ -108,7 +108,7 @@ def test_where_measurements_scatter_as_much_is_said_of_what_they_tell() -> None:
     asked = [(8, 1), (32, 1), (64, 1), (32, 2)]
     truth = np.log([seconds(*job) for job in asked])
     draw = np.random.default_rng(7)
-    inside, width = [], float(student.ppf(0.9, FREEDOM))
+    inside, width = [], float(student.ppf(0.9, 5))
     for _ in range(30):
         values = [math.log(seconds(*job)) + draw.normal(0, 0.1) for job in jobs]
         found = SecondsModel([key(*job) for job in jobs], values).predict([key(*job) for job in asked])

@@ -1,0 +1,164 @@
+"""Is what a study states of its recommendation true?  Bias and coverage on drawn runs whose truth a formula knows.
+
+A study here is a table of runs at points drawn from a world (`worlds.py`), whose recommended points are run again until
+each has three runs, as `studies/verification.py` does. No search is run, so hundreds of studies take a minute.
+
+    ratio        root mean square error of the recommended F1, over that of the mean of its own runs that trained
+    ± holds      share of recommended points whose true F1 lies within one stated standard error; aim 60 to 85 %
+    80 % holds   the same for the stated interval of 80 %; aim 70 to 92 %
+    front        true hypervolume of the stated front, over that of the front of the runs that trained; aim 0.95
+    false types  share of studies that would claim falsely that F1 depends on the instance type; aim at most 5 %
+    noticed      share that notice instance types 0.05 apart in F1; aim at least 90 %
+"""
+
+import math
+import random
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from paretune.core.pareto import front
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.results.front import StudyFront
+from paretune.studies.results.hypervolume import hypervolume
+from paretune.studies.results.quality_model import F1_PRIOR, QualityModel, quality_key
+from paretune.studies.results.recommendation import recommend
+from paretune.studies.results.trials import Trial, job_of
+from search.worlds import COLLAPSED, RATES, World
+
+SETTINGS = {
+    "normal": ("plain", 0.0, 1.0),
+    "noise x 5": ("plain", 0.0, 5.0),
+    "10 % collapse": ("plain", 0.1, 1.0),
+    "20 % collapse, noise x 5": ("plain", 0.2, 5.0),
+    "cliff": ("cliff", 0.0, 1.0),
+}
+"""Name to kind of world, share of runs that collapse, and noise as a multiple of 0.0015."""
+_GOALS = {"cost_usd": "minimize", "f1": "maximize"}
+_USD = {"ml.g5.xlarge": 1.4, "ml.g6e.xlarge": 2.6}
+_JOBS = tuple(product(_USD, (8, 16, 32, 64, 128), RATES))
+_POINTS, _RUNS, _MOST_REPEATS, _NOISE = 24, 3, 12, 0.0015
+_FALLEN = 0.2  # below the truth: a run that far below it has collapsed
+_SHIFT, _PAIRS, _NEAR = 0.05, 4, 0.1
+"""F1 between types, matched pairs that a study has bought, and how far below the best their points lie at most."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """One study: errors of the recommended points, and their stated ones, and what its front is worth."""
+
+    errors: Sequence[tuple[float, float, float, float]]  # stated, of the runs' mean, stated standard error, margin
+    front: float
+    is_falsely_shifted: bool
+    has_noticed: bool
+
+
+class _Study:
+    """Draws the runs of one study."""
+
+    def __init__(self, kind: str, seed: int, share: float, noise: float) -> None:
+        self._world, self._draw = World.draw(kind, seed), random.Random(seed)
+        self._share, self._noise = share, _NOISE * noise
+        self._jobs = self._draw.sample(_JOBS, _POINTS)
+
+    def truth(self, number: int) -> float:
+        """F1 of a point when it trains."""
+        _, batch, rate = self._jobs[number]
+        return self._world.f1(batch, rate, 3.0, 128)
+
+    def check(self) -> Checked:
+        """Run the points, repeat what is recommended, and compare with the truth."""
+        trials = [self._run(number, number) for number in range(_POINTS)]
+        while True:
+            found = StudyFront.of(trials, _GOALS, {}, shrinks=True)
+            points = [pick.point for pick in recommend(found)]
+            lacking = [point.number for point in points if len(point.trials) < _RUNS]
+            if not lacking or len(trials) >= _POINTS + _MOST_REPEATS:
+                break
+            trials.append(self._run(len(trials), lacking[0], lacking[0]))
+        errors = []
+        for point in points:
+            truth, values = self.truth(point.number), [trial.values["f1"] for trial in point.trials]
+            own = statistics.fmean([value for value in values if value > truth - _FALLEN] or values)
+            errors.append((point.means["f1"] - truth, own - truth, point.errors["f1"], point.margins["f1"]))
+        return Checked(
+            errors=errors,
+            front=self._share_of_front(found),
+            is_falsely_shifted=self._claims_shift(trials, 0.0),
+            has_noticed=self._claims_shift(trials, _SHIFT),
+        )
+
+    def _run(self, number: int, of: int, first: int | None = None) -> Trial:
+        name, batch, rate = self._jobs[of]
+        usd = _USD[name] * (0.5 + 20 / batch) * math.exp(self._draw.gauss(0, 0.015))
+        f1 = COLLAPSED if self._draw.random() < self._share else self.truth(of)
+        point: dict[str, str | int | float] = {
+            "instance_type": name,
+            "per_device_train_batch_size": batch,
+            "learning_rate": rate,
+        }
+        return Trial(
+            number=number,
+            run_id=str(number),
+            point=point,
+            parameters={key: str(value) for key, value in point.items()},
+            status=TrialStatus.COMPLETED,
+            values={"cost_usd": usd, "f1": f1 + self._draw.gauss(0, self._noise)},
+            cost_usd=usd,
+            repeats=first,
+        )
+
+    def _share_of_front(self, found: StudyFront) -> float:
+        """True hypervolume of the stated front, over that of the best means of runs that trained."""
+        measured = []
+        for point in found.points:
+            values = [trial.values["f1"] for trial in point.trials]
+            trained = [value for value in values if value > self.truth(point.number) - _FALLEN] or values
+            measured.append((point.means["cost_usd"], -statistics.fmean(trained)))
+        best = [point for point, kept in zip(found.points, front(measured, [False, False]), strict=True) if kept]
+        true = [(point.means["cost_usd"], -self.truth(point.number)) for point in found.points]
+        reference = max(usd for usd, _ in true) * 1.05, min(f1 for _, f1 in true) + 0.1
+        volumes = [
+            hypervolume([(point.means["cost_usd"], -self.truth(point.number)) for point in points], reference)
+            for points in (found.best, best)
+        ]
+        return volumes[0] / volumes[1]
+
+    def _claims_shift(self, trials: Sequence[Trial], shift: float) -> bool:
+        """Whether the study claims that F1 depends on the type, if one type is so much better."""
+        pairs, best = [], max(self.truth(number) for number in range(_POINTS))
+        for trial in [trial for trial in trials[:_POINTS] if self.truth(trial.number) > best - _NEAR][:_PAIRS]:
+            key = quality_key(job := job_of(trial.parameters), job.plan())
+            for name in _USD:
+                f1 = self.truth(trial.number) + (shift if name == "ml.g6e.xlarge" else 0.0)
+                f1 = COLLAPSED if self._draw.random() < self._share else f1
+                pairs.append((key, name, f1 + self._draw.gauss(0, self._noise)))
+        keys, names, values = zip(*pairs, strict=True)
+        return QualityModel(keys, values, F1_PRIOR).is_shifted(names)
+
+
+def rows(seeds: Iterable[int]) -> list[list[str]]:
+    """A row of the table for each of SETTINGS: its name, and what is at the head of this module."""
+    seeds, table = list(seeds), []
+    for name, (kind, share, noise) in SETTINGS.items():
+        studies = [_Study(kind, seed, share, noise).check() for seed in seeds]
+        errors = [error for study in studies for error in study.errors]
+        stated, own = (math.sqrt(statistics.fmean(error[column] ** 2 for error in errors)) for column in (0, 1))
+        table.append(
+            [
+                name,
+                f"{statistics.fmean(error[0] for error in errors):+.4f}",
+                f"{stated / own:.2f}",
+                f"{statistics.fmean(abs(error[0]) <= error[2] for error in errors):.0%}",
+                f"{statistics.fmean(abs(error[0]) <= error[3] for error in errors):.0%}",
+                f"{statistics.fmean(study.front for study in studies):.3f}",
+                f"{min(study.front for study in studies):.3f}",
+                f"{statistics.fmean(study.is_falsely_shifted for study in studies):.0%}",
+                f"{statistics.fmean(study.has_noticed for study in studies):.0%}",
+            ]
+        )
+    return table
+
+
+HEAD = ("statements", "bias", "ratio", "± holds", "80 % holds", "front", "worst front", "false types", "noticed")
