@@ -1,7 +1,7 @@
 """paretune: which SageMaker cluster, batch size and learning rate should I pay for?
 
 >>> import paretune
->>> cheap = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_train_samples=8000)
+>>> cheap = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", num_train_epochs=200)
 >>> fast = cheap.replace(instance_type="ml.g5.12xlarge")
 >>> jobs = [paretune.launch(spec, quiet=True) for spec in (cheap, fast)]
 >>> best = paretune.front(jobs, {"cost_usd": "minimize", "job_seconds": "minimize"})
@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from paretune.commands.estimate.estimate import estimate
+    from paretune.commands.mcp.front import front
+    from paretune.commands.prices.table import prices
     from paretune.core.errors import ParetuneError
     from paretune.core.result import Result
     from paretune.jobs.launch import launch
-    from paretune.pricing.price_table import prices
     from paretune.specification.job import JobSpec
-    from paretune.studies.recorded_front import front
     from paretune.studies.run import run_study
 
 __version__ = "0.3.3"
@@ -41,9 +41,9 @@ _MODULES = {
     "ParetuneError": "paretune.core.errors",
     "Result": "paretune.core.result",
     "estimate": "paretune.commands.estimate.estimate",
-    "front": "paretune.studies.recorded_front",
+    "front": "paretune.commands.mcp.front",
     "launch": "paretune.jobs.launch",
-    "prices": "paretune.pricing.price_table",
+    "prices": "paretune.commands.prices.table",
     "run_study": "paretune.studies.run",
 }
 

@@ -1,5 +1,6 @@
 """Benchmarks: figures of README and docs are those of the stored results; searches are run on what they say."""
 
+import re
 import statistics
 import sys
 from pathlib import Path
@@ -179,3 +180,29 @@ def test_ranges_of_continuous_worlds_are_ranges_of_the_study_and_their_points_ha
     assert product.entry(table, "learning_rate") == Range(low=1e-5, high=6.4e-4, log=True)
     assert product.entry(table, "instance_count") == Choices(values=(1, 2, 4))
     assert table.truth({**table.points[0], "learning_rate": 1.3e-5})
+
+
+def test_public_jobs_with_impossible_phases_are_named_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import public_job_bounds
+
+    header = "id,source,instance_type,model,seconds_downloading_data,seconds_training,seconds_uploading\n"
+    rows = ["A,o/r/x.ipynb,ml.m5.large,,60,300,10", "B,o/r/y,ml.m5.large,,60,-1,10", "C,o/r/z,ml.m5.large,,x,9,1", "D"]
+    (tmp_path / "jobs.csv").write_text(header + "\n".join(rows) + "\n")
+
+    jobs, faults = public_job_bounds.read_jobs(tmp_path / "jobs.csv")
+
+    assert [(job.id, job.repository, job.billed_s) for job in jobs] == [("A", "o/r", 370.0)]
+    assert [fault.partition(":")[0] for fault in faults] == ["B", "C"]
+
+
+def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    import public_job_bounds
+
+    jobs, faults = public_job_bounds.read_jobs(public_job_bounds.JOBS)
+    public_job_bounds.bounds(jobs, 400)
+
+    printed = capsys.readouterr().out
+    assert faults == []
+    assert re.search(r"budgets exceeded +0 +of 20\n", printed)

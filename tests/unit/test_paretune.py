@@ -78,8 +78,8 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
         "",
         ".commands.estimate.estimate",
         ".jobs.launch",
-        ".pricing.price_table",
-        ".studies.recorded_front",
+        ".commands.prices.table",
+        ".commands.mcp.front",
         ".studies.run",
     ],
 )

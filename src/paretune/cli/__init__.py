@@ -1,7 +1,5 @@
 """The command line: a layer over the commands, each of which is defined beside its own code.
 
-main          `main(arguments)` runs one command and returns its exit code; `run` is the `paretune` program
-completion    completion of commands, parameters and values in a shell
-invocation    how and where this process was started: by `paretune` or by `mlflow run`, and in which folder
-pull_request  a comment for a pull request from the documents of two jobs; called by action.yml
+main        `main(arguments)` runs one command and returns its exit code; `run` is the `paretune` program
+invocation  how and where this process was started: by `paretune` or by `mlflow run`, and in which folder
 """

@@ -7,10 +7,9 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from paretune.cli import completion
 from paretune.cli.invocation import spelling_here
 from paretune.core.clock import SystemClock
 from paretune.core.commands import spelled
@@ -68,6 +67,11 @@ COMMANDS = {
     ),
 }
 """Name of each command to its line of help and the module that defines it, which is imported when it is needed."""
+SHELLS = ("bash", "zsh", "fish")
+_ABOUT_COMPLETION = (
+    'completion in your shell: eval "$(paretune completion bash)" (zsh: the same with zsh), '
+    "paretune completion fish | source"
+)
 _JSON_HELP = "print one JSON document on standard output, and everything else on standard error"
 
 
@@ -78,10 +82,11 @@ def command_named(name: str) -> "Command[Any]":
 
 def run() -> None:
     """Entry point of the `paretune` program."""
-    line = completion.typed_line()
-    if line is not None:
-        words = line.split()[1:2]
-        completion.complete(_parser(*words))
+    if "_ARGCOMPLETE" in os.environ:  # a shell wants the typed line completed
+        import argcomplete
+
+        words = os.environ.get("COMP_LINE", "").split()[1:2]
+        argcomplete.autocomplete(_parser(*words), always_complete_options="long")
     sys.exit(main(sys.argv[1:]))
 
 
@@ -96,44 +101,47 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), spelled(spelling_here()):
         try:
             answer = _answer(words, faults)
-            text = as_document(answer.to_dict()) if as_json else str(answer)
-            if text:
-                print(text if as_json else printable(text), file=output, flush=True)
-            return answer.exit_code if isinstance(answer, CommandOutput) else 0
-        except ParetuneError as error:
-            failure: BaseException = error
-            message, code = str(error), error.exit_code
-            if code in {BadInput.exit_code, BudgetRefused.exit_code}:
-                _record_refusal(error, os.environ)
-        except KeyboardInterrupt as error:  # before the command handles it: nothing has been started yet
-            failure, message, code = error, "interrupted", Interrupted.exit_code
+            if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
+                print(text, file=output, flush=True)
+            return answer.exit_code
         except BrokenPipeError:  # the reader has ended, as in `paretune report | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
             return 0
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            failure, code = error, JobFailed.exit_code
-            message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"
-        except SystemExit as end:  # from argparse, which has printed the reason on standard error
-            if as_json and end.code:
-                unknown = BadInput([f"the first word must be a command: {', '.join(COMMANDS)}"])
-                print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
-            raise
+        except BaseException as error:
+            return _print_failure(error, output if as_json else None)
+
+
+def _print_failure(error: BaseException, output: TextIO | None) -> int:
+    """Print why a command failed, as JSON to `output` unless it is None; returns the exit code.
+
+    Raises:
+        BaseException: `error` itself, if it is a bug or the end of argparse.
+    """
+    if isinstance(error, ParetuneError):
+        message, code = str(error), error.exit_code
+        if code in {BadInput.exit_code, BudgetRefused.exit_code}:
+            _record_refusal(error, os.environ)
+    elif isinstance(error, KeyboardInterrupt):  # before the command handles it: nothing has been started yet
+        message, code = "interrupted", Interrupted.exit_code
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"
+        code = JobFailed.exit_code
+    else:
+        if isinstance(error, SystemExit) and error.code and output is not None:  # argparse has printed the reason
+            unknown = BadInput([f"the first word must be a command: {', '.join(COMMANDS)}"])
+            print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
+        raise error
     print(printable(f"paretune: {message}"), file=sys.stderr)
-    if as_json:
-        print(as_document(error_document(failure, message, code)), file=output, flush=True)
+    if output is not None:
+        print(as_document(error_document(error, message, code)), file=output, flush=True)
     return code
 
 
 def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Result:
     """Run the command named by the first word; `faults` are reported together with those of its parameters."""
-    if words[:1] == [completion.COMMAND]:
-        return CommandOutput(text=completion.shell_script(words[1:]))
-    helps = [index for index, word in enumerate(words) if word in {"-h", "--help"}]
-    if helps:
-        with_all = words[helps[0] + 1 : helps[0] + 2] == ["all"]
-        _parser(words[0], with_all=with_all).parse_args([*words[:1], "--help"])
+    if words[:1] == ["completion"]:
+        return CommandOutput(text=_completion_script(words[1:]))
+    _print_help(words)
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = command_named(_parser().parse_args(words[:1]).command)
     from paretune.specification.inputs import PATHS  # which the command has imported
@@ -142,6 +150,14 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     texts, more = read_words(words[1:], command.all_switches())
     texts = {name: find_path(text) if name in PATHS else text for name, text in texts.items()}
     return command.run(command.read(texts, [*faults, *more]))
+
+
+def _print_help(words: Sequence[str]) -> None:
+    """Print the help of the command that the first word names, and end, if one of the words asks for it."""
+    helps = [index for index, word in enumerate(words) if word in {"-h", "--help"}]
+    if helps:
+        with_all = words[helps[0] + 1 : helps[0] + 2] == ["all"]
+        _parser(words[0], with_all=with_all).parse_args([*words[:1], "--help"])
 
 
 def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
@@ -200,6 +216,24 @@ class _PrintVersion(argparse.Action):
         parser.exit()
 
 
+def _completion_script(words: Sequence[str]) -> str:
+    """Return the script that completes the words of `paretune` in the shell named in `words`.
+
+    Raises:
+        BadInput: `words` is not one of the supported shells.
+    """
+    if len(words) != 1 or words[0] not in SHELLS:
+        shells = " | ".join(SHELLS)
+        raise BadInput([f"completion needs a shell: paretune completion {shells}, got {' '.join(words)!r}"])
+    from argcomplete.shell_integration import shellcode
+
+    return str(shellcode(["paretune"], shell=words[0])).strip()
+
+
+def _completer(choices: Sequence[str]) -> Callable[..., Sequence[str]]:
+    return lambda **_: choices
+
+
 def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentParser:
     """Return a parser that knows the names of all commands, and the parameters of `command`.
 
@@ -208,7 +242,7 @@ def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentPar
     parser = argparse.ArgumentParser(
         prog="paretune",
         description="which SageMaker cluster, batch size and learning rate should I pay for?",
-        epilog=f"{completion.ABOUT}; paretune COMMAND --help: its most used parameters, --help all: all of them",
+        epilog=f"{_ABOUT_COMPLETION}; paretune COMMAND --help: its most used parameters, --help all: all of them",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_PrintVersion, nargs=0, help="show the version and exit")
@@ -238,7 +272,8 @@ def _add_parameters(parser: argparse.ArgumentParser, name: str, *, with_all: boo
         group = parser.add_argument_group(title)
         for parameter, text in lines.items():
             option = group.add_argument(f"--{parameter}", help=text.replace("%", "%%"), metavar="VALUE")
-            completion.suggest(option, choices_of(JobSpec, parameter))
+            if choices := choices_of(JobSpec, parameter):  # else the shell completes names of files
+                option.completer = _completer(choices)  # type: ignore[attr-defined]
     parser.add_argument_group("output").add_argument("--json", help=_JSON_HELP, action="store_true")
 
 

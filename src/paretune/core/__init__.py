@@ -10,7 +10,6 @@ packages       training_is_missing          installed packages and the extras th
 pareto         front                        which points are on the Pareto front
 result         Result, CommandOutput        results as rows, text and JSON; CSV with typed cells
 tags           Attribution, tag_faults      owner of a job, and which tags AWS accepts
-text_table     text_table                   aligned columns for a terminal
 untrusted      read_text, printable         paths, files, JSON and texts of strangers, handled safely
 watchdog       watch                        ends a job that hangs
 """

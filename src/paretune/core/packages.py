@@ -47,18 +47,17 @@ def installed(package: str) -> str:
 
 def training_is_missing() -> str:
     """One sentence with the packages of `train` that are not installed and the command for it; empty if none is."""
-    missing = [name for name in map(package_of, requirements_of(TRAIN)) if not _can_be_imported(name)]
-    if not missing:
-        return ""
-    return f"{', '.join(missing)} must be installed to train on this machine: {_install(TRAIN)}"
+    return _missing(TRAIN, "to train on this machine")
 
 
 def design_is_missing() -> str:
     """One sentence with the packages of `design` that are not installed and the command for it; empty if none is."""
-    missing = [name for name in map(package_of, requirements_of(DESIGN)) if not _can_be_imported(name)]
-    if not missing:
-        return ""
-    return f"{', '.join(missing)} must be installed for designs that are neither full nor a table: {_install(DESIGN)}"
+    return _missing(DESIGN, "for designs that are neither full nor a table")
+
+
+def _missing(extra: str, purpose: str) -> str:
+    names = [name for name in map(package_of, requirements_of(extra)) if not _can_be_imported(name)]
+    return f"{', '.join(names)} must be installed {purpose}: {_install(extra)}" if names else ""
 
 
 def sagemaker_is_missing() -> str:

@@ -26,6 +26,9 @@ _MOST_ROWS = 60  # in a notebook
 class Result(ABC):
     """Base of the results of the Python API: `str` is what a command prints, `to_dict` what it prints with `--json`."""
 
+    exit_code = 0
+    """The exit code of the command."""
+
     @property
     @abstractmethod
     def title(self) -> str:
@@ -51,7 +54,7 @@ class Result(ABC):
 
     def _repr_html_(self) -> str:
         """The table and its notes for a notebook, escaped as HTML."""
-        frame = self._shown().dropna(axis="columns", how="all")
+        frame = self._shown().dropna(axis="columns", how="all").fillna(float("nan"))  # pandas 2 would print None
         table = frame.to_html(index=False, escape=True, na_rep="", border=0, max_rows=_MOST_ROWS)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())
         return f"<p><strong>{escape(self.title)}</strong></p>{table}{notes}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -36,6 +37,26 @@ def watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> No
     """
     if limit_s > 0 and Path("/proc/self/stat").exists():
         threading.Thread(target=_watch, args=(limit_s, events, end), name="watchdog", daemon=True).start()
+
+
+def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
+    """Send SIGTERM to this process after `deadline_s` seconds; `grace_s` seconds later call `end`, in a thread.
+
+    `begin` gets the reason as one sentence, before the signal.
+    """
+
+    def wait() -> None:
+        time.sleep(deadline_s)
+        begin(
+            f"MaxRuntimeExceeded: it stopped itself {deadline_s / 60:.1f} minutes after its container had started, so "
+            "that it is saved and uploaded within its worst case: raise max_runtime_minutes; it continues from its "
+            "checkpoint"
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(grace_s)
+        end()
+
+    threading.Thread(target=wait, name="deadline", daemon=True).start()
 
 
 def _watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> None:

@@ -37,13 +37,8 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
 
-
 LARGEST_NUMBER = 10**9
 """Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7."""
-
-
-class _OutOfRange(Exception):
-    """A configuration has a number above LARGEST_NUMBER."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,12 +73,12 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
     """
     try:
         return _counted(config, task)
-    except _OutOfRange:
+    except OverflowError:
         return None
 
 
 def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
-    """Do the work of `of_config`; raises _OutOfRange if a number is too large."""
+    """Do the work of `of_config`; raises OverflowError if a number is too large."""
     whole = config
     if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
         config = {**config, **config["text_config"]}
@@ -202,10 +197,10 @@ def hub_config(model: str, environment: Mapping[str, str]) -> Mapping[str, Any]:
 
 
 def _first(config: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    """Return the first of these numbers in the configuration; raises _OutOfRange above LARGEST_NUMBER."""
+    """Return the first of these numbers in the configuration; raises OverflowError above LARGEST_NUMBER."""
     number = next((int(config[name]) for name in names if isinstance(config.get(name), int)), None)
     if number is not None and abs(number) > LARGEST_NUMBER:
-        raise _OutOfRange
+        raise OverflowError
     return number
 
 

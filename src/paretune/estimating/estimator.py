@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from paretune.core.errors import BadInput
-from paretune.core.pareto import front
 from paretune.core.untrusted import is_folder
 from paretune.estimating.architecture import (
     LARGEST_NUMBER,
@@ -17,6 +16,7 @@ from paretune.estimating.architecture import (
 from paretune.estimating.evidence import Evidence
 from paretune.estimating.memory import MemoryModel, MemoryPrediction
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
+from paretune.estimating.phases import Seconds, phases_of
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
@@ -45,6 +45,12 @@ class Estimate(TimeEstimate):
     is_traced: bool = False
     did_not_fit: Footprint | None = None
     tokens: float | None = None
+
+    @property
+    def phases(self) -> Mapping[str, Seconds]:
+        """Seconds of each phase, by what earlier jobs took around their steps and the bytes of the model."""
+        time = self.time
+        return phases_of(time, self.spec, factor=time.startup_factor, uploaded_bytes=time.uploaded_bytes)
 
     @property
     def usd_per_billion_tokens(self) -> float | None:
@@ -152,14 +158,3 @@ def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Ar
         rule = f"its config.json does not say hidden size, layers and vocabulary, as numbers up to {LARGEST_NUMBER:,}"
         raise BadInput([f"model {model}: {rule}"])
     return architecture
-
-
-def on_front(estimates: Sequence[Estimate]) -> list[bool]:
-    """Return which estimates are on the front of seconds and dollars; none that does not fit or lacks a price."""
-    points = {
-        index: (item.time.seconds, item.cost_usd)
-        for index, item in enumerate(estimates)
-        if item.fits != "no" and item.cost_usd is not None
-    }
-    marks = dict(zip(points, front(list(points.values()), maximise=(False, False)), strict=True))
-    return [marks.get(index, False) for index in range(len(estimates))]

@@ -5,6 +5,7 @@ An estimate is optional: if it cannot be made, the job runs all the same.
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 
 from paretune.core.errors import TrackingUnavailable
@@ -38,26 +39,23 @@ class Forecast:
 
     @cached_property
     def _estimator(self) -> Estimator:
-        if self._tracking is None:
-            return Estimator(Evidence(), self._steps)
-        try:
+        if self._tracking is not None:
             simulated, steps = self._simulated, self._steps
-            evidence = collect(self._tracking, simulated=simulated, machine=machine_name(), steps=steps)
-            return Estimator(evidence, steps)
-        except TrackingUnavailable:  # recording the job will report this
-            return Estimator(Evidence(), self._steps)
-        except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
-            logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
-            return Estimator(Evidence(), self._steps)
+            try:
+                evidence = collect(self._tracking, simulated=simulated, machine=machine_name(), steps=steps)
+                return Estimator(evidence, steps)
+            except TrackingUnavailable:  # recording the job will report this
+                pass
+            except (ArithmeticError, ValueError) as error:  # from the fit; LinAlgError is a ValueError
+                logging.getLogger(__name__).warning("earlier runs make no estimate, data sheets do: %s", error)
+        return Estimator(Evidence(), self._steps)
 
     @cached_property
     def _own_training(self) -> OwnTrainingTimes:
-        if self._tracking is None:
-            return OwnTrainingTimes()
-        try:
-            return OwnTrainingTimes.collect(self._tracking, machine_name())
-        except TrackingUnavailable:  # recording the job will report this
-            return OwnTrainingTimes()
+        if self._tracking is not None:
+            with suppress(TrackingUnavailable):  # recording the job will report this
+                return OwnTrainingTimes.collect(self._tracking, machine_name())
+        return OwnTrainingTimes()
 
     def renew(self) -> None:
         """Read the runs again at the next estimate."""
@@ -75,15 +73,15 @@ class Forecast:
             return None
         return self._estimator.estimate(spec, architecture, price, plan=plan, facts=_facts(inputs))
 
-    def first_plan(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, Footprint | None]:
-        """Return the batch to start with: the requested one, halved while an earlier job shows that it does not fit.
+    def smaller_batch(self, spec: JobSpec, inputs: JobInputs) -> tuple[BatchPlan, Footprint] | None:
+        """Return the batch to start with if an earlier job shows that the requested one does not fit, and that job.
 
-        The global batch size stays the same. Also returns that job, or None if the requested batch may fit.
+        The global batch size stays the same. Returns None if the requested batch may fit.
         """
         plan, failure = spec.plan(), None
         architecture = known_architecture(spec, inputs)
         if architecture is None or spec.runs_own_training:
-            return plan, None
+            return None
         while (described := describe(spec, plan, architecture, _facts(inputs), self._steps)) and (
             smaller := plan.with_less_memory()
         ):
@@ -91,7 +89,7 @@ class Forecast:
             if failed is None:
                 break
             plan, failure = smaller, failed
-        return plan, failure
+        return None if failure is None else (plan, failure)
 
 
 def known_architecture(spec: JobSpec, inputs: JobInputs) -> Architecture | None:

@@ -3,12 +3,10 @@
 The time model starts from these and learns from measurements what share of them a training gets.
 """
 
-import contextlib
 import math
 import os
 import platform
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -169,40 +167,9 @@ def this_processor() -> Accelerator:
 
 def usable_cores() -> int:
     """Return the number of logical cores that this process may use by its affinity and its container's limit."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    limit = _limit_of_container(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-    return cores if limit is None else max(1, min(cores, math.ceil(limit)))
+    import joblib  # type: ignore[import-untyped]
 
-
-def _limit_of_container(groups_file: Path, root: Path) -> float | None:
-    """Return the number of cores that the control groups of this process allow, or None without a limit.
-
-    Version 2 has cpu.max, version 1 cpu.cfs_quota_us / cpu.cfs_period_us. `groups_file` is /proc/self/cgroup, `root`
-    the folder of the groups. Source: Documentation/admin-guide/cgroup-v2.rst and scheduler/sched-bwc.rst of Linux.
-    """
-    limits = []
-    for line in groups_file.read_text().splitlines() if groups_file.is_file() else ():
-        _, controllers, group_path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root / "cpu" if controllers else root
-        group = top / group_path.strip("/")
-        for folder in [group, *group.parents]:
-            limits += _quota(folder)
-            if folder == top:
-                break
-    return min(limits, default=None)
-
-
-def _quota(group: Path) -> list[float]:
-    """Return the cores that a control group may use; empty without a limit."""
-    with contextlib.suppress(OSError, ValueError):
-        if (file := group / "cpu.max").is_file():
-            words = file.read_text().split()
-        else:
-            words = [(group / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period")]
-        return [float(words[0]) / float(words[1])] if words[0] not in {"max", "-1"} else []
-    return []
+    return int(joblib.cpu_count())
 
 
 def machine_name() -> str:
@@ -269,17 +236,3 @@ def precision_faults_here(precision: str, *, has_bf16: bool, has_gpu: bool, devi
     if precision == "fp16" and not has_gpu:
         return ["precision fp16 needs a GPU: use auto, bf16 or fp32"]
     return []
-
-
-def precision_faults_of_this_machine(precision: str, environment: Mapping[str, str]) -> list[str]:
-    """Return the same from kernel and driver alone, without PyTorch; empty for a GPU that is not listed here."""
-    models = gpu_models(hidden=environment.get("CUDA_VISIBLE_DEVICES"))
-    accelerator = named(models[0]) if models else None
-    if models and accelerator is None:
-        return []
-    return precision_faults_here(
-        precision,
-        has_bf16=multiplies_bf16(processor_flags()) if accelerator is None else accelerator.has_bf16,
-        has_gpu=accelerator is not None,
-        device=models[0] if models else processor_name(),
-    )

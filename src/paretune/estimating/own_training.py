@@ -12,8 +12,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
+from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.estimating.timing import Seconds
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, schema

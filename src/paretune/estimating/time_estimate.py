@@ -1,8 +1,9 @@
 """Predicted seconds and dollars of a job, with where they come from."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from paretune.estimating.timing import Seconds
+from paretune.estimating.phases import Seconds, phases_of
 from paretune.pricing.budget import cost_usd
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -34,11 +35,22 @@ class TimeEstimate:
         """Predicted dollars, or None without a price."""
         return self.usd(self.time.seconds)
 
+    @property
+    def phases(self) -> Mapping[str, Seconds]:
+        """Seconds of each of `PHASES`; only `training` on this machine."""
+        return phases_of(self.time, self.spec)
+
     def sentence(self) -> str:
-        """Return the estimate in one line, for the launch of the job."""
+        """Return the estimate in one line, for the launch of the job, with the phases that are not its training."""
         low, high = self.time.seconds_low, self.time.seconds_high
         dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
-        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}"
+        phases = [
+            f"{name} {phase.seconds:.0f} s ({phase.seconds_low:.0f} to {phase.seconds_high:.0f})"
+            for name, phase in self.phases.items()
+            if name != "training" and phase.seconds_high
+        ]
+        around = f"; {', '.join(phases)}; waiting and starting are not billed" if phases else ""
+        return f"estimated: {self.time.seconds:.0f} s ({low:.0f} to {high:.0f}){dollars}; {self.basis}{around}"
 
     def as_metrics(self) -> dict[str, float]:
         """Return the metrics of the estimate that a job's run records."""

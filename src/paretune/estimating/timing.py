@@ -12,8 +12,9 @@
     offloaded  = bytes that go to the memory of the machine and come back / bandwidth of PCIe
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
     exposed    = exchange^2 / (exchange + pass)      what cannot hide behind the pass, or behind its backward two thirds
-    start-up   = s x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
+    start-up   = s x phases x (1 + growth x log n) of n instances: a job starts when its slowest instance is ready
                  + compiling, once in every process, where there is a compiler
+    phases     = usual seconds of data, image, container start and upload, see `phases`
 
 Every constant has a prior in logarithms: a data sheet or a usual value, and how far off that may be. Constants are
 shared: a pass has one factor for each accelerator and precision, model, and cluster. So a measurement of one cluster
@@ -32,6 +33,7 @@ import numpy as np
 
 from paretune.estimating.exchange import Exchange
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
+from paretune.estimating.phases import UPLOAD_BYTES_PER_S, Seconds, overhead_s
 from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -57,7 +59,7 @@ _PRIORS = {
     "host": (0.5, 0.5),  # share of the bandwidth to the machine's memory that copies reach
     "attention": (1.3, 0.5),  # a FLOP of the attention matrices against one of the weights: softmax, masks, memory
     "evaluation": (1.0, 0.4),  # against a third of the training's seconds per row
-    "startup": (360.0, 0.6),  # SageMaker: seconds billed before the first step and after the last
+    "startup": (1.0, 0.6),  # SageMaker: seconds billed before the first step and after the last against `overhead_s`
     "startup local": (9.0, 0.7),  # a process on this machine: imports, model, warm-up
     "growth": (0.2, 0.8),
     "compiling": (60.0, 0.8),  # seconds, on an instance; a guess between the first and later ones here
@@ -68,7 +70,7 @@ _NOISE_OF_LOCAL = 1.6  # times as large on this machine, which does other things
 _OVERHEAD_NOISE = 0.25  # of start-up and evaluation together, taken from one job
 _COMPILING_NOISE = 0.6  # of compiling: 90 s the first time and 22 s the next (studies/README.md, measured here)
 _UPDATE_BYTES = 24.0  # AdamW: gradient, weight and two moments in fp32 read, the last three written; rounded
-_UPLOAD_BYTES_PER_S = 50e6  # the model is packed with gzip before it goes to S3
+_BYTES_OF_A_WEIGHT = 4.0  # as it is saved
 _NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the kernel
 
 
@@ -80,6 +82,7 @@ class TimingFeatures:
         chip: accelerator and precision; each has a constant of its own.
         model: model, sequence length, kind of fine-tuning and compiler; likewise.
         cluster: instance type, count and strategy; likewise.
+        kind: kind of instance, by which public jobs tell the usual seconds of the phases around the training.
         is_local: whether its start-up is that of a process, not of an instance.
         is_compiled: whether it compiles its model before the first step.
         devices: devices of one instance that train.
@@ -104,6 +107,7 @@ class TimingFeatures:
     chip: str
     model: str
     cluster: str
+    kind: str = "any"
     is_local: bool = False
     is_compiled: bool = False
     instances: int
@@ -145,21 +149,20 @@ class Measurement:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seconds:
-    """Billable seconds of a job, with an interval that holds 80 % of such jobs."""
-
-    seconds: float
-    seconds_low: float
-    seconds_high: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """Seconds of paretune's own training; `startup_seconds` is the time around the steps, evaluation included."""
+    """Billable seconds of paretune's own training.
+
+    Attributes:
+        startup_seconds: the time around the steps, evaluation included.
+        startup_factor: start-up of such jobs, as measured so far, against the usual one of public jobs.
+        uploaded_bytes: of the model.
+    """
 
     startup_seconds: float
     step_seconds: float
     steps: int
+    startup_factor: float = 1.0
+    uploaded_bytes: float = 0.0
 
 
 class TimeModel:
@@ -168,7 +171,7 @@ class TimeModel:
     def __init__(self, measurements: Sequence[Measurement] = ()) -> None:
         used = [item for item in measurements if item.seconds or item.step_seconds]
         constants = [_constants(item.setting, is_published=item.origin == "published") for item in used]
-        names = list(dict.fromkeys(name for roles in constants for name in roles if name))
+        names = list(dict.fromkeys(name for roles in constants for name in roles.values() if name))
         target = _Target(used)
         indices = {name: index for index, name in enumerate(names)}
         columns = _Columns([item.setting for item in used], constants, indices)
@@ -185,12 +188,14 @@ class TimeModel:
         if not settings:
             return []
         constants = [_constants(setting) for setting in settings]
-        indices, mean, covariance = self.posterior.with_names([name for roles in constants for name in roles if name])
+        indices, mean, covariance = self.posterior.with_names(
+            [name for roles in constants for name in roles.values() if name]
+        )
         columns = _Columns(settings, constants, indices)
         parts = columns.parts(mean)
         noise = np.hypot(self.posterior.noise * _noisier(settings), _COMPILING_NOISE * parts.compiling / parts.total)
         deviations = interval(lambda at: np.log(columns.parts(at).total), mean, covariance, noise)
-        numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step], axis=1).tolist()
+        numbers = np.stack([parts.total, np.exp(deviations), parts.around, parts.step, parts.startup], axis=1).tolist()
         return [
             Prediction(
                 seconds=seconds,
@@ -199,61 +204,44 @@ class TimeModel:
                 startup_seconds=around,
                 step_seconds=step,
                 steps=round(setting.steps),
+                startup_factor=startup,
+                uploaded_bytes=_BYTES_OF_A_WEIGHT * setting.parameters,
             )
-            for setting, (seconds, width, around, step) in zip(settings, numbers, strict=True)
+            for setting, (seconds, width, around, step, startup) in zip(settings, numbers, strict=True)
         ]
 
 
-_ROLES = (
-    *(
-        "utilisation",
-        "moved",
-        "chip",
-        "model",
-        "several",
-        "cluster",
-        "published",
-        "latency",
-        "memory",
-        "link",
-        "network",
-        "host",
-    ),
-    *("attention", "evaluation", "startup", "growth", "compiling"),
-)
-"""Roles of constants in the time of a job; `_constants` names the constant for each."""
-
-
-def _constants(setting: TimingFeatures, *, is_published: bool = False) -> list[str]:
-    """Return the constant for each role, or an empty text if the job has none for it."""
+def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[str, str]:
+    """Return the constant for each role in the time of a job, or an empty text if the job has none for it."""
     location = "local" if setting.is_local else "network"
     is_alone = setting.instances * setting.devices == 1
     fast = setting.network_bytes_per_s >= _NETWORK_OF_EFA
-    return [
-        "utilisation",
-        f"moved:{location}",
-        f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
-        f"model:{setting.model}",
-        "" if is_alone else "processes" if setting.is_local else "several",
-        f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
-        "published" if is_published else "",
-        f"latency:{location}",
-        f"memory{' local' if setting.is_local else ''}:{setting.chip}",
-        setting.link,
-        "" if setting.instances == 1 else "efa" if fast else "tcp",
-        "host" if setting.offloaded else "",
-        f"attention:{location}",
-        f"evaluation:{location}",
-        "startup local" if setting.is_local else "startup",
-        "" if setting.instances == 1 else "growth",
-        "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
-    ]
+    return {
+        "utilisation": "utilisation",
+        "moved": f"moved:{location}",
+        "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
+        "model": f"model:{setting.model}",
+        "several": "" if is_alone else "processes" if setting.is_local else "several",
+        "cluster": f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
+        "published": "published" if is_published else "",
+        "latency": f"latency:{location}",
+        "memory": f"memory{' local' if setting.is_local else ''}:{setting.chip}",
+        "link": setting.link,
+        "network": "" if setting.instances == 1 else "efa" if fast else "tcp",
+        "host": "host" if setting.offloaded else "",
+        "attention": f"attention:{location}",
+        "evaluation": f"evaluation:{location}",
+        "startup": "startup local" if setting.is_local else "startup",
+        "growth": "" if setting.instances == 1 else "growth",
+        "compiling": "" if not setting.is_compiled else "compiling local" if setting.is_local else "compiling",
+    }
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """Seconds of N settings; `around` is the time around the steps and contains `compiling`."""
+    """Seconds of N settings; `around` is the time around the steps and contains `compiling`, `startup` is a factor."""
 
+    startup: np.ndarray
     step: np.ndarray
     around: np.ndarray
     compiling: np.ndarray
@@ -264,13 +252,14 @@ class _Columns:
     """N settings as arrays, with the indices of their constants among K; a role without a constant has the factor 1."""
 
     def __init__(
-        self, settings: Sequence[TimingFeatures], constants: Sequence[Sequence[str]], names: Mapping[str, int]
+        self, settings: Sequence[TimingFeatures], constants: Sequence[Mapping[str, str]], names: Mapping[str, int]
     ) -> None:
         def column(name: str) -> np.ndarray:
             return np.array([getattr(setting, name) for setting in settings], dtype=float)
 
         places = {**names, "": len(names)}
-        self._indices = np.array([[places[name] for name in roles] for roles in constants], dtype=int).T
+        self._roles = list(constants[0]) if constants else []
+        self._indices = np.array([[places[name] for name in roles.values()] for roles in constants], dtype=int).T
         self._instances, devices = column("instances"), column("devices")
         self._rows, self._accumulation, self._steps = column("rows"), column("accumulation"), column("steps")
         self._layers, self._attention = column("layers"), column("attention_share")
@@ -289,11 +278,12 @@ class _Columns:
         )
         self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
-        self._upload = np.where(local, 0.0, 4.0 * column("parameters") / _UPLOAD_BYTES_PER_S)
+        self._upload = np.where(local, 0.0, _BYTES_OF_A_WEIGHT * column("parameters") / UPLOAD_BYTES_PER_S)
+        self._overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
 
     def parts(self, theta: np.ndarray) -> _Parts:
         """Return the seconds of each setting for these logarithms of the K constants."""
-        constant = dict(zip(_ROLES, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
+        constant = dict(zip(self._roles, np.exp(np.append(theta, 0.0)[self._indices]), strict=True))
         speed = constant["chip"] * constant["model"] * constant["several"] * constant["cluster"] * constant["published"]
         dearer = 1 + (constant["attention"] - 1) * self._attention
         row = self._ideal_row * dearer / constant["utilisation"] + self._ideal_moved * constant["moved"]
@@ -307,8 +297,15 @@ class _Columns:
         evaluation = constant["evaluation"] * self._ideal_evaluation * dearer / (constant["utilisation"] * speed)
         growth = np.where(self._instances > 1, constant["growth"], 0.0)
         compiling = np.where(self._compiled, constant["compiling"], 0.0)
-        around = constant["startup"] * (1 + growth * np.log(self._instances)) + compiling + evaluation + self._upload
-        return _Parts(step=step, around=around, compiling=compiling, total=around + self._steps * step)
+        startup = constant["startup"] * self._overhead * (1 + growth * np.log(self._instances))
+        around = startup + compiling + evaluation + self._upload
+        return _Parts(
+            startup=constant["startup"],
+            step=step,
+            around=around,
+            compiling=compiling,
+            total=around + self._steps * step,
+        )
 
 
 def _exposed(exchange: np.ndarray, hidden_by: np.ndarray) -> np.ndarray:

@@ -11,6 +11,7 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.exchange import divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
+from paretune.estimating.phases import kind_of
 from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.traced_step import Division, StepSetting, TracedSteps, share_in_layers
 from paretune.estimating.workload import (
@@ -149,7 +150,7 @@ def step_setting(
     if built.config is None or "model_type" not in built.config:
         return None
     share = share_of(spec)
-    half = _half_format(share)
+    half, used = _half_format(share), (facts or {}).get(USED_TOKENS)
     return StepSetting(
         config=built.config,
         task=spec.task,
@@ -162,18 +163,13 @@ def step_setting(
         on_processor=share.on_processor,
         tokens=math.ceil(_longest(spec, mean_tokens)),
         recomputes=recomputes(spec),
-        used_tokens=_used_tokens(spec, facts or {}),
+        used_tokens=int(used) if used is not None and trains_used_rows(spec) else None,
     )
 
 
 def _half_format(share: DeviceShare) -> str:
     """Return `bf16` or `fp16` if the device multiplies in it, else an empty text."""
     return "" if not share.half else "fp16" if share.precision == "fp16" else "bf16"
-
-
-def _used_tokens(spec: JobSpec, facts: Mapping[str, float]) -> int | None:
-    """Return the number of trained rows of the embedding table if it is known and the others are left out."""
-    return int(facts[USED_TOKENS]) if trains_used_rows(spec) and USED_TOKENS in facts else None
 
 
 def _longest(spec: JobSpec, mean_tokens: float) -> float:
@@ -202,17 +198,6 @@ def _division(spec: JobSpec, plan: BatchPlan, work: Workload, share: DeviceShare
         quantised=spec.fine_tuning == "qlora",
         collects=spec.strategy in SHARDED and share.on_processor and degrees.devices > 1 and not spec.probe_steps,
     )
-
-
-def _network_gbps(instance: Instance) -> float:
-    """Return the sustained bandwidth: a small instance uses up its burst within minutes."""
-    return instance.network_gbps if instance.sustained_gbps is None else instance.sustained_gbps
-
-
-def _link(share: DeviceShare) -> str:
-    if share.on_processor:
-        return "gloo"
-    return "nvlink" if share.device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
 
 
 def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
@@ -253,9 +238,14 @@ def _model(spec: JobSpec) -> str:
     return f"{spec.model} {spec.max_seq_length} {spec.fine_tuning}"
 
 
+def _processors(instance: Instance | None) -> Accelerator:
+    """Return the processors of an instance, or of this machine, as one device."""
+    return hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+
+
 def _processor_share(instance: Instance | None, processes: int) -> Accelerator:
     """Return the share of one process in the processors of an instance, or of this machine."""
-    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
+    whole = _processors(instance)
     shared = ("fp32_flops", "half_flops", "memory_bytes_per_s", "usable_gib")
     return replace(whole, **{name: getattr(whole, name) / processes for name in shared})
 
@@ -278,20 +268,23 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
     row_devices = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.micro_batches or degrees.pipeline
+    fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
+    instance = spec.instance() if spec.has_instances else None
     return TimingFeatures(
         chip=f"{_chip(spec)} {share.precision}",
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
+        kind="any" if instance is None else kind_of(instance),
         is_local=not spec.has_instances,
         is_compiled=spec.compiler == "inductor",
         instances=share.instances,
         devices=share.devices,
         peak_flops=device.half_flops * device.sustained if share.half else device.fp32_flops,
         memory_bytes_per_s=device.memory_bytes_per_s,
-        # Of a local cluster, which is one machine, it is not used.
-        network_bytes_per_s=_network_gbps(spec.instance()) * _GBPS if spec.has_instances else 1e9,
+        # A small instance uses up its burst within minutes. A local cluster, which is one machine, has no network.
+        network_bytes_per_s=(instance.sustained_gbps or instance.network_gbps) * _GBPS if instance else 1e9,
         link_bytes_per_s=device.link_bytes_per_s,
-        link=_link(share),
+        link="gloo" if share.on_processor else fast,
         rows=rows,
         accumulation=plan.gradient_accumulation_steps,
         steps=work.steps,
@@ -304,7 +297,12 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         host_bytes_per_s=device.host_bytes_per_s,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         updated=work.trained_parameters / _owners(share),
-        update_bytes_per_s=_host_memory(spec, share) if spec.cpu_offload and not share.on_processor else None,
+        # Offloaded weights are updated in the machine's memory, whose bandwidth its devices share.
+        update_bytes_per_s=(
+            _processors(instance).memory_bytes_per_s / share.devices
+            if spec.cpu_offload and not share.on_processor
+            else None
+        ),
         parameters=built.parameters,
         exchange=divided_exchange(
             spec.strategy,
@@ -346,10 +344,3 @@ def _offloaded(spec: JobSpec, built: Architecture, work: Workload, rows: int, sh
         inputs = rows * work.tokens * built.hidden_size * built.layers / spec.degrees.pipeline
         offloaded += 2 * (2.0 if share.half else 4.0) * inputs
     return offloaded
-
-
-def _host_memory(spec: JobSpec, share: DeviceShare) -> float:
-    """Return one device's share of the bandwidth of the machine's memory, bytes/s."""
-    instance = spec.instance() if spec.has_instances else None
-    whole = hardware.processor(instance.vcpus, instance.memory_gib) if instance else hardware.this_processor()
-    return whole.memory_bytes_per_s / share.devices

@@ -142,9 +142,10 @@ class TracedStep:
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> "TracedStep":
-        """Read the result of `asdict`; raises TypeError for anything else."""
+        """Read the result of `asdict`, ignoring its `setting`; raises TypeError for anything else."""
+        values = {name: value for name, value in record.items() if name != "setting"}
         moments = {name: tuple(tuple(map(float, row)) for row in record[name]) for name in ("train", "evaluate")}
-        return cls(**{**record, **moments})
+        return cls(**{**values, **moments})
 
     @property
     def gradients(self) -> float:
@@ -157,17 +158,13 @@ class TracedStep:
         state, gradients = self.state * share / division.state_sharers, self.gradients * share
         constant = 0.0 if division.offloads_weights else weights / division.weight_sharers + state
         constant += gradients if division.has_buckets else 0.0
-        gathered, one_gradient = self._gathered(division), 0.0
-        if division.gathers:
-            one_gradient = (
-                (1.5 if division.half else 2.0) * self.layer_gradients / max(1.0, self.layers) / division.tensor
-            )
+        gathered, copies = self._gathered(division), 1.5 if division.half else 2.0
+        of_layer = self.layer_gradients / max(1.0, self.layers) / division.tensor
+        one_gradient = copies * of_layer if division.gathers else 0.0
         factor = np.ones(_KINDS)
         factor[_GRADIENTS] = 0.0 if division.offloads_weights else share / division.state_sharers
         factor[_CASTS] = 0.0 if division.gathers else self._layer_share(division)
-        in_stage = (
-            min(1.0, division.pipeline / division.micro_batches) / division.pipeline
-        )  # of all rows and layers, what is held
+        in_stage = min(1.0, division.pipeline / division.micro_batches) / division.pipeline  # held of rows and layers
         factor[_INPUTS] = in_stage * (min(1.0, 2 / max(1.0, self.layers)) if division.offloads_inputs else 1.0)
         factor[_LAYERS] = in_stage * share_in_layers(division.tensor)
         factor[[_OTHER, _PASSING]] = 1 / division.micro_batches
@@ -268,7 +265,7 @@ class TracedSteps:
             record = self._read(key)
             if record is None:
                 return None
-            self._known[key] = _step(record)
+            self._known[key] = None if "error" in record else TracedStep.of_json(record)
         return self._known[key]
 
     def is_untried(self, setting: StepSetting) -> bool:
@@ -288,14 +285,6 @@ class TracedSteps:
         except (OSError, ValueError):
             return None
         return record if isinstance(record, dict) else None
-
-
-def _step(record: dict[str, Any]) -> TracedStep | None:
-    return (
-        None
-        if "error" in record
-        else TracedStep.of_json({name: value for name, value in record.items() if name != "setting"})
-    )
 
 
 @cache

@@ -3,7 +3,6 @@
 ledger.Ledger               reserve, book and balance, for both ledgers
 study_ledger.StudyLedger    the trials of one study, and the drivers at work on it
 budget_ledger.BudgetLedger  all jobs that share the budgets of a file
-job_budgets.JobBudgets      one job against shared budgets
 budget_file.BudgetFile      a file of budgets, read and checked
 trial_entry                 values of a trial in the ledger: TrialNote, TrialEnd, TrialStatus, TrialEntry
 lease.Lease                 lets one round at a time work on a study

@@ -8,7 +8,7 @@ the dollars that were promised in it.
 Simulated jobs are counted apart, with the same limits: they never use up a budget of real dollars.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,13 +19,11 @@ import sqlalchemy as sa
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
-from paretune.core.tags import Attribution
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.ledger import Ledger
 from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
 from paretune.pricing.budget import Balance
 from paretune.specification import metrics
-from paretune.specification.placement import Placement
 from paretune.storage.address import redacted
 from paretune.storage.database import is_same_database, open_engine
 from paretune.tracking import Tracking, schema
@@ -47,7 +45,7 @@ class BudgetRequest:
     Attributes:
         job: name of the reservation: the job's MLflow run, or any other name while it has none.
         worst_usd: the most that it can be billed; None if its price is unknown.
-        tags: study, user, team, and tags of its own.
+        tags: study, user, team, and tags of its own; see `Attribution.of_budgets`.
         origin: measured or simulated.
         now: seconds since the epoch, which give the month.
         run_id: its MLflow run; empty while it has none.
@@ -60,14 +58,6 @@ class BudgetRequest:
     now: float
     instance_type: str
     run_id: str = ""
-
-    @classmethod
-    def of(
-        cls, spec: Placement, attribution: Attribution, worst_usd: float | None, *, job: str, origin: str, now: float
-    ) -> "BudgetRequest":
-        """The request of a job; the attribution adds study, user and team to the job's own tags."""
-        tags = attribution.of_budgets(spec.tags)
-        return cls(job=job, worst_usd=worst_usd, tags=tags, origin=origin, now=now, instance_type=spec.instance_type)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,6 +206,7 @@ class BudgetLedger(Ledger):
                 return False
             newest, *earlier = rows
             rest = newest.worst_usd if usd is None else max(0.0, usd - sum(row.booked_usd or 0.0 for row in earlier))
+            rest = max(rest, newest.booked_usd or 0.0)  # a second booking never lowers the first
             self._book(connection, BUDGET_ENTRIES.c.job == newest.job, usd=rest, kept_usd=kept_usd)
         return True
 
@@ -249,10 +240,7 @@ class BudgetLedger(Ledger):
 
     def release(self, job: str) -> None:
         """Take back the reservation of a job that was never begun: one without a run."""
-        is_unbegun = (BUDGET_ENTRIES.c.job == job) & (BUDGET_ENTRIES.c.run_id == "")
-        with self._transaction() as connection:
-            if connection.execute(BUDGET_ENTRIES.delete().where(is_unbegun)).rowcount:
-                connection.execute(BUDGET_TAGS.delete().where(BUDGET_TAGS.c.job == job))
+        self._release(BUDGET_ENTRIES.c.job == job)
 
     def release_abandoned(self, origin: str, now: float) -> list[str]:
         """Take back reservations without a run that are older than ABANDONED_AFTER_S; returns their names.
@@ -260,14 +248,15 @@ class BudgetLedger(Ledger):
         `now` is the launcher's time, in seconds since the epoch.
         """
         is_old = BUDGET_ENTRIES.c.reserved_at < now - ABANDONED_AFTER_S
-        query = sa.select(BUDGET_ENTRIES.c.job).where(
-            BUDGET_ENTRIES.c.run_id == "", BUDGET_ENTRIES.c.origin == origin, is_old
-        )
+        return self._release(BUDGET_ENTRIES.c.origin == origin, is_old)
+
+    def _release(self, *rows: Any) -> list[str]:
+        jobs = sa.select(BUDGET_ENTRIES.c.job).where(BUDGET_ENTRIES.c.run_id == "", *rows).with_for_update()
         with self._transaction() as connection:
-            jobs = list(connection.execute(query).scalars())
-        for job in jobs:
-            self.release(job)
-        return jobs
+            names = list(connection.execute(jobs).scalars())
+            for table in (BUDGET_ENTRIES, BUDGET_TAGS):
+                connection.execute(table.delete().where(table.c.job.in_(names)))
+        return names
 
     def unmatched(self) -> tuple[list[Budget], list[str]]:
         """Budgets whose tags no job had although some jobs had others, and the names of all tags that jobs had."""
@@ -322,11 +311,6 @@ class BudgetLedger(Ledger):
 def month_of(now: float) -> str:
     """The calendar month of a moment in seconds since the epoch, in UTC, such as 2026-11."""
     return f"{datetime.fromtimestamp(now, UTC):%Y-%m}"
-
-
-def tightest(statuses: Sequence[BudgetStatus]) -> BudgetStatus | None:
-    """The budget with the fewest dollars left, or None if there is none."""
-    return min(statuses, key=lambda status: status.left_usd, default=None)
 
 
 def _has_tags_of(budget: Budget) -> list[sa.ColumnElement[bool]]:

@@ -55,23 +55,20 @@ class Lease:
         A holder that is known to have died holds nothing.
         """
         try:
-            return self._take(holder)
+            with self._transaction() as connection:
+                now, row = self._time(connection), self._row(connection)
+                if row is not None and self._is_held(row, now):
+                    return str(row.holder)
+                token = 1 if row is None else row.token + 1
+                values = {"holder": holder, "token": token, "until": now + LEASE_S}
+                if row is None:
+                    connection.execute(LEASES.insert().values(study=self._study, **values))
+                else:
+                    self._update(connection, **values)
         except LostContact:  # the first two rounds of a study at the same moment
             if other := self.holder():
                 return other
             raise
-
-    def _take(self, holder: str) -> str:
-        with self._transaction() as connection:
-            now, row = self._time(connection), self._row(connection)
-            if row is not None and self._is_held(row, now):
-                return str(row.holder)
-            token = 1 if row is None else row.token + 1
-            values = {"holder": holder, "token": token, "until": now + LEASE_S}
-            if row is None:
-                connection.execute(LEASES.insert().values(study=self._study, **values))
-            else:
-                self._update(connection, **values)
         self.token = token
         return ""
 

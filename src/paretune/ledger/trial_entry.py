@@ -2,12 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
 from paretune.specification.parameters import Value
+
+Curve = Sequence[tuple[float, float]]
+"""Shares of the training, 0 to 1, with F1 or another quality measured then; in order."""
 
 
 class TrialStatus(Enum):
@@ -132,17 +135,7 @@ class TrialEntry:
     @classmethod
     def of_row(cls, row: Any) -> "TrialEntry":
         """The entry of a row of `tables.TRIALS`."""
-        same = [
-            "trial",
-            "identity",
-            "run_id",
-            "worst_usd",
-            "booked_usd",
-            "kept_usd",
-            "booking_order",
-            "spent_usd",
-            "owner",
-        ]
+        same = {column.name for column in fields(cls)} - {"parameters", "note", "end"}
         return cls(
             **{name: getattr(row, name) for name in same},
             parameters={name: text for name, text in read_json(row.parameters).items() if text},

@@ -57,7 +57,6 @@ class FinishedJob:
     data_hash: str = ""
     metrics: Mapping[str, float] = field(default_factory=dict)
     price: Price | None = None
-    origin: str = "measured"
 
 
 def card_of(job: FinishedJob) -> str:
@@ -152,7 +151,7 @@ def _origin(job: FinishedJob) -> str:
         )
     else:
         description = f"{base_id(job)}, fine-tuned ({spec.fine_tuning}) on {Path(spec.dataset).name}"
-    return f"{description}. All figures are {job.origin}, of one run: by how much repeats differ is not in them."
+    return f"{description}. All figures are measured, of one run: by how much repeats differ is not in them."
 
 
 def _quality(job: FinishedJob) -> dict[str, str]:
@@ -191,7 +190,9 @@ def _use(job: FinishedJob) -> str:
     archive, _, member = job.location.partition(" (")  # of a shared job: the archive, and the trial's folder in it
     fetch, folder = "", "."
     if archive.startswith("s3://"):
-        fetch = f"```bash\nmkdir -p model && aws s3 cp {archive} - | tar -xz -C model\n```\n\n"
+        unpack = f"mkdir -p model && aws s3 cp {archive} - | tar -xz -C model"
+        command = f"aws s3 cp --recursive {archive} model" if archive.endswith("/") else unpack
+        fetch = f"```bash\n{command}\n```\n\n"
         folder = f"model/{member.rstrip(')')}".rstrip("/")
     call = f'print(pipeline("{task}", model="{folder}")("a text"))'
     return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"

@@ -23,7 +23,7 @@ def record_model(run: Run, job: FinishedJob) -> str:
     The address is empty if there is no model, for which the run has the reason, or if MLflow does not answer. Doing it
     again changes nothing.
     """
-    if job.origin != "measured" or job.spec.probe_steps is not None or job.spec.runs_project or not job.location:
+    if job.spec.probe_steps is not None or job.spec.runs_project or not job.location:
         return ""  # such a job leaves none
     folder = Path(job.location) if Path(job.location).is_dir() else None
     lacking = _lacking(job, folder)
@@ -48,7 +48,7 @@ def record_model(run: Run, job: FinishedJob) -> str:
         dataset=(Path(job.spec.dataset).name, job.data_hash) if job.data_hash else None,
     )
     uri = run.log_model(model)
-    run.set_tags({schema.MODEL_URI: uri or None})
+    run.set_tags({schema.MODEL_URI: uri or None, schema.NO_MODEL: run.missing or None})
     return uri
 
 

@@ -49,9 +49,9 @@ def overdue(tracking: Tracking) -> list[RecordedRun]:
 def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registry) -> str:
     version = next((recorded for recorded in registry.versions(name) if recorded.run_id == run.run_id), None)
     if version is None:
-        model_id = registry.model_id(run.run_id)
+        model = registry.model(run.run_id)
         is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
-        if model_id is None or is_simulated:
+        if model is None or is_simulated:
             missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
             reason = "a simulated job has no model" if is_simulated else missing
             tracking.run(run.run_id).set_tags({schema.REGISTERED: f"no: {reason}"})
@@ -59,7 +59,7 @@ def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registr
         condition = condition_of_repeats(run)
         alike = tracking.runs(condition, newest=MOST_ALIKE) if condition else []
         figures, basis = figures_of(run, alike)
-        version = registry.add(name, model_id, run.run_id, tags_of(figures, basis, run))
+        version = registry.add(name, model, run.run_id, tags_of(figures, basis, run))
     registry.point(CANDIDATE, version)
     decision = _settle(registry, version)
     tracking.run(run.run_id).set_tags({schema.REGISTERED: str(version)})
@@ -90,7 +90,8 @@ def _settle(registry: Registry, version: RegisteredVersion) -> Decision:
     if rival is None:
         return decision
     registry.point(CHAMPION, rival)
-    yielded = Decision(moves=False, reason=f"{rival} was registered at the same time, and {_against(rival, figures)}")
+    against = decide(figures, figures_in(rival.tags)).reason
+    yielded = Decision(moves=False, reason=f"{rival} was registered at the same time, and {against}")
     _record(registry, version, yielded)
     return yielded
 
@@ -101,15 +102,11 @@ def _better_rival(
     """The version that another process has made champion meanwhile and that the rule prefers; None without one."""
     best: RegisteredVersion | None = None
     for other in registry.versions(version.name):
-        if (
-            other.version <= former_version
-            or other.version == version.version
-            or other.tags.get(schema.CHAMPION) != "true"
-        ):
-            continue
-        best_figures, rival = (figures, version) if best is None else (figures_in(best.tags), best)
-        if _gives_way(best_figures, rival.version, figures_in(other.tags), other.version):
-            best = other
+        is_later = other.version > former_version and other.version != version.version
+        if is_later and other.tags.get(schema.CHAMPION) == "true":
+            best_figures, rival = (figures, version) if best is None else (figures_in(best.tags), best)
+            if _gives_way(best_figures, rival.version, figures_in(other.tags), other.version):
+                best = other
     return best
 
 
@@ -118,10 +115,6 @@ def _gives_way(champion: Figures, version: int, rival: Figures, rival_version: i
     if decide(champion, rival).moves:
         return False
     return decide(rival, champion).moves or rival_version < version
-
-
-def _against(rival: RegisteredVersion, figures: Figures) -> str:
-    return decide(figures, figures_in(rival.tags)).reason
 
 
 def _record(registry: Registry, version: RegisteredVersion, decision: Decision) -> None:

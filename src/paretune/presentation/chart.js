@@ -6,59 +6,38 @@
   const data = JSON.parse(box.querySelector("script[type='application/json']").textContent);
   const [svg, tip, note] = [box.querySelector("svg.chart"), box.querySelector(".tip"), box.querySelector(".broken")];
   const marks = [...svg.querySelectorAll(".mark")];
-  const [frame, line] = [svg.querySelector(".frame"), svg.querySelector(".line")];
+  const [frames, line] = [[...svg.querySelectorAll(".frame")], svg.querySelector(".line path")];
   const selects = [...box.querySelectorAll("select")];
   const texts = marks.map(mark => mark.querySelector("title").textContent.split("\n"));
+  const label = mark => mark.querySelector(".label text");
   // MLflow's artifact viewer shows a page in a frame from which no link opens, at an address that holds the server's.
   const isViewer = location.protocol === "blob:";
   const server = isViewer && /^http/.test(location.pathname) ? new URL(location.pathname).origin : null;
   const address = at => server ? data.addresses[at].replace(/^https?:\/\/[^/]+/, server) : data.addresses[at];
-  const margins = data.margins;
-  let size = {}, shown = [], pinned = null, current = null;
+  // The marks are drawn in the wide layout over the first axes; `size` is the layout that is shown.
+  const [wide, narrow] = data.layouts;
+  let size = wide, shown = [], pinned = null, current = null;
 
-  const draw = (name, attributes, text) => {
-    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
-    if (text !== undefined) element.textContent = text;
-    frame.append(element);
-  };
-  const toX = place => margins.left + place * (size.width - margins.left - margins.right);
-  const toY = place => size.height - margins.bottom - place * (size.height - margins.top - margins.bottom);
+  const toX = (share, layout = size) => layout.left + share * (layout.width - layout.left - layout.right);
+  const toY = (share, layout = size) => layout.height - layout.bottom - share * (layout.height - layout.top - layout.bottom);
+  const drawn = marks.map((_, at) => {
+    const [x, y] = data.first.map(name => data.axes[name].positions[at]?.[0] ?? 0);
+    return {x: toX(x), y: toY(y)};
+  });
 
-  function drawFrame(x, y) {
-    const [end, foot] = [size.width - margins.right, size.height - margins.bottom];
-    frame.replaceChildren();
-    draw("path", {class: "axis", d: `M${margins.left} ${margins.top}V${foot}H${end}`});
-    // Labels that would run into each other: every second one of more than four.
-    const widest = Math.max(...x.ticks.map(([, text]) => text.length)) * 7.5 + 10;
-    const step = x.ticks.length > 4 && widest * x.ticks.length > end - margins.left ? 2 : 1;
-    x.ticks.forEach(([place, text], number) => {
-      draw("path", {class: "grid", d: `M${toX(place)} ${margins.top}V${foot}`});
-      if (number % step === 0) draw("text", {class: "tick x", x: toX(place), y: foot + 18}, text);
-    });
-    for (const [place, text] of y.ticks) {
-      draw("path", {class: "grid", d: `M${margins.left} ${toY(place)}H${end}`});
-      draw("text", {class: "tick y", x: margins.left - 8, y: toY(place), dy: ".35em"}, text);
-    }
-    for (const place of x.breaks) draw("path", {class: "break", d: `M${toX(place)} ${foot}m-7 5l6-10m2 10l6-10`});
-    for (const place of y.breaks) draw("path", {class: "break", d: `M${margins.left} ${toY(place)}m-7 5l6-10m2 10l6-10`});
-    draw("text", {class: "heading", x: (margins.left + end) / 2, y: size.height - 12}, x.heading);
-    const rotated = `translate(14 ${(margins.top + foot) / 2}) rotate(-90)`;
-    draw("text", {class: "heading", transform: rotated}, y.heading);
-  }
-
-  function place(mark, x, y) {
-    mark.toggleAttribute("hidden", !x || !y);
-    if (!x || !y) return mark.setAttribute("display", "none");
-    mark.removeAttribute("display");
-    const [across, up] = [toX(x[0]), toY(y[0])];
+  function place(mark, at, x, y) {
+    mark.classList.toggle("absent", !x || !y);
+    if (!x || !y) return;
+    const [across, up] = [toX(x[0]) - drawn[at].x, toY(y[0]) - drawn[at].y];
     mark.setAttribute("transform", `translate(${across} ${up})`);
-    const bar = mark.querySelector(".whisker"), label = mark.querySelector(".label");
-    const [[left, right], [bottom, top]] = [x.slice(1).map(toX), y.slice(1).map(toY)];
-    if (bar) bar.setAttribute("d", `M${left - across} 0H${right - across}M0 ${bottom - up}V${top - up}`);
-    if (label) {
-      label.setAttribute("x", x[0] > 0.8 ? -14 : 14);
-      label.setAttribute("text-anchor", x[0] > 0.8 ? "end" : "start");
+    const [[left, right], [bottom, top]] = [x.slice(1).map(end => toX(end) - across), y.slice(1).map(end => toY(end) - up)];
+    mark.querySelector(".whisker path")
+      ?.setAttribute("d", `M${left} ${drawn[at].y}H${right}M${drawn[at].x} ${bottom}V${top}`);
+    if (label(mark)) {
+      const isLeft = toX(x[0]) > size.width * 0.8;
+      label(mark).setAttribute("x", drawn[at].x + (isLeft ? -14 : 14));
+      label(mark).removeAttribute("transform");
+      label(mark).style.textAnchor = isLeft ? "end" : "start";
     }
   }
 
@@ -66,12 +45,15 @@
     const [xName, yName] = selects.map(select => select.value);
     const [x, y] = [data.axes[xName], data.axes[yName]];
     svg.setAttribute("viewBox", `0 0 ${size.width} ${size.height}`);
+    svg.setAttribute("width", size.width);
+    svg.setAttribute("height", size.height);
     svg.setAttribute("aria-label", `${y.heading} over ${x.heading}. ${svg.dataset.about}`);
-    drawFrame(x, y);
-    marks.forEach((mark, at) => place(mark, x.positions[at], y.positions[at]));
+    const chosen = `.${size.name}:is(.x.${x.frame}, .y.${y.frame}, .legend)`;
+    frames.forEach(frame => frame.classList.toggle("chosen", frame.matches(chosen)));
+    marks.forEach((mark, at) => place(mark, at, x.positions[at], y.positions[at]));
     const swapped = (data.lines[`${yName}\n${xName}`] ?? []).map(([up, across]) => [across, up]);
     const corners = data.lines[`${xName}\n${yName}`] ?? swapped;
-    line.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
+    line?.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
     note.textContent = [x.note, xName === yName ? "" : y.note].filter(Boolean).join(" ");
     const isBest = mark => !mark.matches(".dominated, .unmet") || mark.matches(".picked");
     shown = marks.map((_, at) => at).filter(at => x.positions[at] && y.positions[at])
@@ -81,9 +63,9 @@
   }
 
   function fit() {
-    const width = Math.round(svg.parentElement.clientWidth);
-    if (!width || width === size.width) return;
-    size = {width, height: Math.round(Math.min(Math.max(width * 0.62, 320), 470))};
+    const layout = svg.parentElement.clientWidth < 560 ? narrow : wide;
+    if (layout === size && shown.length) return;
+    size = layout;
     const mark = tip.hidden ? null : current, wasPinned = pinned !== null;
     show();
     const point = shown.find(one => marks[one.at] === mark);

@@ -1,36 +1,51 @@
-"""The interactive scatter chart of a study's page: an SVG element, complete without a script, and data for chart.js.
+"""The scatter chart of a study, drawn by matplotlib: on its page, where chart.js moves the marks, and as a PNG.
 
-The chart draws itself because a chart library (Vega-Lite, Plotly) would add 1 to 4 MB to the page of every study, and
-the page needs only a few shapes that move when an axis is chosen. All other figures are drawn by matplotlib
-(`picture`). Ranges, breaks, ticks and texts are worked out and tested in Python; chart.js gets positions from 0 to 1
-and turns them into pixels, so that the picture is the same with and without the script.
+A page holds the marks once and a frame (ticks, grid and heading) of every quantity for both directions and two widths.
+The picture is complete without the script, which shows other frames and moves the marks when a reader chooses other
+axes or has a small window. Ranges, breaks, ticks and texts are worked out and tested in Python.
 """
 
 import html
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from paretune.presentation.picture import DOMINATED, FRONT, PICKED, PREDICTED, UNMET, Picture, classify
 from paretune.presentation.scale import Scale, scale_of
 
-SIGNS = {
-    "dominated": "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0Z",
-    "unmet": "M-4-4L4 4M-4 4L4-4",
-    "front": "M0-6.5L6.5 0L0 6.5L-6.5 0Z",
-    "predicted": "M0-6L5.8 4.5H-5.8Z",
+_FILLED = {"linestyle": "", "markeredgecolor": "white", "markeredgewidth": 0.9}
+SIGNS: dict[str, dict[str, Any]] = {
+    "dominated": {**_FILLED, "marker": "o", "markersize": 8, "color": DOMINATED},
+    "unmet": {"linestyle": "", "marker": "x", "markersize": 8, "color": UNMET, "markeredgewidth": 2},
+    "front": {**_FILLED, "marker": "D", "markersize": 9, "color": FRONT},
+    "predicted": {"linestyle": "", "marker": "^", "markersize": 10, "color": PREDICTED, "markerfacecolor": "white"},
 }
-"""Outline of each kind of mark, in pixels around its position. Later kinds are drawn over earlier ones. The shapes
-differ without colour."""
+"""Each kind of mark, as matplotlib draws it. Later kinds are drawn over earlier ones. The shapes differ without
+colour."""
+_LEGEND = {
+    "front": "on the front",
+    "dominated": "dominated",
+    "unmet": "a constraint is not met",
+    "predicted": "predicted, not run",
+}
+_RING: dict[str, Any] = {
+    "linestyle": "",
+    "marker": "o",
+    "markersize": 21,
+    "markerfacecolor": "none",
+    "markeredgecolor": PICKED,
+    "markeredgewidth": 2.4,
+}
+"""Around a mark with a label."""
 _PROMINENT = ("front", "predicted")
 """Kinds that no other marks may hide or flatten."""
-RING = "M-11 0a11 11 0 1 0 22 0a11 11 0 1 0-22 0Z"
-"""Around a mark with a label."""
 MANY = 150
 """Number of marks above which only prominent and ringed marks have error bars, and the others are faded."""
-WIDTH, HEIGHT = 760, 470
-LEFT, RIGHT, TOP, BOTTOM = 86, 22, 18, 56
-"""Pixels of the picture, and of the margins around its plot, without the script."""
+_EDGE = "#767676"
+_CHARACTER = 7.2
+"""Width of a character of a tick, which has the size 12."""
 
 
 class Spread(NamedTuple):
@@ -68,6 +83,26 @@ class Mark:
     tooltip: Sequence[str]
     address: str = ""
     label: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Size of the picture and the margins around its plot, in units of the SVG, a pixel in a window of that width."""
+
+    name: str
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+    legend_columns: int
+
+    def rectangle(self, figure: Any) -> tuple[float, float, float, float]:
+        """The plot as matplotlib states it: left, bottom, width and height as shares of a figure that may be larger."""
+        width, height = (72 * inches for inches in figure.get_size_inches())
+        wide, high = self.width - self.left - self.right, self.height - self.top - self.bottom
+        return self.left / width, 1 - (self.top + high) / height, wide / width, high / height
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +150,29 @@ class Chart:
             )
         return scales
 
+    @cached_property
+    def layouts(self) -> list[Layout]:
+        """The layouts for a wide and for a narrow window; the longest tick decides the left margin of both."""
+        longest = max(len(text) for scale in self._scales.values() for _, text in scale.ticks())
+        left = 34 + _CHARACTER * longest
+        wide = Layout(name="wide", width=760, height=490, left=left, right=22, top=14, bottom=76, legend_columns=5)
+        narrow = Layout(name="narrow", width=390, height=380, left=left, right=14, top=24, bottom=108, legend_columns=2)
+        return [wide, narrow]
+
     def data(self) -> dict[str, Any]:
         """The data for chart.js, as JSON values: positions from 0 to 1, None for a missing value."""
         return {
             "first": list(self.first),
-            "margins": {"left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
-            "axes": {axis.name: self._axis_data(axis) for axis in self.axes},
+            "layouts": [asdict(layout) for layout in self.layouts],
+            "axes": {
+                axis.name: {
+                    "frame": f"a{number}",
+                    "heading": axis.heading,
+                    "note": self.scale(axis.name).break_note(axis.short),
+                    "positions": [self._positions(mark, axis.name) for mark in self.ordered],
+                }
+                for number, axis in enumerate(self.axes)
+            },
             "lines": {
                 "\n".join(pair): [
                     [self._at(name, value) for name, value in zip(pair, corner, strict=True)] for corner in corners
@@ -130,82 +182,172 @@ class Chart:
             "addresses": [mark.address for mark in self.ordered],
         }
 
-    def _axis_data(self, axis: Axis) -> dict[str, Any]:
-        scale = self.scale(axis.name)
-        return {
-            "heading": axis.heading,
-            "short": axis.short,
-            "note": scale.break_note(axis.short),
-            "ticks": [[round(position, 4), text] for position, text in scale.ticks()],
-            "breaks": scale.breaks,
-            "positions": [self._positions(mark, axis.name) for mark in self.ordered],
-        }
-
     def break_note(self, pair: tuple[str, str]) -> str:
         """A sentence for each of two axes that is broken."""
-        names = {axis.name: axis.short for axis in self.axes}
-        return " ".join(filter(None, (self.scale(name).break_note(names[name]) for name in pair)))
+        return " ".join(filter(None, (self.scale(name).break_note(self._axis(name).short) for name in pair)))
 
-    def svg(self, pair: tuple[str, str] | None = None) -> str:
-        """The picture over two axes, by default those that are shown first."""
-        x, y = pair or self.first
-        headings = {axis.name: axis.heading for axis in self.axes}
-        label = html.escape(f"{headings[y]} over {headings[x]}: {self.about}", quote=True)
-        line = "".join(
-            f"{'L' if number else 'M'}{_x(self._at(x, across)):.1f} {_y(self._at(y, up)):.1f}"
-            for number, (across, up) in enumerate(self._corners(x, y))
+    def _axis(self, name: str) -> Axis:
+        return next(axis for axis in self.axes if axis.name == name)
+
+    def svg(self) -> str:
+        """The picture over the first two axes, with the frames of all axes for chart.js."""
+        about = html.escape(self.about, quote=True)
+        attributes = f'<svg class="chart" data-about="{about}" role="group"'
+        picture = self.picture("chart", self.first, has_choice=True)
+        return picture.svg().replace('<svg role="img"', attributes, 1)
+
+    def picture(
+        self,
+        name: str,
+        pair: tuple[str, str],
+        *,
+        heading: str = "",
+        is_narrow: bool = False,
+        has_choice: bool = False,
+    ) -> Picture:
+        """The picture over two axes.
+
+        `has_choice` adds what chart.js needs: the frames of all axes in both layouts, and marks without a value on an
+        axis, which are hidden.
+        """
+        layouts = self.layouts if has_choice else [self.layouts[is_narrow]]
+
+        def draw(figure: Any) -> None:
+            figure.set_layout_engine("none")
+            figure.text(0.5, 0.985, heading, ha="center", va="top", fontsize=12)
+            for layout in layouts:
+                for side, chosen in zip("xy", pair, strict=True):
+                    for axis in self.axes if has_choice else [self._axis(chosen)]:
+                        is_first = axis.name == chosen and layout is layouts[0]
+                        self._draw_frame(figure, layout, axis, side, is_chosen=is_first)
+                self._draw_legend(figure, layout, is_chosen=layout is layouts[0])
+            self._draw_marks(figure, layouts[0], pair, has_absent=has_choice)
+
+        return Picture(
+            name=name,
+            title=f"{self._axis(pair[1]).heading} over {self._axis(pair[0]).heading}: {self.about}",
+            caption="",
+            draw=draw,
+            size=(layouts[0].width / 72, layouts[0].height / 72),
         )
-        parts = [
-            f'<svg class="chart{" full" if self.is_full else ""}" viewBox="0 0 {WIDTH} {HEIGHT}" role="group" '
-            f'aria-label="{label}" data-about="{html.escape(self.about, quote=True)}">',
-            f'<g class="frame" aria-hidden="true">{self._frame(x, y, headings)}</g>',
-            f'<path class="line" d="{line}" aria-hidden="true"/>',
-            '<g class="marks">',
-            *(self._mark(mark, x, y) for mark in self.ordered),
-            "</g></svg>",
+
+    def _draw_frame(self, figure: Any, layout: Layout, axis: Axis, side: str, *, is_chosen: bool) -> None:
+        """Ticks, grid, breaks and heading of one axis; `side` is x or y."""
+        frame = figure.add_axes(layout.rectangle(figure), xlim=(0, 1), ylim=(0, 1), frameon=False)
+        number = list(self.axes).index(axis)
+        classify(frame, f"frame {layout.name} {side} a{number}{' chosen' if is_chosen else ''}")
+        (frame.yaxis if side == "x" else frame.xaxis).set_visible(False)
+        line = frame.xaxis if side == "x" else frame.yaxis
+        scale = self.scale(axis.name)
+        positions, texts = map(list, zip(*scale.ticks(), strict=True))
+        needed = len(texts) * (_CHARACTER * max(map(len, texts)) + 8)
+        if side == "x" and len(texts) > 4 and needed > layout.width - layout.left - layout.right:
+            texts[1::2] = [""] * len(texts[1::2])
+        line.set_ticks(positions, texts, fontsize=12)
+        line.set_tick_params(length=0, pad=5)
+        line.grid(color=_EDGE, alpha=0.3)
+        for tick in line.get_major_ticks():
+            classify(tick.label1, f"tick {side}")
+        line.set_label_text(axis.heading, fontsize=12)
+        classify(line.label, "heading")
+        at = [(position + step, 0.0) for position in scale.breaks for step in (-0.006, 0.006)]
+        looks: dict[str, Any] = {"clip_on": False, "color": _EDGE}
+        frame.plot(*_sides([(0, 0), (1, 0)], side), **looks, linewidth=1)
+        frame.plot(*_sides(at, side), **looks, marker=[(-0.6, -1), (0.6, 1)], linestyle="", markersize=11)
+
+    def _draw_legend(self, figure: Any, layout: Layout, *, is_chosen: bool) -> None:
+        from matplotlib.lines import Line2D
+
+        counts = Counter(mark.kind for mark in self.marks)
+        signs = [
+            Line2D([], [], label=f"{text} ({counts[kind]:,})", **SIGNS[kind])
+            for kind, text in _LEGEND.items()
+            if counts[kind]
         ]
-        return "\n".join(parts)
+        if any(mark.label for mark in self.marks):
+            signs.insert(0, Line2D([], [], label="recommended", **{**_RING, "markersize": 12}))
+        width, height = (72 * inches for inches in figure.get_size_inches())
+        frame = figure.add_axes((0, 1 - layout.height / height, layout.width / width, 0.1))
+        frame.set_axis_off()
+        classify(frame, f"frame {layout.name} legend{' chosen' if is_chosen else ''}")
+        frame.legend(
+            handles=signs,
+            loc="lower center",
+            ncols=layout.legend_columns,
+            frameon=False,
+            fontsize=11,
+            handletextpad=0.2,
+            columnspacing=1.2,
+            borderaxespad=0,
+        )
 
-    def _corners(self, x: str, y: str) -> list[tuple[float, float]]:
+    def _draw_marks(self, figure: Any, layout: Layout, pair: tuple[str, str], *, has_absent: bool) -> None:
+        """The line and all marks; marks without a value on an axis are drawn, hidden by their class, or left out."""
+        from matplotlib.artist import Artist
+
+        class Group(Artist):
+            """Artists that are one element of the SVG."""
+
+            def __init__(self, parts: Sequence[Any]) -> None:
+                super().__init__()
+                self.parts = parts
+
+            def draw(self, renderer: Any) -> None:
+                renderer.open_group("mark", gid=self.get_gid())
+                for part in self.parts:
+                    part.draw(renderer)
+                renderer.close_group("mark")
+
+        axes = figure.add_axes(layout.rectangle(figure), xlim=(0, 1), ylim=(0, 1))
+        axes.set_axis_off()
+        corners = [(self._at(pair[0], across), self._at(pair[1], up)) for across, up in self._corners(pair)]
+        (line,) = axes.plot(*_sides(corners, "x"), color=FRONT, alpha=0.55, linewidth=2)
+        classify(line, "line")
+        for mark in self.ordered:
+            across, up = (self._positions(mark, name) for name in pair)
+            is_absent = across is None or up is None
+            if is_absent and not has_absent:
+                continue
+            group = Group(self._parts(axes, mark, across or [0.0] * 3, up or [0.0] * 3))
+            classes = ["mark", mark.kind, *(["picked"] if mark.label else []), *(["absent"] if is_absent else [])]
+            classify(group, " ".join(classes), "\n".join(mark.tooltip))
+            axes.add_artist(group)
+
+    def _parts(self, axes: Any, mark: Mark, across: Sequence[float], up: Sequence[float]) -> list[Any]:
+        """Error bars, sign, ring and label of a mark."""
+        from matplotlib.lines import Line2D
+        from matplotlib.text import Annotation
+
+        x, y = across[0], up[0]
+        is_prominent = mark.kind in _PROMINENT or bool(mark.label)
+        parts: dict[str, Any] = {}
+        if is_prominent or not self.is_full:
+            looks: dict[str, Any] = {
+                "linestyle": (0, (3, 2)) if mark.kind == "predicted" else "-",
+                "alpha": 0.8 if is_prominent else 0.4,
+            }
+            bars = [*across[1:], float("nan"), x, x], [y, y, float("nan"), *up[1:]]
+            parts["whisker"] = Line2D(*bars, color=SIGNS[mark.kind]["color"], linewidth=1.2, **looks)
+        parts["outline"] = Line2D(
+            [x], [y], alpha=None if is_prominent or not self.is_full else 0.35, **SIGNS[mark.kind]
+        )
+        if mark.label:
+            side: dict[str, Any] = {"xytext": (-14, 7), "ha": "right"} if x > 0.8 else {"xytext": (14, 7), "ha": "left"}
+            parts["ring"] = Line2D([x], [y], **_RING)
+            parts["label"] = Annotation(
+                mark.label, (x, y), textcoords="offset points", fontsize=12, fontweight="bold", **side
+            )
+        for name, part in parts.items():
+            part.axes = axes
+            part.set_figure(axes.figure)
+            part.set_transform(axes.transData) if isinstance(part, Line2D) else None
+            classify(part, name)
+        return list(parts.values())
+
+    def _corners(self, pair: tuple[str, str]) -> list[tuple[float, float]]:
+        x, y = pair
         swapped = [(across, up) for up, across in self.lines.get((y, x), ())]
-        return list(self.lines.get((x, y), ())) or swapped
-
-    def _frame(self, x: str, y: str, headings: Mapping[str, str]) -> str:
-        """Ticks, breaks and headings of both axes."""
-        end, foot = WIDTH - RIGHT, HEIGHT - BOTTOM
-        across, up = self.scale(x), self.scale(y)
-        parts = [f'<path class="axis" d="M{LEFT} {TOP}V{foot}H{end}"/>']
-        for position, text in across.ticks():
-            at = f"{_x(position):.1f}"
-            parts.append(f'<path class="grid" d="M{at} {TOP}V{foot}"/>')
-            parts.append(f'<text class="tick x" x="{at}" y="{foot + 18}">{html.escape(text)}</text>')
-        for position, text in up.ticks():
-            at = f"{_y(position):.1f}"
-            parts.append(f'<path class="grid" d="M{LEFT} {at}H{end}"/>')
-            parts.append(f'<text class="tick y" x="{LEFT - 8}" y="{at}" dy=".35em">{html.escape(text)}</text>')
-        breaks = [(_x(position), float(foot)) for position in across.breaks]
-        breaks += [(float(LEFT), _y(position)) for position in up.breaks]
-        parts += [f'<path class="break" d="M{at:.1f} {down:.1f}m-7 5l6-10m2 10l6-10"/>' for at, down in breaks]
-        middle = (LEFT + end) / 2
-        parts.append(f'<text class="heading" x="{middle}" y="{HEIGHT - 12}">{html.escape(headings[x])}</text>')
-        rotated = f'transform="translate(14 {(TOP + foot) / 2}) rotate(-90)"'
-        parts.append(f'<text class="heading" {rotated}>{html.escape(headings[y])}</text>')
-        return "".join(parts)
-
-    def _mark(self, mark: Mark, x: str, y: str) -> str:
-        across, up = self._positions(mark, x), self._positions(mark, y)
-        tooltip = html.escape("\n".join(mark.tooltip))
-        kind = f"{mark.kind} picked" if mark.label else mark.kind
-        if across is None or up is None:
-            return f'<g class="mark {kind}" display="none"><title>{tooltip}</title>{_sign(mark, is_right=False)}</g>'
-        at = _x(across[0]), _y(up[0])
-        bar = f"M{_x(across[1]) - at[0]:.1f} 0H{_x(across[2]) - at[0]:.1f}"
-        bar += f"M0 {_y(up[1]) - at[1]:.1f}V{_y(up[2]) - at[1]:.1f}"
-        moved = f'transform="translate({at[0]:.1f} {at[1]:.1f})"'
-        sign = _sign(mark, is_right=across[0] > 0.8)
-        shows_bar = not self.is_full or mark.kind in _PROMINENT or mark.label
-        bars = f'<path class="whisker" d="{bar}"/>' if shows_bar else ""
-        return f'<g class="mark {kind}" {moved}><title>{tooltip}</title>{bars}{sign}</g>'
+        return list(self.lines.get(pair, ())) or swapped
 
     def _positions(self, mark: Mark, name: str) -> list[float] | None:
         spread = mark.spreads.get(name)
@@ -215,27 +357,7 @@ class Chart:
         return round(self.scale(name).at(value), 4)
 
 
-def legend_sign(kind: str) -> str:
-    """The sign of a kind of mark as an SVG element for a legend; `picked` is the ring."""
-    outline, box = (RING, "-13 -13 26 26") if kind == "picked" else (SIGNS[kind], "-10 -10 20 20")
-    return (
-        f'<svg class="sign" viewBox="{box}" width="18" height="18" aria-hidden="true">'
-        f'<g class="mark {kind}"><path class="{"ring" if kind == "picked" else "outline"}" d="{outline}"/></g></svg>'
-    )
-
-
-def _sign(mark: Mark, *, is_right: bool) -> str:
-    """Outline, ring and label; the label is to the left if the mark lies at the right."""
-    outline = f'<path class="outline" d="{SIGNS[mark.kind]}"/>'
-    if not mark.label:
-        return outline
-    side = 'x="-14" text-anchor="end"' if is_right else 'x="14"'
-    return f'{outline}<path class="ring" d="{RING}"/><text class="label" {side} y="-9">{html.escape(mark.label)}</text>'
-
-
-def _x(position: float) -> float:
-    return LEFT + position * (WIDTH - LEFT - RIGHT)
-
-
-def _y(position: float) -> float:
-    return HEIGHT - BOTTOM - position * (HEIGHT - TOP - BOTTOM)
+def _sides(points: Sequence[tuple[float, float]], side: str) -> tuple[list[float], list[float]]:
+    """The points as coordinates across and up; exchanged for the side y."""
+    across, up = [point[0] for point in points], [point[1] for point in points]
+    return (across, up) if side == "x" else (up, across)

@@ -3,17 +3,15 @@
 import html
 import io
 import itertools
-import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from paretune.presentation.scale import LOG_FROM
-
 # Okabe and Ito, Color Universal Design (2008): distinct for every kind of colour vision, on white.
-FRONT, DOMINATED, PICKED = "#0072B2", "#8C8C8C", "#D55E00"  # the same as in style.css, which the chart of a study uses
+FRONT, DOMINATED, PICKED, UNMET, PREDICTED = "#0072B2", "#8C8C8C", "#D55E00", "#B5651D", "#007A59"
+"""Of points on a front, dominated, recommended, without a rank, not run. Their contrast is 3 on both papers."""
 ON_DARK, ON_LIGHT = "#fefefe", "#010101"
 """White and black for text on cells that keep their colour on a dark page."""
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")
@@ -21,7 +19,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))
 HATCHES = ("", "///", "---", "xxx", "\\\\\\", "+++", "|||", "/-")
 """Patterns of bars, which distinguish series without colour. All are lines: a pattern of dots takes 150 KB of SVG."""
-_TIP = "tip-"  # begins the id of an element with a tooltip; the text follows as hexadecimal digits
+_AS = "as-"
+"""Begins the id that `classify` gives: classes, "|" and the tooltip in hexadecimal digits follow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +51,8 @@ class Picture:
         text = stream.getvalue()
         text = text[text.index("<svg") :]
         text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
-        text = _with_tooltips(_with_page_colours(text))
+        text = re.sub(r">\s+<", "><", text)
+        text = _with_classes(_with_page_colours(text))
         text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.name}-", text)  # several pictures share a page
         return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(self.title, quote=True)}"', 1)
 
@@ -77,29 +77,14 @@ def style(number: int) -> dict[str, Any]:
     return {"color": _SERIES[index], "marker": _MARKERS[index], "linestyle": _LINES[index]}
 
 
+def classify(artist: Any, classes: str, tooltip: str = "") -> None:
+    """Give a matplotlib artist classes, separated by spaces, and a tooltip in the SVG."""
+    artist.set_gid(f"{_AS}{classes}|{tooltip.encode().hex()}")
+
+
 def tip(artist: Any, text: str) -> None:
     """Give a matplotlib artist a tooltip in the SVG."""
-    artist.set_gid(f"{_TIP}{text.encode().hex()}")
-
-
-def scale_axis(axis: Any, values: Sequence[float], *, log_from: float = LOG_FROM, most_ticks: int = 5) -> None:
-    """Make a matplotlib axis logarithmic if the largest value is over `log_from` times the smallest, else linear."""
-    if min(values) > 0 and max(values) / min(values) > log_from:
-        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        few_log_ticks(axis, values)
-    else:
-        axis.axes.locator_params(axis=axis.axis_name, nbins=most_ticks)
-
-
-def few_log_ticks(axis: Any, values: Sequence[float]) -> None:
-    """Label a logarithmic axis with plain numbers at 1, 2 and 5 times the powers of ten around the values."""
-    low, high = min(values), max(values)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    ticks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
-    axis.set_ticks([tick for tick in ticks if low / 1.6 <= tick <= high * 1.6])
-    axis.set_ticks([], minor=True)
-    axis.set_major_formatter(lambda tick, _: f"{tick:,g}")  # matplotlib's own would be TeX
-    axis.set_minor_formatter("")
+    classify(artist, "", text)
 
 
 def _with_page_colours(text: str) -> str:
@@ -110,15 +95,17 @@ def _with_page_colours(text: str) -> str:
     return re.sub(r'<text style="(?!fill)', '<text style="fill: var(--ink, #000); ', text)
 
 
-def _with_tooltips(text: str) -> str:
-    """The SVG with title elements for the tooltips that `tip` put into ids."""
+def _with_classes(text: str) -> str:
+    """The SVG with the classes that `classify` put into ids, and a title element and an id for each tooltip."""
     numbers = itertools.count(1)
 
-    def titled(match: re.Match[str]) -> str:
-        text = html.escape(bytes.fromhex(match[1]).decode())
-        return f'<g id="tip{next(numbers)}"><title>{text}</title>'
+    def classified(match: re.Match[str]) -> str:
+        classes = f' class="{match[1]}"' if match[1] else ""
+        tooltip = html.escape(bytes.fromhex(match[2]).decode())
+        title = f' id="tip{next(numbers)}"{classes}><title>{tooltip}</title>' if tooltip else f"{classes}>"
+        return f"<g{title}"
 
-    return re.sub(rf'<g id="{_TIP}([0-9a-f]*)">', titled, text)
+    return re.sub(rf'<g id="{_AS}([^|"]*)\|([0-9a-f]*)">', classified, text)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,10 @@ _AROUND = 2.0
 """Extents of flattened important values that are shown in full on both sides of them."""
 _MOST_BEYOND = 1 / 3
 """Largest share of all values that may be put past a break for that."""
+_EQUAL = 1e-9
+"""Share of the values by which they differ if only rounding does."""
 _FOR_BARS = 0.3
-"""Largest share of the extent of the values that error bars may add at either end."""
+"""Largest share of the extent of the values that error bars may add at either end, unless most bars are longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +110,15 @@ def scale_of(
     beyond = len(values) - len(core)
     least, most = min(values), max(values)
     transform = _transform(is_log)
-    extent = transform(high) - transform(low)
+    first, last = transform(low), transform(high)
+    extent = last - first if last - first > _EQUAL * max(abs(first), abs(last)) else 0.0
     room = 0.06 * extent or 0.05 * abs(low) or 1.0
     ends = [transform(value) for value in bar_ends if not is_log or value > 0]
+    beyond_ends = [max(first - value, value - last) for value in ends if not first <= value <= last]
+    typical = statistics.median(beyond_ends) if beyond_ends else 0.0
+    if 0 < extent < typical:  # values that differ by less than their errors: the picture shows the errors
+        room = typical
     most_room = max(_FOR_BARS * extent, room)
-    first, last = transform(low), transform(high)
     start = first - min(max(first - min(ends, default=first), room), most_room)
     end = last + min(max(max(ends, default=last) - last, room), most_room)
     if is_log:
@@ -130,6 +137,8 @@ def scale_of(
 
 def tick_values(low: float, high: float, *, is_log: bool = False) -> list[float]:
     """At least FEWEST_TICKS round values within [low, high], low < high; with `is_log`, even in their ratio."""
+    from matplotlib.ticker import MaxNLocator
+
     if is_log:
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         for leads in ((1,), (1, 3), (1, 2, 5)):
@@ -137,14 +146,8 @@ def tick_values(low: float, high: float, *, is_log: bool = False) -> list[float]
             ticks = [tick for tick in ticks if low <= tick <= high]
             if len(ticks) >= FEWEST_TICKS:
                 return ticks[:: math.ceil(len(ticks) / 8)]
-    power = math.ceil(math.log10(high - low))
-    while True:
-        for lead in (10, 5, 2.5, 2):
-            step = lead * 10.0 ** (power - 1)
-            start, end = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-            if end - start >= FEWEST_TICKS:  # one more than the fewest reads better
-                return [number * step for number in range(start, end + 1)]
-        power -= 1
+    locator = MaxNLocator(nbins=8, steps=(1, 2, 2.5, 5, 10), min_n_ticks=FEWEST_TICKS + 1)  # one more reads better
+    return [tick for tick in map(float, locator.tick_values(low, high)) if low <= tick <= high]
 
 
 def tick_texts(values: Sequence[float]) -> list[str]:

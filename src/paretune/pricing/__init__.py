@@ -3,7 +3,5 @@
 prices         PriceList, Price     hourly prices by instance type and region, with date and source
                usual_price          the price of a job's instances, without asking AWS
                price_remarks        doubts about a price, for the user
-price_table    prices               the prices of a region as a table of the Python API
 budget         admit, cost_usd      cost and worst case of a job; what is left of a budget
-training_plan  TrainingPlan         prepaid instances of SageMaker
 """

@@ -6,7 +6,8 @@ from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
 from paretune.specification.placement import Placement
 
-_ROUNDING_USD = 1e-9
+ROUNDING_USD = 1e-9
+"""Dollars by which sums of floating-point numbers may differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class Balance:
 
     def covers(self, worst_usd: float, budget_usd: float) -> bool:
         """Whether one more worst case fits into what is left of a budget."""
-        return worst_usd <= self.left_usd(budget_usd) + _ROUNDING_USD
+        return worst_usd <= self.left_usd(budget_usd) + ROUNDING_USD
 
 
 def cost_usd(price: Price | None, cluster: Placement, seconds: float) -> float | None:

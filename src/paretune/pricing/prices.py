@@ -6,21 +6,20 @@ used, because those of SageMaker are 1.15 to 1.4 times as high, depending on the
 """
 
 import calendar
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache, cached_property
+from itertools import zip_longest
 from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.specification import catalog
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 from paretune.specification.regions import REGIONS, region_faults, usual_region
+from paretune.storage.tables import read_table
 
 VARIABLE = "PARETUNE_PRICES"
 """Environment variable that names the user's CSV."""
@@ -205,20 +204,15 @@ def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
         BadInput: all its faults, each with file and line.
     """
     must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
-    hint = "" if is_users else "; delete it, `paretune prices --refresh true` creates it again"
     try:
-        text = read_text(path, LARGEST_TABLE, must=must)
+        header, table = read_table(path, must=must)
     except BadInput as error:
+        hint = "" if is_users else "; delete it, `paretune prices --refresh true` creates it again"
         raise BadInput([f"{fault}{hint}" for fault in error.faults]) from error
-    try:
-        reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
-        missing = [name for name in COLUMNS if name not in (reader.fieldnames or [])]
-        if missing:
-            columns = ", ".join(COLUMNS)
-            raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
-        rows = [(reader.line_num, {name: (row.get(name) or "").strip() for name in row if name}) for row in reader]
-    except csv.Error as error:
-        raise BadInput([f"{must}{path} cannot be read ({error}){hint}"]) from error
+    if missing := [name for name in COLUMNS if name not in header]:
+        columns = ", ".join(COLUMNS)
+        raise BadInput([f"{path}:1: column {', '.join(missing)} is missing; needed are {columns}"])
+    rows = [(line, dict(zip_longest(header, cells[: len(header)], fillvalue=""))) for line, cells in table]
     faults: list[str] = []
     prices: list[Price] = []
     lines: dict[tuple[str, str, str], int] = {}

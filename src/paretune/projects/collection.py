@@ -68,11 +68,7 @@ class Collector:
             try:
                 with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                     output = None if job.output is None else job.output.fetch(Path(folder))
-                    if output is None:
-                        return []
-                    if output.is_dir():
-                        return collect_store(output / STORE, run_id, self.client)
-                    return collect(output, run_id, self.client)
+                    return [] if output is None else collect(output, run_id, self.client)
             except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
                 if attempt == _ATTEMPTS or isinstance(error, _DAMAGED):
                     return [
@@ -99,18 +95,19 @@ class StoredRun:
     models: tuple[tuple[str, Path], ...]
 
 
-def collect(archive: Path, run_id: str, client: MlflowClient) -> list[str]:
-    """Copy the store in an archive of a job's results into the run; see `collect_store`."""
-    with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        unpack(archive, Path(folder), lambda name: name.startswith(f"{STORE}/"))
-        return collect_store(Path(folder) / STORE, run_id, client)
-
-
-def collect_store(store: Path, run_id: str, client: MlflowClient) -> list[str]:
-    """Copy a job's store into the run and return remarks on what could not be copied; no effect without a store.
+def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
+    """Copy the store in a job's output, a folder or an archive, into the run; no effect without a store.
 
     Further runs that the command has opened become runs of their own in the run's experiment.
+
+    Returns:
+        Remarks on what could not be copied.
     """
+    if not output.is_dir():
+        with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
+            unpack(output, Path(folder), lambda name: name.startswith(f"{STORE}/"))
+            return collect(Path(folder), run_id, client)
+    store = output / STORE
     if not (store / "mlflow.db").is_file():
         return []
     remarks = []

@@ -38,6 +38,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
 RUN_NAME = "in the job"
 REQUIREMENTS = ".paretune-requirements.txt"
@@ -55,9 +56,7 @@ def main(ml: Path) -> int:
     project = Path.cwd() / "project"
     supervisor = Supervisor()
     end_with_starter()
-    if is_first(ml):
-        watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
-        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
+    limit_command(document, ml, supervisor)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
         if code and not supervisor.was_stopped:
@@ -77,6 +76,16 @@ def main(ml: Path) -> int:
         metrics = {**printed, **metrics_of_files(ml, project, began), **metrics_of_store(ml, document["run_id"])}
         write_report(ml, metrics, document["renamed"])
     return code
+
+
+def limit_command(document: dict[str, Any], ml: Path, supervisor: Supervisor) -> None:
+    """Have the command ended when it hangs, and at the deadline of the job, which has none on a user's machine."""
+    watchdog = importlib.import_module("watchdog")  # which lies beside this file in the job
+    if is_first(ml):
+        watchdog.watch(60 * document["max_silence_minutes"], None, partial(end_hang, ml, supervisor))
+    if document.get("deadline_s") is not None:
+        begin = partial(write_failure, ml)
+        watchdog.stop_at(document["deadline_s"], GRACE_S, begin, partial(end_late, supervisor))
 
 
 class Supervisor:
@@ -163,6 +172,12 @@ def end_hang(ml: Path, supervisor: Supervisor, sentence: str) -> None:
     write_failure(ml, f"error: {sentence}")
     supervisor.kill()
     os._exit(1)
+
+
+def end_late(supervisor: Supervisor) -> None:
+    """End the command and this process: it has not stopped at its deadline."""
+    supervisor.kill()
+    os._exit(128 + signal.SIGTERM)
 
 
 def metrics_of_files(ml: Path, project: Path, began: float) -> dict[str, float]:

@@ -195,23 +195,6 @@ def _docker_environment(raw: dict[str, Any]) -> Environment:
     return Environment(image_uri=image, variables=variables, notes=tuple(notes))
 
 
-def python_note(version: str | None, image_uri: str) -> str | None:
-    """A note if the image's Python is not the `version` that the project asks for; else None."""
-    if version is None:
-        return None
-    of_image = re.search(r"-py(\d)(\d+)", image_uri)
-    of_project = re.search(r"(\d+)\.(\d+)", version)
-    if of_image and of_project and of_image.groups() == of_project.groups():
-        return None
-    has = f"has Python {of_image[1]}.{of_image[2]}" if of_image else "has its own Python"
-    return f"the project asks for Python {version}, but the image {has}, which will be used"
-
-
-def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
-    """Whether a project seems to use MLflow, because a requirement or a Python file names it."""
-    return any("mlflow" in line for line in requirements) or any(scripts_with("mlflow", files))
-
-
 def scripts_with(word: str, files: Iterable[Path]) -> Iterator[Path]:
     """The scripts and notebooks among the files that contain a word; too large and unreadable ones are skipped."""
     for path in files:

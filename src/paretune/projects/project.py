@@ -114,11 +114,7 @@ def read_command(
         if run_in is not None:
             values[name] = str(path)
             continue
-        if not is_file(path) and not is_folder(path):
-            faults.append(f"{name} must be a file or a folder, and {path} is a device, a pipe or a socket")
-            continue
-        if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
-            faults.append(f"{name} must hold files, because SageMaker drops empty folders: {path} holds none")
+        faults += _path_faults(name, path)
         channel = _channel(name, position, inputs)
         inputs[channel] = path
         values[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.name}")
@@ -131,6 +127,15 @@ def read_command(
     except (KeyError, IndexError, ValueError, AttributeError) as error:  # raised by str.format
         fault = f"entry point {entry_point}: its command must name declared parameters in braces ({error})"
         raise BadInput([fault]) from error
+
+
+def _path_faults(name: str, path: Path) -> list[str]:
+    """Why the path that a parameter names cannot travel into a job on SageMaker."""
+    if not is_file(path) and not is_folder(path):
+        return [f"{name} must be a file or a folder, and {path} is a device, a pipe or a socket"]
+    if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):
+        return [f"{name} must hold files, because SageMaker drops empty folders: {path} holds none"]
+    return []
 
 
 def _refuse_formats(command: str, entry_point: str) -> None:

@@ -1,7 +1,8 @@
 """SageMaker's training instances and their hardware; their prices are in `pricing`.
 
-instances.csv has every type of CreateTrainingJob's TrainingInstanceType (botocore 1.44.5), except for those of which
-only the name is known. The parameter `instance_facts` describes these and newer types.
+The data sheets of their accelerators are in `estimating.hardware`. instances.csv has every type of CreateTrainingJob's
+TrainingInstanceType (botocore 1.44.5), except for those of which only the name is known. The parameter `instance_facts`
+describes these and newer types.
 """
 
 import csv

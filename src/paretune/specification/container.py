@@ -245,6 +245,7 @@ class JobDocument:
         checkpoint_key: hash of the specification whose checkpoints the job shares; empty for its own.
         members: the trials of a shared job, in training order; `spec` is the specification of the first one. The job
             name of a member ends with a dot and its key.
+        deadline_s: seconds after the container's start at which the training stops itself; None if it need not.
         plans: batch plan by instance type, for the other types that SageMaker may choose, best first.
         attribution: the owner of the job; only for the launcher, not sent into the job.
     """
@@ -256,6 +257,7 @@ class JobDocument:
     spent_seconds: float = 0.0
     checkpoint_key: str = ""
     members: "tuple[JobDocument, ...]" = ()
+    deadline_s: float | None = None
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
     attribution: Attribution = field(default_factory=Attribution)
 
@@ -314,6 +316,7 @@ class JobDocument:
         """The document from the result of `as_json`, of this version or an earlier one, checked again."""
         plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
         plain["checkpoint_key"] = raw.get("checkpoint_key", "")  # absent in version 0.1
+        plain["deadline_s"] = raw.get("deadline_s")  # absent in version 0.3
         plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
@@ -508,17 +511,12 @@ class EventReader:
 
 def write_json(path: Path, value: Any) -> None:
     """Write `value` as JSON beside `path` and move it there, so that readers never see half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value, indent=2) + "\n")
-    draft.replace(path)
+    _draft(path, value).replace(path)
 
 
 def write_json_once(path: Path, value: Any) -> bool:
     """Write `value` as JSON unless `path` exists, and return whether it was written. Readers never see half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(value))
+    draft = _draft(path, value)
     try:
         os.link(draft, path)  # fails if it exists: the first one is kept
     except FileExistsError:
@@ -526,3 +524,11 @@ def write_json_once(path: Path, value: Any) -> bool:
     finally:
         draft.unlink()
     return True
+
+
+def _draft(path: Path, value: Any) -> Path:
+    """Write `value` as JSON beside `path`, and return that file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(value, indent=2) + "\n")
+    return draft

@@ -11,7 +11,7 @@ OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
 """Parameters of a job that waits in a queue."""
 _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
 """Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
-_PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
+PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
 """CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
 
@@ -142,15 +142,3 @@ def plan_region(training_plan: str) -> str | None:
     """The AWS region in the ARN of a training plan, or None if the text is no such ARN."""
     match = _PLAN.fullmatch(training_plan)
     return None if match is None else match[1]
-
-
-def plan_faults(section: Limits) -> list[str]:
-    """Why no training plan can be used, whatever its state in AWS."""
-    if section.training_plan is None:
-        return []
-    faults = []
-    if plan_region(section.training_plan) is None and section.training_plan != SEARCHED_PLAN:
-        faults.append(f"training_plan must be the ARN of one, such as {_PLAN_EXAMPLE}, got {section.training_plan!r}")
-    if section.spot:
-        faults.append("training_plan and spot exclude each other: its instances are reserved and already paid")
-    return faults

@@ -25,6 +25,9 @@ OTHERS_CPU_SHARE = "others_cpu_share"
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
+STARTING_SECONDS = "starting_seconds"  # from creation to the first download, with waits for capacity; not billed
+DOWNLOADING_SECONDS = "downloading_seconds"  # of the data and, since December 2023, of the image; billed
+UPLOADING_SECONDS = "uploading_seconds"  # packing and upload of what the job has left; billed
 WARM_POOL_SECONDS = "warm_pool_seconds"
 """Seconds billed per instance after the job, while its instances were kept for the next one; 0 without a warm pool."""
 COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count x hourly price / 3600

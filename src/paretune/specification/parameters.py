@@ -182,13 +182,17 @@ def parse(name: str, text: str, annotation: Any, example: str = "") -> Any:
     if is_optional and text.lower() in {"none", "all"}:
         return None
     if annotation is bool:
-        words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-        if text.lower() not in words:
-            raise ValueError(f"{name} must be true or false, got {text!r}")
-        return words[text.lower()]
+        return _flag(name, text)
     if annotation in (int, float):
         return _number(name, text, annotation)
     return _json_object(name, text, example or '{"key": "value"}')
+
+
+def _flag(name: str, text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(f"{name} must be true or false, got {text!r}")
+    return words[text.lower()]
 
 
 def _number(name: str, text: str, kind: type[int | float]) -> int | float:

@@ -10,7 +10,7 @@ from paretune.core.errors import BadInput, collecting
 from paretune.specification import catalog
 from paretune.specification.account import AccountSettings, network_faults, owner_faults
 from paretune.specification.cluster import Cluster, simulation_faults
-from paretune.specification.limits import Limits, plan_faults, plan_region, queue_faults, spot_faults
+from paretune.specification.limits import PLAN_EXAMPLE, SEARCHED_PLAN, Limits, plan_region, queue_faults, spot_faults
 from paretune.specification.parallelism import ParallelDegrees, Parallelism, parallelism_faults
 from paretune.specification.parameters import split_list
 
@@ -190,7 +190,11 @@ def _plan_faults(placement: Placement) -> list[str]:
         name = "launcher" if placement.is_simulated else "instance_type"
         rule = f"training_plan is for jobs on SageMaker, got {name}={keys[name]}"
         return [f"{rule}: leave it out, or set instance_type to its type"]
-    faults, region = plan_faults(placement), plan_region(plan)
+    faults, region = [], plan_region(plan)
+    if region is None and plan != SEARCHED_PLAN:
+        faults.append(f"training_plan must be the ARN of one, such as {PLAN_EXAMPLE}, got {plan!r}")
+    if placement.spot:
+        faults.append("training_plan and spot exclude each other: its instances are reserved and already paid")
     if region is not None and placement.region not in (None, region):
         faults.append(f"training_plan lies in {region}, got region={placement.region}: set region={region}")
     if placement.keep_alive_minutes:

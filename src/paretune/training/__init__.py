@@ -20,6 +20,7 @@ One training:
     model_folder            writes the trained model
     rows/                   rows of a data set: read, split, tokenised, distributed to devices
     tasks/                  labels, losses and metrics of each task
+    memory_tracing          the memory of training steps, traced on fake tensors
     cpu_kernels             attention and dropout that are fast on a CPU
     device                  the device of this process: name, precision, memory
     profiling/              time and memory of some steps
@@ -28,6 +29,7 @@ Jobs and processes:
     shared_job/             several trials in one job, each with its own end
     script.run_script       runs a user's own training script
     rendezvous              starts the processes of a job with torchrun
+    processes               values that the processes of a job exchange
     stop_signal             ends a process with its parent, and on SIGTERM with a checkpoint
     failures                the kind of a failure, and its sentence for the user
 """

@@ -30,33 +30,54 @@ def main(folder: JobFolder) -> int:
         if hosts is not None:
             document = document.on(hosts.instance_type)
         _skip_quantisation(document)
-        if "LOCAL_RANK" not in os.environ:
-            from paretune.training import device, rendezvous
-
-            if hosts is None or hosts.rank == 0:  # one instance watches for all, because they wait for each other
-                watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
-            if hosts is not None:
-                refuse(device.machine_faults(document.spec))
-                os.environ.update(rendezvous.network_environment(hosts, os.environ))
-            if rendezvous.world_size(document.spec, hosts) > 1:
-                grace_s = stop_signal.grace_s
-                arguments = rendezvous.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
-                rendezvous.run_torchrun(arguments, folder.stopped)
-                return 0
+        is_first_process = "LOCAL_RANK" not in os.environ
+        if document.deadline_s is not None:
+            stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
+            if is_first_process:
+                begin, end = partial(folder.write_failure, FailureKind.ERROR), _end_all
+                watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, end)
+        if is_first_process and _run_on_all_devices(document, hosts, folder, stop_signal.grace_s):
+            return _exit_code(folder)
         if not _run(document, folder, stop_signal):
             folder.stopped.touch()
-        return 0
+        return _exit_code(folder) if is_first_process else 0
     except Exception as error:
-        kind, sentence = classify_failure(error)
-        if kind is not FailureKind.DISK_FULL:  # the traceback of a full disk explains nothing
-            traceback.print_exc()
-        try:
-            folder.write_failure(kind, sentence)
-        except OSError:
-            if kind is not FailureKind.DISK_FULL:
-                raise
-            return errno.ENOSPC  # the disk has no room for the reason either
-        return 1
+        return _record_failure(error, folder)
+
+
+def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:
+    """Prepare this instance, and run the job in one process per device; False if this process is the only one."""
+    from paretune.training import device, rendezvous
+
+    if hosts is None or hosts.rank == 0:  # one instance watches for all, because they wait for each other
+        watchdog.watch(document.spec.max_silence_minutes * 60, folder.events, partial(_end_hang, folder))
+    if hosts is not None:
+        refuse(device.machine_faults(document.spec))
+        os.environ.update(rendezvous.network_environment(hosts, os.environ))
+    if rendezvous.world_size(document.spec, hosts) == 1:
+        return False
+    arguments = rendezvous.torchrun_arguments(document.spec, hosts, folder.root, grace_s=grace_s)
+    rendezvous.run_torchrun(arguments, folder.stopped)
+    return True
+
+
+def _record_failure(error: Exception, folder: JobFolder) -> int:
+    """Write the failure file; returns the exit code of this process."""
+    kind, sentence = classify_failure(error)
+    if kind is not FailureKind.DISK_FULL:  # the traceback of a full disk explains nothing
+        traceback.print_exc()
+    try:
+        folder.write_failure(kind, sentence)
+    except OSError:
+        if kind is not FailureKind.DISK_FULL:
+            raise
+        return errno.ENOSPC  # the disk has no room for the reason either
+    return 1
+
+
+def _exit_code(folder: JobFolder) -> int:
+    """1 if the training has stopped for a reason in the failure file, such as its deadline, else 0."""
+    return int(folder.stopped.exists() and folder.failure.exists())
 
 
 def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
@@ -89,9 +110,14 @@ def _skip_quantisation(document: JobDocument) -> None:
 
 def _end_hang(folder: JobFolder, sentence: str) -> None:
     """End this process and all its descendants, with the reason."""
+    folder.write_failure(FailureKind.ERROR, sentence)
+    _end_all()
+
+
+def _end_all() -> None:
+    """End this process and all its descendants."""
     import psutil
 
-    folder.write_failure(FailureKind.ERROR, sentence)
     for child in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             child.kill()

@@ -266,15 +266,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         }
         self.events.write(state.global_step, curves, total_steps=state.max_steps)
 
-    @contextmanager
-    def uncounted(self) -> Iterator[None]:
-        """Exclude the seconds and rows of the steps in the block, which starts and ends between two steps."""
-        self.stopwatch.stop()
-        try:
-            yield
-        finally:
-            self.stopwatch.start()
-
     def throughput(self) -> tuple[float, float] | None:
         """(Samples per second, tokens per second) after the warm-up; None if no step followed it."""
         if self._warm is None:

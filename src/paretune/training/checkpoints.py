@@ -15,12 +15,11 @@ instance.
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from paretune.specification.container import write_json
+from paretune.training import processes
 
 _COMPLETE = "complete.json"
 _FINISHED = "finished"
@@ -56,8 +55,7 @@ class CheckpointFolder:
 
 def seal(checkpoint: Path) -> None:
     """Mark the checkpoint as complete by writing the sizes of its files; called when all of them are written."""
-    files = [path for path in sorted(checkpoint.rglob("*")) if path.is_file() and path.name != _COMPLETE]
-    write_json(checkpoint / _COMPLETE, {str(path.relative_to(checkpoint)): path.stat().st_size for path in files})
+    write_json(checkpoint / _COMPLETE, file_sizes(checkpoint))
 
 
 def unseal(checkpoint: Path) -> None:
@@ -68,23 +66,23 @@ def unseal(checkpoint: Path) -> None:
 def agree(folder: CheckpointFolder) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
     complete = {path.name: path for path in folder.current.glob("checkpoint-*") if _is_complete(path)}
-    names: list[Any] = [complete]  # of each process
-    if torch.distributed.is_initialized():
-        names = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(names, sorted(complete))
-    common = set.intersection(*map(set, names))
+    common = set.intersection(*map(set, processes.gather(sorted(complete))))
     return complete[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
-
-
-def wait_for_all() -> None:
-    """Return when every process has called it."""
-    if torch.distributed.is_initialized():
-        torch.distributed.barrier()
 
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        sizes = json.loads((checkpoint / _COMPLETE).read_text())
-        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
+        return has_files(checkpoint, json.loads((checkpoint / _COMPLETE).read_text()))
     except (OSError, ValueError):
         return False
+
+
+def file_sizes(folder: Path) -> dict[str, int]:
+    """Path below `folder` to bytes, of every file."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(folder)): path.stat().st_size for path in files}
+
+
+def has_files(folder: Path, sizes: Mapping[str, int]) -> bool:
+    """Whether all files have the `sizes` that `file_sizes` returned; raises OSError if one is missing."""
+    return all((folder / name).stat().st_size == size for name, size in sizes.items())

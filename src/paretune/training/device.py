@@ -5,7 +5,6 @@ import ctypes
 import os
 import platform
 from pathlib import Path
-from typing import Any
 
 import psutil
 import torch
@@ -46,11 +45,6 @@ def choose_precision(precision: str) -> str:
     return hardware.usual_precision(has_bf16=has_bf16(), compute_capability=capability)
 
 
-def number_format(precision: str) -> torch.dtype:
-    """PyTorch's dtype for `fp32`, `bf16` or `fp16`."""
-    return half_format(precision) or torch.float32
-
-
 def half_format(precision: str) -> torch.dtype | None:
     """PyTorch's dtype for `bf16` or `fp16`; None for fp32."""
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
@@ -84,22 +78,6 @@ def peak_memory_gib() -> float:
         return float(psutil.Process().memory_info().peak_wset) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
-
-
-def largest_peak_memory_gib() -> float:
-    """The largest `peak_memory_gib` of all processes of the job; all of them must call it."""
-    peak = peak_memory_gib()
-    if not torch.distributed.is_initialized():
-        return peak
-    peaks: list[Any] = [None] * torch.distributed.get_world_size()
-    torch.distributed.all_gather_object(peaks, peak)
-    return float(max(peaks))
-
-
-def release_memory() -> None:
-    """Give GPU memory that no tensor uses back to the driver."""
-    if has_gpu():
-        torch.cuda.empty_cache()
 
 
 def reset_peak_memory() -> None:

@@ -8,28 +8,27 @@ import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import transformers
 
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
-from paretune.training import checkpoints, device
+from paretune.specification.job import JobSpec
+from paretune.training import checkpoints, device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import ModelFolder
+from paretune.training.profiling.callback import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import as_batch, open_split, read_vocabulary
+from paretune.training.rows.tokenised import TokenRows, as_batch, open_split, read_vocabulary
 from paretune.training.stop_signal import StopRequest
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
 from paretune.training.tasks.losses import Units, loss_of
 from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
-
-if TYPE_CHECKING:
-    from paretune.training.profiling.callback import ProfileCallback
 
 
 def train(
@@ -54,14 +53,19 @@ def train(
         device.keep_freed_memory()
     strategy = strategy or strategy_of(document.spec)
     strategy.begin()
-    remarks = device.machine_remarks(document.spec)
     try:
-        return _train(document, folder, stop_signal, strategy, remarks, clock)
+        return _train(document, folder, stop_signal, strategy, device.machine_remarks(document.spec), clock)
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
+    return _continue_in_fp32(document, folder, stop_signal, clock)
+
+
+def _continue_in_fp32(
+    document: JobDocument, folder: JobFolder, stop_signal: StopRequest, clock: Callable[[], float] | None
+) -> bool:
     gc.collect()  # the exception has kept the model alive
-    device.release_memory()
+    torch.cuda.empty_cache()
     precise = replace(document, spec=replace(document.spec, precision="fp32"))
     remarks = ["precision auto: the loss does not stay finite in fp16, so the training continues in fp32"]
     return _train(precise, folder, stop_signal, strategy_of(precise.spec), remarks, clock)
@@ -76,56 +80,75 @@ def _train(
     clock: Callable[[], float] | None,
 ) -> bool:
     checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
-    training = _build(document, folder, stop_signal, strategy, checkpoint_folder.current, clock)
-    callback = training.trainer.callback
+    inputs, model = _open(document.spec, folder, strategy)
+    trainer = _trainer(document, inputs, model, checkpoint_folder.current, stop_signal, clock)
+    del model  # the trainer keeps the share of this process
     for remark in remarks:
-        callback.events.write(0, {}, message=remark)
+        trainer.callback.events.write(0, {}, message=remark)
+    return _finish(trainer, inputs, document, checkpoint_folder)
+
+
+def _finish(
+    trainer: LengthGroupedTrainer,
+    inputs: "_Inputs",
+    document: JobDocument,
+    checkpoint_folder: checkpoints.CheckpointFolder,
+) -> bool:
+    """Train from the newest checkpoint to the end, and write model and report; False when the training was stopped."""
     is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
     if is_first_of_instance:
         checkpoint_folder.remove_finished()
     checkpoint = checkpoints.agree(checkpoint_folder)
-    if checkpoint is not None:
-        callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
-    try:
-        training.trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    finally:
-        if training.profiler is not None:
-            training.profiler.abandon()
-    callback.stopwatch.stop()
-    stopped_at = callback.stopped_at
-    if stopped_at is not None and stopped_at < training.trainer.state.max_steps:
-        callback.events.write(stopped_at, {}, message=f"stopped after step {stopped_at}, checkpoint written")
+    if not _fit(trainer, document, inputs.folder, checkpoint):
         return False
-    _write_results(training, document, folder, resumed=checkpoint is not None)
-    checkpoints.wait_for_all()
+    _write_results(trainer, inputs, document, resumed=checkpoint is not None)
+    processes.wait_for_all()
     if is_first_of_instance:
         checkpoint_folder.finish()
     return True
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Training:
-    """The objects of one training; `build` makes an unsharded model of the same shape."""
+def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder, checkpoint: Path | None) -> bool:
+    """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
+    callback = trainer.callback
+    profiler = None
+    if document.spec.profile_steps is not None:
+        profiler = ProfileCallback(document, folder.profile, callback)
+        trainer.add_callback(profiler)
+    if checkpoint is not None:
+        callback.events.write(0, {}, message=f"continuing from {checkpoint.name}")
+    try:
+        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    finally:
+        if profiler is not None:
+            profiler.abandon()
+    callback.stopwatch.stop()
+    if callback.stopped_at is None or callback.stopped_at >= trainer.state.max_steps:
+        return True
+    message = f"stopped after step {callback.stopped_at}, checkpoint written"
+    callback.events.write(callback.stopped_at, {}, message=message)
+    return False
 
-    trainer: LengthGroupedTrainer
+
+@dataclass(frozen=True, kw_only=True)
+class _Inputs:
+    """The data set and the tokenizer of a training, and its model's shape; `build` makes an unsharded model of it."""
+
+    folder: JobFolder
     prepared: PreparedDataset
     tokenizer: Any
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
     units: Units
-    profiler: "ProfileCallback | None"
+
+    def rows(self, split: str) -> TokenRows | None:
+        """The rows of a split, or None if the data set does not have it."""
+        return open_split(self.folder, split, self.tokenizer.pad_token_id, self.units)
 
 
-def _build(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    strategy: Strategy,
-    checkpoint_folder: Path,
-    clock: Callable[[], float] | None = None,
-) -> _Training:
-    spec = document.spec
+def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs, Any]:
+    """What the training reads from its folder, and the model, which is not spread over the processes yet."""
     transformers.set_seed(spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()
@@ -141,40 +164,45 @@ def _build(
         return model
 
     model = strategy.make(build)
-    shape = Shape.of(model)
-    units = Units.of(prepared.facts, model)
-    rows = open_split(folder, "train", tokenizer.pad_token_id, units)
-    assert rows is not None  # every prepared data set has a train split
-    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
-    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
-    progress = Progress(sampler, rows.lengths)
-    callback = MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock)
-    arguments = training_arguments(
-        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
-    )
-    trainer = strategy.trainer(
-        model=strategy.spread(model),
-        args=arguments,
-        train_dataset=rows,
-        eval_dataset=open_split(folder, "validation", tokenizer.pad_token_id, units),
-        data_collator=as_batch,
-        compute_metrics=evaluation_of(spec.task, len(prepared.labels), units),
-        compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
-        sampler=sampler,
-        callback=callback,
-    )
-    profiler = None if spec.profile_steps is None else _profiler(document, folder, callback, spec.profile_steps)
-    if profiler is not None:
-        trainer.add_callback(profiler)
-    return _Training(
-        trainer=trainer,
+    inputs = _Inputs(
+        folder=folder,
         prepared=prepared,
         tokenizer=tokenizer,
         strategy=strategy,
         build=build,
-        shape=shape,
-        units=units,
-        profiler=profiler,
+        shape=Shape.of(model),
+        units=Units.of(prepared.facts, model),
+    )
+    return inputs, model
+
+
+def _trainer(
+    document: JobDocument,
+    inputs: _Inputs,
+    model: Any,
+    checkpoint_folder: Path,
+    stop_signal: StopRequest,
+    clock: Callable[[], float] | None = None,
+) -> LengthGroupedTrainer:
+    spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
+    rows = inputs.rows("train")
+    assert rows is not None  # every prepared data set has a train split
+    sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
+    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
+    progress = Progress(sampler, rows.lengths)
+    arguments = training_arguments(
+        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+    )  # initialises the process group
+    return strategy.trainer(
+        model=strategy.spread(model),
+        args=arguments,
+        train_dataset=rows,
+        eval_dataset=inputs.rows("validation"),
+        data_collator=as_batch,
+        compute_metrics=evaluation_of(spec.task, len(inputs.prepared.labels), inputs.units),
+        compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
+        sampler=sampler,
+        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock),
     )
 
 
@@ -184,43 +212,9 @@ def _answers_numbers(source: Path) -> bool:
     return config.get("problem_type") == "regression" and "SequenceClass" in str(config.get("architectures"))
 
 
-def _profiler(document: JobDocument, folder: JobFolder, callback: MetricsCallback, steps: int) -> "ProfileCallback":
-    from paretune.training.profiling.advice import Circumstances
-    from paretune.training.profiling.callback import ProfileCallback
-
-    spec, plan = document.spec, document.plan
-    circumstances = Circumstances(
-        spec=spec,
-        batch=plan.per_device_train_batch_size,
-        accumulation=plan.gradient_accumulation_steps,
-        precision=device.choose_precision(spec.precision),
-        has_bf16=device.has_bf16(),
-        processes=spec.degrees.devices,
-    )
-    described = {
-        "device": device.device_name(),
-        "precision": circumstances.precision,
-        "strategy": spec.strategy,
-        "processes": circumstances.processes,
-        "threads": torch.get_num_threads(),
-        "per_device_train_batch_size": circumstances.batch,
-        "gradient_accumulation_steps": circumstances.accumulation,
-        "torch": importlib.metadata.version("torch"),
-    }
-    return ProfileCallback(
-        steps,
-        folder.profile,
-        uncounted=callback.uncounted,
-        circumstances=circumstances,
-        described=described,
-        peak_memory_gib=device.peak_memory_gib,
-        tell=lambda sentence: callback.events.write(0, {}, message=sentence),
-    )
-
-
-def _write_results(training: _Training, document: JobDocument, folder: JobFolder, *, resumed: bool) -> None:
+def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: JobDocument, *, resumed: bool) -> None:
     """Evaluate the model and write it with the report; a probe writes only a report of its speed."""
-    trainer, spec = training.trainer, document.spec
+    spec, folder = document.spec, inputs.folder
     is_probe = spec.probe_steps is not None
     quality: dict[str, float] = {}
     report_entries: Mapping[str, Any] = {}
@@ -228,14 +222,14 @@ def _write_results(training: _Training, document: JobDocument, folder: JobFolder
         quality = _validation_quality(trainer, spec.task)
         if trainer.compute_metrics is not None:  # read now: the evaluation of the test split replaces the entries
             report_entries = trainer.compute_metrics.report_entries or {}
-        test = open_split(folder, "test", training.tokenizer.pad_token_id, training.units)
+        test = inputs.rows("test")
         if test is not None:
             test_quality = _quality(trainer.evaluate(test, metric_key_prefix="test"), "test", spec.task)
             quality |= {f"test_{name}": value for name, value in test_quality.items()}
-    speed = _speed(training, document)  # before the model is written, which takes memory of its own
+    speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
     if not is_probe:
         if spec.task == metrics.REGRESSION:
-            training.units.unscale_model(trainer.model)
+            inputs.units.unscale_model(trainer.model)
         events = trainer.callback.events
         model_folder = ModelFolder(
             path=folder.model,
@@ -243,15 +237,15 @@ def _write_results(training: _Training, document: JobDocument, folder: JobFolder
             spec=spec,
             tell=lambda sentence: events.write(0, {}, message=sentence),
         )
-        training.strategy.save(trainer, training.build, model_folder)
+        inputs.strategy.save(trainer, inputs.build, model_folder)
     if not trainer.is_world_process_zero():
         return
     if not is_probe:
-        training.tokenizer.save_pretrained(str(folder.model))
+        inputs.tokenizer.save_pretrained(str(folder.model))
     report = JobReport(
         metrics=quality | speed | ({"resumed": 1.0} if resumed else {}),  # marks seconds of a part of the training
-        facts=_facts(document, training, resumed=resumed),
-        labels=() if is_probe else training.prepared.labels,
+        facts=_facts(document, trainer, inputs, resumed=resumed),
+        labels=() if is_probe else inputs.prepared.labels,
         **report_entries,
     )
     report.write(folder.report)
@@ -278,14 +272,15 @@ def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, f
     return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
 
 
-def _speed(training: _Training, document: JobDocument) -> dict[str, float]:
+def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -> dict[str, float]:
     """Seconds, memory and throughput, and the sizes of the model that they depend on."""
-    trainer, shape, config = training.trainer, training.shape, training.trainer.model.config
+    config = trainer.model.config
     names = {"layers": "num_hidden_layers", "hidden_size": "hidden_size", "vocabulary": "vocab_size"}
     sizes = {name: getattr(config, attribute) for name, attribute in names.items() if hasattr(config, attribute)}
+    peak_gib = max(processes.gather(device.peak_memory_gib()))
     measured: dict[str, float] = {
         metrics.TRAIN_SECONDS: trainer.callback.stopwatch.seconds(),
-        **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), device.largest_peak_memory_gib()),
+        **dict.fromkeys((metrics.PEAK_MEMORY_GIB, metrics.MEMORY_GIB_PER_PROCESS), peak_gib),
         metrics.TRAINABLE_PARAMETERS: shape.trainable,
         metrics.TOTAL_PARAMETERS: shape.total,
         "matrix_parameters": shape.matrices,
@@ -310,20 +305,20 @@ def _speed(training: _Training, document: JobDocument) -> dict[str, float]:
     return measured
 
 
-def _facts(document: JobDocument, training: _Training, *, resumed: bool) -> dict[str, Any]:
+def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs, *, resumed: bool) -> dict[str, Any]:
     """Settings and versions that the metrics depend on."""
     return {
-        "model_class": training.shape.name,
+        "model_class": inputs.shape.name,
         "device": device.device_name(),
         "precision": device.choose_precision(document.spec.precision),
         **asdict(document.plan),
         "global_batch_size": document.plan.global_batch_size,
-        "steps": training.trainer.state.global_step,
+        "steps": trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": training.shape.left_out > 0,
+        "used_vocabulary_only": inputs.shape.left_out > 0,
         "threads": torch.get_num_threads(),
-        **training.strategy.facts(),
+        **inputs.strategy.facts(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
     }

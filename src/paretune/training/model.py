@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from huggingface_hub import HfApi, snapshot_download
+from huggingface_hub import snapshot_download
 from transformers.models.auto import modeling_auto
 
 from paretune.core.errors import BadInput, first_line
@@ -26,7 +26,7 @@ from paretune.estimating.traced_step import StepSetting
 from paretune.estimating.workload import keeps_frozen_weights_in_half
 from paretune.specification import metrics
 from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR, FineTuning
-from paretune.specification.inputs import BUNDLED, Data
+from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.rows import bundled, hub
@@ -53,35 +53,21 @@ def find_model(name: str, init: str = "pretrained") -> Path:
     """
     if name.startswith(BUNDLED):
         return bundled.model_folder(name)
-    path = at_home(name)
+    path, needs_weights = at_home(name), init != "random"
     if not is_folder(path):
         if exists(path) or name.startswith((".", "/", "~")):
             raise BadInput([f"model {name} is not a folder: give a Hugging Face model folder or a hub id"])
+        patterns = [*_SMALL_FILES, _WEIGHTS[0]] if needs_weights else [*_SMALL_FILES]
         try:
-            weights = [] if init == "random" else _weights_of(name)
-            path = Path(snapshot_download(name, allow_patterns=[*_SMALL_FILES, *weights]))
+            path = Path(snapshot_download(name, allow_patterns=patterns))
+            if needs_weights and not any(path.rglob(_WEIGHTS[0])):  # the repository has the older format only
+                path = Path(snapshot_download(name, allow_patterns=[_WEIGHTS[1]]))
         except Exception as error:
             raise BadInput([hub.explain("model", name, error)]) from error
-    if init != "random" and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
+    if needs_weights and not any(file for pattern in _WEIGHTS for file in path.glob(pattern)):
         expected = f"expected {' or '.join(_WEIGHTS)} in {path}"
         raise BadInput([f"model {name} holds no weights: {expected}; init=random trains without"])
     return path.resolve()
-
-
-def _weights_of(name: str) -> list[str]:
-    """File pattern of the weights: safetensors if the repository, or offline the cache, has them."""
-    if hub.is_offline():
-        # Imported here because huggingface_hub in older training images lacks them; jobs there do not use the hub.
-        from huggingface_hub import get_cached_repo_tree
-        from huggingface_hub.errors import CachedRepoTreeNotFoundError
-
-        try:
-            files = [file.path for file in get_cached_repo_tree(name)]
-        except CachedRepoTreeNotFoundError:  # not in the cache, or cached without a file list
-            return list(_WEIGHTS)
-    else:
-        files = HfApi().list_repo_files(name)
-    return [_WEIGHTS[0] if any(file.endswith(".safetensors") for file in files) else _WEIGHTS[1]]
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -173,7 +159,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
 
     Also returns the names of layers whose weights were drawn because the folder lacks them.
     """
-    kind, head = _auto_class(spec), _head_settings(spec.task, labels)
+    kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     if spec.init == "random":
         config = transformers.AutoConfig.from_pretrained(folder, **head)
         return kind.from_config(config, dtype=torch.float32), []
@@ -189,8 +175,9 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
 
 
-def _auto_class(spec: Data) -> Any:
-    if spec.task == "causal-lm":
+def auto_class(task: str) -> Any:
+    """The class by which transformers finds the models of a task."""
+    if task == metrics.CAUSAL_LM:
         return transformers.AutoModelForCausalLM
     return transformers.AutoModelForSequenceClassification
 
@@ -211,7 +198,7 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
 def _without_weights(spec: JobSpec, folder: Path) -> Any:
     """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
     with torch.device("meta"):
-        return _auto_class(spec).from_config(transformers.AutoConfig.from_pretrained(folder))
+        return auto_class(spec.task).from_config(transformers.AutoConfig.from_pretrained(folder))
 
 
 def _heads(model: Any) -> list[str]:
@@ -278,7 +265,7 @@ def _four_bits(spec: FineTuning, heads: Iterable[str]) -> dict[str, Any]:
         load_in_4bit=True,
         bnb_4bit_quant_type=_FOUR_BITS,
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=device.number_format(device.choose_precision(spec.precision)),
+        bnb_4bit_compute_dtype=device.half_format(device.choose_precision(spec.precision)) or torch.float32,
         llm_int8_skip_modules=[f"^{head}" for head in heads],  # patterns; without ^ they match any ending
     )
     own_device = int(os.environ.get("LOCAL_RANK", "0")) if device.has_gpu() else "cpu"

@@ -8,11 +8,13 @@ import ast
 import json
 import os
 import runpy
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, TextIO
 
 from paretune.core.untrusted import at_home
+from paretune.estimating.uploading import SCRIPT_BYTES
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.inputs import IN_S3
 from paretune.specification.metrics import SCRIPT_METRICS, finite_numbers
@@ -20,6 +22,7 @@ from paretune.training import device
 from paretune.training.callback import EventWriter
 
 LOGGING_STEPS = 10
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
 RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json")
 """Files that `Trainer.save_metrics` writes into the folder of the model; a later file overrides an earlier one."""
 
@@ -88,8 +91,29 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
             raise RuntimeError(f"{script.name} ended with {end.code}") from end
     finally:
         sys.stdout = stdout
+    if rank == 0 and document.deadline_s is not None:
+        trim_model_folder(folder.model, EventWriter(folder.events))
     if rank == 0:
         report_of(folder.model, document).write(folder.report)
+
+
+def trim_model_folder(folder: Path, events: EventWriter) -> None:
+    """Remove the Trainer's checkpoints from what SageMaker uploads as the model, and warn if much is left.
+
+    Without a model beside them the newest checkpoint stays, because it is the result.
+    """
+    checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
+    checkpoints.sort(key=lambda path: int(path.name[11:]))
+    has_model = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))
+    for path in checkpoints if has_model else checkpoints[:-1]:
+        shutil.rmtree(path, ignore_errors=True)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if size > SCRIPT_BYTES:
+        sentence = (
+            f"the model folder holds {size / 1e9:.1f} GB, and without `model` the worst case counts with "
+            f"{SCRIPT_BYTES / 1e9:g} GB: its upload may cost more; write less into it"
+        )
+        events.write(0, {}, message=sentence)
 
 
 def report_of(results: Path, document: JobDocument) -> JobReport:

@@ -10,7 +10,7 @@ from transformers import Trainer, TrainingArguments
 
 from paretune.estimating.workload import EVALUATIONS, LEAST_EVALUATED_ROWS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
-from paretune.training import checkpoints, device
+from paretune.training import checkpoints, device, processes
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 
@@ -32,25 +32,7 @@ def training_arguments(
     The user's `training_arguments` override the defaults of the strategy, which override those here.
     """
     spec, plan = document.spec, document.plan
-    precision = device.choose_precision(spec.precision)
-    limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # no limit unless positive
-    total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
-    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
-    options: dict[str, Any] = {
-        "logging_steps": max(1, min(50, total // LOG_POINTS)),
-        "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
-        "save_strategy": "epoch",
-        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
-        "per_device_eval_batch_size": max(LEAST_EVALUATED_ROWS, plan.per_device_train_batch_size),
-        "remove_unused_columns": False,  # batches are already tensors
-        "use_cpu": not device.has_gpu(),
-        "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
-        "prediction_loss_only": spec.task == "causal-lm",
-        "eval_strategy": "steps" if by_steps else "epoch",
-        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
-        **(of_strategy or {}),
-        **spec.training_arguments,
-    }
+    options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(
@@ -60,13 +42,35 @@ def training_arguments(
         gradient_accumulation_steps=plan.gradient_accumulation_steps,
         num_train_epochs=spec.num_train_epochs,
         seed=spec.seed,
-        bf16=precision == "bf16",
-        fp16=precision == "fp16",
-        torch_compile=spec.compiler == "inductor",
-        disable_tqdm=True,
-        report_to="none",
         **options,
     )
+
+
+def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, Any]:
+    """Precision, and when to log, evaluate and write checkpoints, unless the strategy or the user says otherwise."""
+    spec = document.spec
+    precision = device.choose_precision(spec.precision)
+    limit = spec.probe_steps or int(spec.training_arguments.get("max_steps", -1))  # no limit unless positive
+    total = limit if limit > 0 else int(np.ceil(steps_per_epoch * spec.num_train_epochs))
+    by_steps = spec.num_train_epochs < EVALUATIONS or limit > 0
+    return {
+        "bf16": precision == "bf16",
+        "fp16": precision == "fp16",
+        "torch_compile": spec.compiler == "inductor",
+        "disable_tqdm": True,
+        "report_to": "none",
+        "logging_steps": max(1, min(50, total // LOG_POINTS)),
+        "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
+        "save_strategy": "epoch",
+        "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
+        "per_device_eval_batch_size": max(LEAST_EVALUATED_ROWS, document.plan.per_device_train_batch_size),
+        "remove_unused_columns": False,  # batches are already tensors
+        "use_cpu": not device.has_gpu(),
+        "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
+        "prediction_loss_only": spec.task == "causal-lm",
+        "eval_strategy": "steps" if by_steps else "epoch",
+        **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
+    }
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
@@ -134,7 +138,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
             if self.is_world_process_zero():
                 checkpoints.unseal(checkpoint)
             super()._save_checkpoint(*args, **kwargs)
-            checkpoints.wait_for_all()
+            processes.wait_for_all()
             if self.is_world_process_zero():
                 checkpoints.seal(checkpoint)
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli import completion
-from paretune.cli.main import COMMANDS, command_named, main, read_words
+from paretune.cli.main import COMMANDS, SHELLS, command_named, main, read_words
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec, parameter_help
 
@@ -303,7 +302,7 @@ def test_help_lists_the_ten_parameters_that_come_first_and_how_many_more_there_a
 def test_a_shell_gets_what_completes_commands_parameters_and_values(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for shell in completion.SHELLS:
+    for shell in SHELLS:
         assert main(["completion", shell]) == 0
         assert "paretune" in capsys.readouterr().out
     assert main(["completion", "tcsh"]) == 2

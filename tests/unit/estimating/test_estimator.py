@@ -10,7 +10,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, config_in, well_known
-from paretune.estimating.estimator import Estimate, Estimator, architecture_of, on_front
+from paretune.estimating.estimator import Estimate, Estimator, architecture_of
 from paretune.estimating.evidence import Evidence, read
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
@@ -154,20 +154,6 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
     assert (same.fits, smaller.fits, larger.fits) == ("no", "yes", "yes")
     assert same.did_not_fit is not None
     assert same.did_not_fit.run_id == "full"
-
-
-def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
-    busy = {"per_device_train_batch_size": 32, "max_seq_length": 512}  # more arithmetic than communication
-    cheap, dear = estimate(**busy), estimate(**busy, instance_type="ml.g5.12xlarge", instance_count=4)
-    unpriced = estimate(price=None, instance_type="ml.p4d.24xlarge")
-    full = estimate(per_device_train_batch_size=4096, max_train_samples=16)
-
-    assert full.fits == "no"
-    assert full.time.seconds < cheap.time.seconds
-    assert dear.time.seconds < cheap.time.seconds
-    assert on_front([unpriced, cheap, full, dear]) == [False, True, False, True]
-    assert on_front([full]) == [False]
-    assert on_front([]) == []
 
 
 def test_rows_that_nobody_knows_have_no_estimate() -> None:

@@ -1,7 +1,6 @@
 """What devices can do at best."""
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -150,40 +149,3 @@ def test_auto_is_the_fastest_format_of_a_gpu_and_stays_open_on_a_processor() -> 
     assert resolved_precision("auto", hardware.named("Tesla K80")) == "fp32"
     assert resolved_precision("auto", None) == "auto"
     assert resolved_precision("fp16", a10g) == "fp16"
-
-
-@pytest.mark.parametrize(
-    ("own", "files", "cores"),
-    [
-        ("0::/\n", {"cpu.max": "200000 100000"}, 2.0),
-        ("0::/\n", {"cpu.max": "max 100000"}, None),
-        ("0::/a/b\n", {"cpu.max": "max 100000", "a/cpu.max": "150000 100000", "a/b/cpu.max": "max 100000"}, 1.5),
-        ("0::/a/b\n", {"a/cpu.max": "150000 100000", "a/b/cpu.max": "50000 100000"}, 0.5),
-        ("4:cpu,cpuacct:/\n3:memory:/\n", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3.0),
-        ("4:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
-        ("0::/\n", {"cpu.max": "odd"}, None),
-        ("0::/gone\n", {}, None),
-        (None, {}, None),
-    ],
-)
-def test_the_limit_of_a_container_is_that_of_its_tightest_group(
-    tmp_path: Path, own: str | None, files: dict[str, str], cores: float | None
-) -> None:
-    if own is not None:
-        (tmp_path / "own").write_text(own)
-    for name, text in files.items():
-        path = tmp_path / "groups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-
-    assert hardware._limit_of_container(tmp_path / "own", tmp_path / "groups") == cores
-
-
-@pytest.mark.parametrize(("limit", "cores"), [(None, 4), (1.5, 2), (0.3, 1), (9.0, 4)])
-def test_a_process_uses_no_more_cores_than_its_container_allows(
-    monkeypatch: pytest.MonkeyPatch, limit: float | None, cores: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
-    monkeypatch.setattr(hardware, "_limit_of_container", lambda own, root: limit)
-
-    assert hardware.usable_cores() == cores

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from paretune.estimating.architecture import well_known
 from paretune.estimating.exchange import Exchange, Volume
+from paretune.estimating.phases import overhead_s
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
 from paretune.specification.job import JobSpec
@@ -40,7 +41,8 @@ ROUND = TimingFeatures(
 # update of 24 bytes x 1e8 weights / (1e11 x 0.6) = 0.04 s.
 PASS = 0.06
 STEP = 2 * (PASS + 0.012) + 0.04
-AROUND = 360 + 6e12 / (1e12 * 0.5) + 4 * 1.5e8 / 50e6  # start-up, evaluation, upload
+USUAL = overhead_s("any")  # billed around the steps of a usual job
+AROUND = USUAL + 6e12 / (1e12 * 0.5) + 4 * 1.5e8 / 50e6  # start-up, evaluation, upload
 SEVERAL = 0.95
 ALL_REDUCED = Exchange(step=Volume(link=7 / 8 * 8e8, network=3 / 4 * 8e8))
 
@@ -121,7 +123,7 @@ def test_start_up_grows_with_the_instances_of_which_the_slowest_is_waited_for(in
     setting = replace(ROUND, instances=instances, evaluated_flops=0, parameters=0)
     (found,) = TimeModel().predict([setting])
 
-    assert found.startup_seconds == pytest.approx(360 * (1 + 0.2 * math.log(instances)))
+    assert found.startup_seconds == pytest.approx(USUAL * (1 + 0.2 * math.log(instances)))
 
 
 def test_a_local_job_starts_like_a_process_and_uploads_nothing() -> None:
@@ -200,7 +202,7 @@ def test_nothing_to_evaluate_train_or_measure_is_no_trouble() -> None:
     empty = replace(ROUND, evaluated_flops=0, updated=0, parameters=0, steps=1, instances=4)
     model = TimeModel([Measurement(setting=ROUND), Measurement(setting=ROUND, seconds=0.0, step_seconds=0.0)])
 
-    assert predicted(empty, model) == pytest.approx(360 * (1 + 0.2 * math.log(4)) + 2 * (PASS / SEVERAL + 0.012))
+    assert predicted(empty, model) == pytest.approx(USUAL * (1 + 0.2 * math.log(4)) + 2 * (PASS / SEVERAL + 0.012))
     assert TimeModel().predict([]) == []
 
 
@@ -208,7 +210,7 @@ def test_seconds_less_than_their_steps_teach_the_steps_alone() -> None:
     model = TimeModel([Measurement(setting=ROUND, seconds=1.0, step_seconds=0.5)])
 
     assert model.predict([ROUND])[0].step_seconds == pytest.approx(0.5, rel=0.05)
-    assert constant(model, "startup") == pytest.approx(360)
+    assert constant(model, "startup") == pytest.approx(1.0)
 
 
 def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
@@ -217,7 +219,7 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
 
     assert found.step_seconds == pytest.approx(0.5, rel=0.05)
     assert found.startup_seconds == pytest.approx(600, rel=0.2)
-    assert constant(model, "startup") > 450
+    assert constant(model, "startup") > 450 / USUAL
     assert constant(model, "latency:local") == pytest.approx(0.0012)  # untouched
 
 
@@ -332,7 +334,7 @@ TRUTH: Mapping[str, float] = {
     "link": 0.7,
     "network": 0.4,
     "evaluation": 1.3,
-    "startup": 300.0,
+    "startup": 0.8,
     "growth": 0.3,
 }
 
@@ -349,7 +351,7 @@ def true_seconds(setting: TimingFeatures) -> tuple[float, float]:
     exchange = max(link, volume.network / setting.network_bytes_per_s / TRUTH["network"])
     update = 24 * setting.updated / (setting.memory_bytes_per_s * TRUTH["memory"])
     step = setting.accumulation * (TRUTH["latency"] * setting.layers + once) + update + exposed(exchange, 2 / 3 * once)
-    waiting = TRUTH["startup"] * (1 + TRUTH["growth"] * math.log(n))
+    waiting = TRUTH["startup"] * overhead_s(setting.kind) * (1 + TRUTH["growth"] * math.log(n))
     evaluation = TRUTH["evaluation"] * setting.evaluated_flops / setting.peak_flops / TRUTH["utilisation"] / speed
     return step, waiting + evaluation / (n * d) + 4 * setting.parameters / 50e6 + setting.steps * step
 

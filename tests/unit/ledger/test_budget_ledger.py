@@ -105,6 +105,15 @@ def test_a_booking_replaces_the_worst_case_and_kept_instances_stay_promised_unti
         assert left(accounts)["nlp"] == 3.75
 
 
+def test_a_second_booking_never_lowers_the_first(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    accounts.reserve(claim("a", 4.0))
+    for usd in (2.0, 0.5):
+        accounts.book("a", usd)
+
+    assert left(accounts)["nlp"] == 3.0
+
+
 def test_a_cost_that_is_not_known_is_booked_as_the_worst_case(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path)
     accounts.reserve(claim("a", 4.0))

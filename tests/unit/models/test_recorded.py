@@ -163,7 +163,7 @@ def test_a_run_without_a_model_says_why(
     assert client.search_logged_models(["0"]) == []
 
 
-@pytest.mark.parametrize("change", [{"origin": "simulated"}, {"location": ""}, {"spec": JobSpec(probe_steps=10)}])
+@pytest.mark.parametrize("change", [{"location": ""}, {"spec": JobSpec(probe_steps=10)}])
 def test_a_job_that_trains_no_model_says_nothing_of_one(
     client: MlflowClient, run: Run, job: FinishedJob, change: dict[str, object]
 ) -> None:

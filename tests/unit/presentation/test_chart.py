@@ -20,8 +20,13 @@ def chart(*marks: Mark) -> Chart:
     return Chart(axes=AXES, marks=[*marks, with_z], lines=corners, first=("x", "y"), about="some marks")
 
 
-def drawn(found: Chart, pair: tuple[str, str] | None = None) -> ElementTree.Element:
-    return ElementTree.fromstring(found.svg(pair))  # noqa: S314  # our own
+def root(text: str) -> ElementTree.Element:
+    return ElementTree.fromstring(text)  # noqa: S314  # our own
+
+
+def classified(text: str, name: str) -> list[ElementTree.Element]:
+    """The elements of an SVG that have a class."""
+    return [item for item in root(text).iter() if name in item.get("class", "").split()]
 
 
 def test_the_front_is_drawn_over_the_others_and_what_is_recommended_last() -> None:
@@ -32,31 +37,55 @@ def test_the_front_is_drawn_over_the_others_and_what_is_recommended_last() -> No
 
 
 def test_kinds_differ_in_shape() -> None:
-    assert len(set(SIGNS.values())) == len(SIGNS)
+    assert len({sign["marker"] for sign in SIGNS.values()}) == len(SIGNS)
 
 
 def test_a_mark_without_a_value_on_an_axis_is_not_shown_over_it() -> None:
-    shown = [item for item in drawn(chart(mark(1)), ("z", "y")).iter("g") if "mark" in item.get("class", "").split()]
+    marks = replace(chart(mark(1)), first=("z", "y"))
 
-    assert [item.get("display") for item in shown] == ["none", None]
-    assert chart(mark(1)).data()["axes"]["z"]["positions"][0] is None
+    assert ["absent" in item.get("class", "") for item in classified(marks.svg(), "mark")] == [True, False]
+    assert len(classified(marks.picture("pair", ("z", "y")).svg(), "mark")) == 1
+    assert marks.data()["axes"]["z"]["positions"][0] is None
+
+
+def test_the_page_holds_a_frame_of_each_axis_for_both_sides_and_widths_and_shows_two_and_the_legend() -> None:
+    text = chart(mark(1)).svg()
+    frames = [item.get("class") for item in classified(text, "frame")]
+
+    assert len(frames) == len(set(frames)) == (3 * 2 + 1) * 2
+    assert [item.get("class") for item in classified(text, "chosen")] == [
+        "frame wide x a0 chosen",
+        "frame wide y a1 chosen",
+        "frame wide legend chosen",
+    ]
+    assert len(classified(chart(mark(1)).picture("pair", ("x", "y")).svg(), "frame")) == 3
+
+
+def test_the_legend_names_the_kinds_that_are_drawn() -> None:
+    texts = "".join(root(chart(mark(1, "front", label="trial 1")).picture("pair", ("x", "y")).svg()).itertext())
+
+    assert "on the front (1)" in texts
+    assert "dominated (1)" in texts
+    assert "recommended" in texts
+    assert "predicted" not in texts
 
 
 def test_texts_are_escaped() -> None:
-    titles = [item.text or "" for item in drawn(chart(mark(1))).iter("title")]
+    text = chart(mark(1)).svg()
+    titles = [item.text or "" for item in root(text).iter() if item.tag.endswith("title")]
 
+    assert len(titles) == 2
     assert all(EVIL in title for title in titles)
-    assert "<img" not in chart(mark(1)).svg()
+    assert "<img" not in text
 
 
 def test_a_line_is_the_same_with_its_axes_exchanged() -> None:
-    found = chart(mark(1), mark(2))
-    over, under = (drawn(found, pair).find("path[@class='line']") for pair in (("x", "y"), ("y", "x")))
+    marks = chart(mark(1), mark(2))
+    over, under = (marks.picture("pair", pair).svg() for pair in (("x", "y"), ("y", "x")))
+    (straight,), (exchanged,) = (classified(text, "line") for text in (over, under))
 
-    assert over is not None
-    assert under is not None
-    assert over.get("d", "").count("L") == under.get("d", "").count("L") == 2
-    assert drawn(found, ("x", "z")).find("path[@class='line']").get("d") == ""  # type: ignore[union-attr]
+    assert straight[0].get("d", "").count("L") == exchanged[0].get("d", "").count("L") == 2
+    assert classified(marks.picture("pair", ("x", "z")).svg(), "line") == []
 
 
 def test_bars_reach_to_both_ends_and_many_marks_off_the_front_have_none() -> None:
@@ -64,7 +93,12 @@ def test_bars_reach_to_both_ends_and_many_marks_off_the_front_have_none() -> Non
 
     assert few.svg().count('class="whisker"') == 2
     assert many.svg().count('class="whisker"') == 1
-    assert 'class="chart full"' in many.svg()
+    assert "fill-opacity: 0.35" in many.svg()
+    assert "fill-opacity: 0.35" not in few.svg()
+
+
+def test_the_same_chart_is_drawn_the_same() -> None:
+    assert chart(mark(1)).svg() == chart(mark(1)).svg()
 
 
 def test_places_are_shares_of_the_axes() -> None:

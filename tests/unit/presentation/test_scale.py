@@ -17,6 +17,7 @@ RANGES = {
     "large values": [12_000_000.0, 17_000_000.0],
     "below and above zero": [-3.0, 0.0, 8.0],
     "one value": [0.9] * 5,
+    "values that differ by their rounding": [0.922454464706843, 0.9224544647068429],
     "only zero": [0.0, 0.0],
     "counts": [1.0, 2.0, 4.0],
     "an outlier a hundred times as large": [2.0, 2.1, 2.3, 2.5, 2.6, 3.0, 250.0],
@@ -89,6 +90,15 @@ def test_bars_of_what_matters_get_room() -> None:
 
     assert without.low > 0.8 >= with_bars.low
     assert scale_of([1.0, 2.0], [1.0], bar_ends=[-50.0]).low >= 0  # not much room
+
+
+def test_an_axis_of_values_that_differ_by_less_than_their_errors_shows_the_errors() -> None:
+    values = [0.9224543, 0.9224544, 0.9224546]
+
+    scale = scale_of(values, values, bar_ends=[end for value in values for end in (value - 0.004, value + 0.004)])
+
+    assert scale.low < 0.9185
+    assert scale.high > 0.9264
 
 
 def test_values_outside_of_the_axis_lie_at_its_ends() -> None:

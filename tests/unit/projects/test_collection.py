@@ -100,7 +100,10 @@ def test_everything_is_copied_once_however_often_it_is_asked_for(
     assert run.info.status == "RUNNING"  # the job says how it ended, not the command
 
 
-def test_files_and_models_are_artifacts_of_the_run(outside: MlflowClient, store: tuple[str, Path]) -> None:
+def test_files_and_models_are_artifacts_of_the_run(
+    outside: MlflowClient, store: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", outside.tracking_uri)  # MLflow 3.1 looks for a model's files only there
     run_id, archive = store
     collect(archive, run_id, outside)
 

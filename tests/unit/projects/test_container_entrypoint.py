@@ -198,3 +198,12 @@ def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) ->
 
     assert (code / "project" / "ready").exists()
     wait_until(lambda: not sleepers(), within_s=30, what="the command has ended")
+
+
+def test_a_command_is_stopped_at_its_deadline_and_the_failure_says_so(ml: Path) -> None:
+    process = start(ml, "sleep 60", deadline_s=0.2)
+
+    process.communicate(timeout=30)
+
+    assert process.returncode != 0
+    assert (ml / "output" / "failure").read_text().startswith("MaxRuntimeExceeded: it stopped itself")

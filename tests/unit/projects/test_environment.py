@@ -11,10 +11,9 @@ from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SCRIPT
 from paretune.projects.environment import (
     Environment,
-    mentions_mlflow,
     pip_requirement,
-    python_note,
     read_environment,
+    scripts_with,
 )
 
 
@@ -195,31 +194,8 @@ def test_a_variable_of_an_image_is_a_name_or_a_pair(tmp_path: Path, listed: str)
         environment(tmp_path, f"docker_env: {{image: '{ECR}', environment: {listed}}}")
 
 
-def test_another_python_than_the_image_s_is_said() -> None:
-    image = "1.dkr.ecr.x.amazonaws.com/pytorch-training:2.9.0-cpu-py312-ubuntu22.04"
-
-    assert python_note("3.12.4", image) is None
-    assert python_note(None, image) is None
-    assert python_note("3.10", image) == (
-        "the project asks for Python 3.10, but the image has Python 3.12, which will be used"
-    )
-    assert python_note("3.10", "own:1") == (
-        "the project asks for Python 3.10, but the image has its own Python, which will be used"
-    )
-
-
-def test_a_project_mentions_mlflow_in_its_requirements_or_its_code(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import numpy")
-    (tmp_path / "b.md").write_text("mlflow")
-
-    assert not mentions_mlflow(["numpy"], tmp_path.iterdir())
-    assert mentions_mlflow(["mlflow-skinny>=2"], [])
-    (tmp_path / "a.py").write_text("from mlflow import log_metric")
-    assert mentions_mlflow(["numpy"], tmp_path.iterdir())
-
-
 def test_a_script_that_cannot_be_read_mentions_nothing(tmp_path: Path) -> None:
     (tmp_path / "memory.py").symlink_to("/proc/self/mem")
     (tmp_path / "large.py").write_bytes(b"import mlflow\n" * (LARGEST_SCRIPT // 14 + 1))
 
-    assert not mentions_mlflow([], tmp_path.iterdir())
+    assert list(scripts_with("mlflow", tmp_path.iterdir())) == []

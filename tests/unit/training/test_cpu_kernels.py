@@ -79,7 +79,7 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
 
 
 def test_a_seed_repeats_the_masks_and_evaluation_has_none() -> None:
-    layer, inputs = ByteDropout(0.5), torch.ones(100)
+    layer, inputs = ByteDropout(0.5, 128), torch.ones(100)
     torch.manual_seed(7)
     first, second = layer(inputs), layer(inputs)
     torch.manual_seed(7)

@@ -4,6 +4,7 @@ import errno
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from paretune.training import __main__ as job_process
 from paretune.training import device, rendezvous, stop_signal
 from paretune.training.failures import classify_failure
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
+from tests.processes import wait_until
 
 
 @pytest.mark.parametrize(
@@ -159,3 +161,32 @@ def test_only_a_job_that_may_quantise_pays_for_importing_what_does(
 
     assert (sys.modules.get("bitsandbytes", "to be imported") is None) == is_skipped
     monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
+
+
+def test_a_training_stops_itself_at_its_deadline_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = JobFolder(tmp_path)
+    folder.make()
+    document = JobDocument.first("job", JobSpec(instance_type="ml.g5.xlarge"))
+    write_json(folder.document, replace(document, deadline_s=0.05).as_json())
+    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
+    write_json(folder.resource_config, hosts)
+    handler = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr(device, "machine_faults", lambda spec: [])
+
+    def train(_document: JobDocument, _folder: JobFolder, stop: StopSignal) -> bool:
+        wait_until(lambda: stop.stop_requested, within_s=30, what="the deadline")
+        return False
+
+    monkeypatch.setattr("paretune.training.loop.train", train)
+    monkeypatch.setattr(stop_signal.threading.Timer, "start", lambda _self: None)  # would end this process
+    monkeypatch.setattr(job_process, "_end_all", lambda: None)
+    try:
+        assert job_process.main(folder) == 1
+    finally:
+        signal.signal(signal.SIGTERM, handler[0])
+        signal.signal(signal.SIGINT, handler[1])
+
+    failure = folder.read_failure()
+    assert failure is not None
+    assert failure[1].startswith("MaxRuntimeExceeded: it stopped itself")

@@ -1,5 +1,6 @@
 """Models: found, checked before the job, and built with the parameters that are to train."""
 
+import fnmatch
 import json
 import shutil
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from transformers import (
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import optimizer_skips_zero_gradients
 from paretune.specification.job import JobSpec
+from paretune.training import model as model_module
 from paretune.training.model import (
     Shape,
     build_model,
@@ -81,6 +83,22 @@ def test_a_folder_without_weights_is_refused(tiny_model: Path, tmp_path: Path) -
     assert fault.startswith(f"model {folder} holds no weights: expected *.safetensors or *.bin in ")
     assert fault.endswith("; init=random trains without")
     assert find_model(str(folder), "random") == folder
+
+
+@pytest.mark.parametrize("weights", [("model.safetensors", "pytorch_model.bin"), ("pytorch_model.bin",)], ids=len)
+def test_weights_in_the_older_format_are_fetched_only_without_safetensors(
+    weights: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(name: str, allow_patterns: list[str]) -> str:
+        for file in ("config.json", *weights):
+            if any(fnmatch.fnmatch(file, pattern) for pattern in allow_patterns):
+                (tmp_path / file).touch()
+        return str(tmp_path)
+
+    monkeypatch.setattr(model_module, "snapshot_download", download)
+
+    assert find_model("someone/tiny") == tmp_path
+    assert {path.name for path in tmp_path.iterdir()} == {"config.json", weights[0]}
 
 
 def test_a_file_or_an_absent_path_is_refused_without_asking_a_hub(tiny_model: Path, tmp_path: Path) -> None:

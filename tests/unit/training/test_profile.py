@@ -13,8 +13,9 @@ import torch
 from transformers import Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder
+from paretune.training import loop
 from paretune.training.callback import Progress
-from paretune.training.loop import _build, train
+from paretune.training.loop import _open, _trainer, train
 from paretune.training.profiling import callback as profiling_callback
 from paretune.training.profiling.trace import PARTS
 from paretune.training.rows.tokenised import TokenRows
@@ -52,11 +53,12 @@ def test_a_profiled_training_leaves_its_trace_its_figures_and_a_page(folder: Job
     shares = document["shares_percent"]
     assert list(shares) == list(PARTS)
     assert sum(Decimal(str(share)) for share in shares.values()) == 100
-    assert min(shares["data"], shares["compute"], shares["optimiser"], shares["idle"]) > 0
+    assert min(shares["compute"], shares["optimiser"], shares["idle"]) > 0
     assert shares["communication"] == 0
     names = [event["name"] for event in events if event.get("ph") == "X"]
     assert sum(name.startswith("ProfilerStep#") for name in names) == 3
     assert sum(name.startswith("Optimizer.step#") for name in names) == 3
+    assert any(name.startswith("enumerate(DataLoader)#") for name in names)
     assert "aten::addmm" in names
     assert re.fullmatch(r".*compute [\d.]+ %.* of [\d.,]+ ms per step.*", document["summary"])
     assert len(document["operators"]) == 10
@@ -122,7 +124,7 @@ def test_a_training_without_a_profile_has_nothing_of_it(
     for owner, name in (
         (torch.profiler, "profile"),
         (profiling_callback, "profile"),
-        (profiling_callback, "ProfileCallback"),
+        (loop, "ProfileCallback"),
     ):
         monkeypatch.setattr(owner, name, never)
     test_loop.report_of(SPEC, folder)
@@ -163,8 +165,9 @@ def test_batches_that_other_processes_make_are_the_same_batches(folder: JobFolde
         arguments = {"dataloader_num_workers": workers, **({"dataloader_prefetch_factor": 3} if workers else {})}
         spec = replace(conftest.SPEC, training_arguments=arguments)
         document = JobDocument(job_name="job", spec=spec, plan=spec.plan())
-        parts = _build(document, folder, StopSignal(), strategy_of(spec), folder.checkpoints)
-        loader = parts.trainer.get_train_dataloader()
+        inputs, model = _open(spec, folder, strategy_of(spec))
+        trainer = _trainer(document, inputs, model, folder.checkpoints, StopSignal())
+        loader = trainer.get_train_dataloader()
         assert (loader.num_workers, loader.prefetch_factor) == (workers, 3 if workers else None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(TokenRows, "__getitems__", telling)

@@ -14,7 +14,7 @@ from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
-from paretune.training.script import PrintedMetrics, report_of, script_arguments
+from paretune.training.script import PrintedMetrics, report_of, script_arguments, trim_model_folder
 
 SCRIPT = '''
 """A script as people write them: nothing in it knows of paretune."""
@@ -313,3 +313,26 @@ def test_a_script_that_fails_is_reported_with_its_last_words(workplace: Path) ->
     assert done.returncode == 3
     assert "RuntimeError: broken.py ended with no such corpus" in done.stderr
     assert MlflowClient().search_runs(["0"])[0].info.status == "FAILED"
+
+
+@pytest.mark.parametrize(("weights", "left"), [("model.safetensors", []), ("training_args.bin", ["checkpoint-20"])])
+def test_checkpoints_of_a_script_do_not_travel_as_its_model(tmp_path: Path, weights: str, left: list[str]) -> None:
+    for name in ("checkpoint-3", "checkpoint-20", "checkpoint-of-mine"):
+        (tmp_path / name).mkdir()
+    (tmp_path / weights).touch()
+
+    trim_model_folder(tmp_path, EventWriter(None))
+
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted(["checkpoint-of-mine", weights, *left])
+
+
+def test_a_large_model_folder_of_a_script_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("paretune.training.script.SCRIPT_BYTES", 10.0)
+    (tmp_path / "model.bin").write_bytes(bytes(11))
+
+    trim_model_folder(tmp_path, EventWriter(tmp_path / "events.jsonl"))
+
+    assert "its upload may cost more" in capsys.readouterr().out

@@ -17,7 +17,8 @@ from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
-from paretune.training.tasks.evaluation import ClassificationMetrics
+from paretune.training.tasks import evaluation
+from paretune.training.tasks.losses import Units
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -165,7 +166,7 @@ def evaluation_of(
     plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
     callback = MetricsCallback(EventWriter(None), Progress(sampler, lengths), lambda: False)
-    classification = ClassificationMetrics(3)
+    classification = evaluation.evaluation_of("classification", 3, Units())
     trainer = LengthGroupedTrainer(
         model=model,
         args=arguments_of(replace(BASE, training_arguments={"per_device_eval_batch_size": 8}), folder),
@@ -179,6 +180,7 @@ def evaluation_of(
     callback.stopwatch.start()
     found = trainer.evaluate()
     callback.stopwatch.stop()
+    assert classification is not None
     return found, classification.report_entries, callback
 
 

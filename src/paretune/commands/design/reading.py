@@ -1,17 +1,15 @@
 """Reads a design from its file, its table and what was typed."""
 
-import csv
-import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
 from paretune.commands.design.file import TABLE, TYPED, DesignDraft, DesignFile, DesignTerms, Level, design_faults
 from paretune.commands.design.rows import row_types
 from paretune.core.errors import BadInput
-from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.parameters import Value, split_list
+from paretune.storage.tables import read_table
 from paretune.storage.yaml import DESIGN, FileKind, Node
 from paretune.studies.definition.file_model import FileReader, beside, each
 from paretune.studies.definition.space import FaultPath
@@ -84,14 +82,9 @@ class DesignReader(FileReader):
     def _read_table(self, path: str) -> list[dict[str, Value]]:
         """The rows of a table whose columns are parameters. ValueError with all its faults."""
         try:
-            text = read_text(path, LARGEST_TABLE, must="table ")
-            reader = csv.DictReader(io.StringIO(text, newline=""), skipinitialspace=True)
-            names = list(reader.fieldnames or [])
-            rows = [(reader.line_num, row) for row in reader if any((text or "").strip() for text in row.values())]
+            names, rows = read_table(path, must="table ")
         except BadInput as error:
             raise ValueError(*error.faults) from error
-        except csv.Error as error:
-            raise ValueError(f"table {path} cannot be read ({error})") from error
         unknown = [
             f"table {path}: unknown column {name}: {self._parameter_hint(name)}"
             for name in names
@@ -102,11 +95,11 @@ class DesignReader(FileReader):
         if not rows:
             raise ValueError(f"table {path} has no rows: a line of parameters, then a line for each job")
 
-        def cells(line: int, row: Mapping[str, str | None]) -> dict[str, Value]:
-            if None in row or None in row.values():
+        def cells(line: int, row: Sequence[str]) -> dict[str, Value]:
+            if len(row) != len(names):
                 raise ValueError(f"table {path}:{line}: it has not as many cells as the {len(names)} columns")
             try:
-                return {name: self._parsed(name, text or "") for name, text in row.items() if (text or "").strip()}
+                return {name: self._parsed(name, text) for name, text in zip(names, row, strict=True) if text}
             except ValueError as error:
                 raise ValueError(f"table {path}:{line}: {error}") from None
 

@@ -2,13 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from paretune.commands.design.bill import Bill
 from paretune.commands.design.plan import DesignPlan
 from paretune.commands.design.table_study import ROW
-from paretune.core.errors import ParetuneError
 from paretune.core.result import csv_text
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.presentation.numbers import dollars, plain
@@ -17,7 +15,7 @@ from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.parent_run import open_parent_run, without_payer
+from paretune.studies.search.parent_run import ParentRun, without_payer
 from paretune.tracking import Run, RunStatus, Tracking, schema, ui_view
 
 TABLE_FILE, CORRELATION_FILE, CORRELATION_PICTURE = "design.csv", "correlation.csv", "correlation.png"
@@ -122,25 +120,21 @@ def described(plan: DesignPlan) -> str:
     return json.dumps({"job": json.dumps(without_payer(plan.file.job)), "design": json.dumps(rows)})
 
 
-class DesignRunWriter:
+class DesignRunWriter(ParentRun):
     """Writes the MLflow run of one design; a design that continues keeps its run."""
 
     def __init__(
         self, plan: DesignPlan, bill: Bill, ledger: StudyLedger, tracking: Tracking, say: Callable[[str], None]
     ) -> None:
-        self._plan, self._bill, self._ledger, self._say = plan, bill, ledger, say
-        self._tracking = tracking
-        self.run_id = open_parent_run(tracking, ledger, "design", plan.file.name, described(plan))
-        self._run = tracking.run(self.run_id)
-        self._run.reopen()
+        file = plan.file
+        super().__init__("design", file.name, ledger, tracking, say, described=described(plan), yaml=file.as_yaml())
+        self._plan, self._bill = plan, bill
         write_plan(self._run, plan, bill)
-        self._driver: Driver  # `watch` comes before everything else
 
     def watch(self, driver: Driver) -> None:
         """Set the driver whose trials are recorded, and write the first table."""
-        self._driver = driver
-        self._run.set_tags({schema.ORIGIN: driver.workplace.launcher.origin})
-        self._write()
+        super().watch(driver)
+        self.write_results()
 
     def trial_ended(self, trial: Trial) -> None:
         """Report that a row has ended, and rewrite the table."""
@@ -148,11 +142,11 @@ class DesignRunWriter:
         reported = {*_REPORTED, *self._plan.file.own_responses}
         values = [f"{name} {plain(value, 4)}" for name, value in trial.values.items() if name in reported]
         result = ", ".join(values) or trial.reason[:120]
-        self._say(
+        self.say(
             f"run {trial.point[ROW]} of {len(self._plan.rows)} {trial.shown_status}: {result}; "
             f"USD spent {dollars(balance.spent_usd)}, committed {dollars(balance.committed_usd)}"
         )
-        self._write()
+        self.write_results()
 
     def trials(self) -> dict[int, Trial]:
         """Run to its last trial."""
@@ -160,29 +154,14 @@ class DesignRunWriter:
 
     def finish(self, *, is_last: bool) -> None:
         """Write the final table and the bill; end the run unless other drivers are still at work."""
-        self._write(NOT_RUN if is_last else PENDING)
+        self.write_results(NOT_RUN if is_last else PENDING)
         self._close(RunStatus.FINISHED if is_last else None)
-
-    def interrupted(self, error: BaseException) -> None:
-        """Write the table so far, and say how to continue."""
-        with suppress(ParetuneError):  # the storage itself may have failed
-            self._write()
-            self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
-        self._say("the same command goes on with the design")
 
     @property
     def open_command(self) -> str:
         """The command or address that shows the design."""
         return self._tracking.open_command(self.run_id, ui_view.ALL_RUNS)
 
-    def _write(self, rest: str = PENDING) -> None:
+    def write_results(self, rest: str = PENDING) -> None:
+        """Write the table; rows that have not ended get the status `rest`."""
         self._run.log_text(table_csv(self._plan, self._bill, self.trials(), rest=rest), TABLE_FILE)
-
-    def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; None leaves it open for other drivers."""
-        balance = self._ledger.balance()
-        self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
-        self._run.log_text(self._plan.file.as_yaml(), "design.yaml")
-        if status is not None:
-            self._run.end(status)

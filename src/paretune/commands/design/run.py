@@ -1,7 +1,7 @@
 """A design from its file to its last row: planned, priced, refused or run."""
 
-import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 
 from paretune.commands.design.answer import DesignResult, plan_text
@@ -20,7 +20,6 @@ from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
 from paretune.specification.regions import usual_region
 from paretune.studies.search import joint
-from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import RunStatus
 
@@ -47,15 +46,12 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         _check(specs, workplace.launcher.check)
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-        ledger = StudyLedger(storage, file.name)
-        try:
+        with closing(StudyLedger(storage, file.name)) as ledger:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
                 _keep_plan(plan, bill, workplace)
             say(plan_text(plan, bill))
             inputs_of(specs[0], workplace)
             return _run(plan, bill, ledger, storage, workplace, say)
-        finally:
-            ledger.close()
 
 
 def _charged(plan: DesignPlan, environment: Mapping[str, str]) -> DesignPlan:
@@ -106,17 +102,7 @@ def _run(
     study_file = TableStudy.of(plan.file, [row.spec for row in plan.rows])
     study = OptunaStudy(study_file, storage)
     record = DesignRunWriter(plan, bill, ledger, workplace.tracking, say)
-    driver = Driver(
-        study_file,
-        study,
-        ledger,
-        run_id=record.run_id,
-        workplace=workplace,
-        now=time.time,
-        on_trial=record.trial_ended,
-        say=say,
-    )
-    record.watch(driver)
+    driver = record.new_driver(study_file, study, workplace)
     try:
         with study.reachable():
             driver.adopt()

@@ -3,6 +3,7 @@
 command   registers the command
 server    the tools that an agent sees
 session   admits quotes within the dollars of a session, and knows the launched commands
+front     Front: the front of a recorded study, or of any table of runs; also paretune.front of the Python interface
 quoting   turns a request of an agent into a quote
 quotes    Quotes: the highest cost of a command, signed, so that nothing else can be launched in its name
 commands  CommandProcess: a `paretune` command in a process of its own

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from paretune.commands.estimate.estimate import run_estimate
 from paretune.commands.estimate.request import EstimateRequest
 from paretune.commands.mcp.commands import CommandProcess, Running
+from paretune.commands.mcp.front import front
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import Quoter
 from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
 from paretune.specification.profile import with_profile
-from paretune.studies.recorded_front import front
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

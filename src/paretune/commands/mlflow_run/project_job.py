@@ -1,7 +1,8 @@
 """Starts the job of a project, or adopts one that is running. Faults are reported before a run is opened."""
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from json import dumps
@@ -19,7 +20,7 @@ from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting, refuse
 from paretune.core.interruption import Interruption
 from paretune.jobs.adoption import elsewhere, unwatched_project
-from paretune.jobs.record import JobRecord, collect_nothing
+from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace, home_of
 from paretune.launchers import archive
 from paretune.launchers.base import job_name
@@ -31,7 +32,7 @@ from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
-from paretune.projects.environment import Environment, mentions_mlflow, python_note, read_environment
+from paretune.projects.environment import Environment, read_environment, scripts_with
 from paretune.projects.payload import project_payload
 from paretune.projects.project import Command, read_command
 from paretune.specification.container import JobInputs, ProjectPayload
@@ -93,14 +94,7 @@ def start(
     launcher = _launcher(configuration, environment, interruption)
     run_id = configuration.run_id or _unwatched_run(request, configuration, environment)
     is_running = run_id is not None and _has_job(run_id, launcher, Tracking(environment, _CLOCK))
-    workplace = Workplace(
-        launcher=launcher,
-        home=home_of(environment),
-        clock=_CLOCK,
-        environment=environment,
-        interruption=interruption,
-        open_tracking=lambda: Tracking(environment, _CLOCK),
-    )
+    workplace = _workplace(launcher, environment, interruption)
     files = {} if is_running else _check(job, launcher, workplace)
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
         source = (request.uri, request.experiment_id, str(job.root), request.version, request.entry_point)
@@ -111,7 +105,7 @@ def start(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
-            collect=collect_nothing if direct else Collector(_CLOCK, client),
+            collector=None if direct else Collector(_CLOCK, client),
         )
         if is_running:
             record.adopt()
@@ -173,6 +167,17 @@ def _launcher(
     )
 
 
+def _workplace(launcher: SageMakerLauncher, environment: Mapping[str, str], interruption: Interruption) -> Workplace:
+    return Workplace(
+        launcher=launcher,
+        home=home_of(environment),
+        clock=_CLOCK,
+        environment=environment,
+        interruption=interruption,
+        open_tracking=lambda: Tracking(environment, _CLOCK),
+    )
+
+
 def _unwatched_run(request: ProjectRequest, configuration: Configuration, environment: Mapping[str, str]) -> str | None:
     """The run of the same command whose job runs unwatched; None if there is none, or the user wants another job."""
     run = None if configuration.again else unwatched_project(request.command(), Tracking(environment, _CLOCK))
@@ -222,6 +227,23 @@ def _check(job: _ProjectJob, launcher: SageMakerLauncher, workplace: Workplace) 
         if note is not None:
             tell(note)
     return files
+
+
+def python_note(version: str | None, image_uri: str) -> str | None:
+    """Return a note if the image's Python is not the `version` that the project asks for; else None."""
+    if version is None:
+        return None
+    of_image = re.search(r"-py(\d)(\d+)", image_uri)
+    of_project = re.search(r"(\d+)\.(\d+)", version)
+    if of_image and of_project and of_image.groups() == of_project.groups():
+        return None
+    has = f"has Python {of_image[1]}.{of_image[2]}" if of_image else "has its own Python"
+    return f"the project asks for Python {version}, but the image {has}, which will be used"
+
+
+def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
+    """Return whether a project seems to use MLflow, because a requirement or a script names it."""
+    return any("mlflow" in line for line in requirements) or any(scripts_with("mlflow", files))
 
 
 def _payload(

@@ -15,7 +15,7 @@ from paretune.jobs.ending import RUN_STATUS, JobEnd
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S, RetryingJob
 from paretune.launchers.base import JobState, job_name
-from paretune.specification.container import Event, JobInputs
+from paretune.specification.container import Event, JobDocument, JobInputs
 
 
 class SageMakerSubmittedRun(SubmittedRun):
@@ -27,7 +27,8 @@ class SageMakerSubmittedRun(SubmittedRun):
     def __init__(self, record: JobRecord, inputs: Callable[[], JobInputs]) -> None:
         super().__init__()
         self._record = record
-        self._job = RetryingJob(record, self._show, inputs=inputs)
+        document = JobDocument.first(job_name(record.run.run_id, 1), record.spec, attribution=record.attribution)
+        self._job = RetryingJob(record, document, self._show, inputs)
         self._lock = threading.RLock()  # MLflow's runs may be waited for in threads of their own
 
     @property

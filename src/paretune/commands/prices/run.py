@@ -7,10 +7,10 @@ from datetime import date
 
 from paretune.commands.prices.cache import changes, store
 from paretune.commands.prices.request import PricesRequest
+from paretune.commands.prices.table import PriceTable
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
-from paretune.pricing.price_table import PriceTable
 from paretune.pricing.prices import VARIABLE, PriceList
 from paretune.specification.catalog import instances
 from paretune.specification.parameters import split_list
@@ -45,7 +45,7 @@ def _refresh(
     region: str, source: str, environment: Mapping[str, str], before: PriceList
 ) -> tuple[str, dict[str, object]]:
     """Read today's prices; return the result as text and as a document."""
-    from paretune.launchers.sagemaker.price_list import read_prices  # boto3 takes a moment to import
+    from paretune.commands.prices.price_list import read_prices  # boto3 takes a moment to import
 
     print(f"reading the prices of SageMaker Training in {region} ...", file=sys.stderr, flush=True)
     reading = read_prices(region, source, environment, SystemClock())

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import logsumexp, ndtr
 
-from paretune.studies.results.f1_model import Key
+from paretune.studies.results.quality_model import Key
 
 WANDER_NIGHTS = 15.0
 _LEAST_WEIGHT = 0.01  # share of a hypothesis relative to that of the most likely one

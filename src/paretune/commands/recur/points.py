@@ -17,9 +17,8 @@ from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import cost_usd
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value
-from paretune.studies.results.f1_model import Key, quality_key
-from paretune.studies.search.split.candidates import step_of
-from paretune.studies.search.split.own_training import key_over
+from paretune.studies.results.quality_model import Key, quality_key
+from paretune.studies.search.split.candidates import key_over, step_of
 from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.worst_case import WorstCase
 

@@ -21,7 +21,7 @@ import numpy as np
 from paretune.commands.recur.model import DriftingProcess, Prior, correlations
 from paretune.estimating.noise import F1_DEGREES, F1_NOISE, SECONDS_DEGREES, SECONDS_NOISE
 from paretune.studies.definition.quality import Quality
-from paretune.studies.results.f1_model import Key, surprises
+from paretune.studies.results.quality_model import Key, surprises
 
 MOST_CHANCE = 0.05
 """Chance of missing the floor below which a point may be chosen for its dollars."""
@@ -54,7 +54,7 @@ _QUALITY_SLOPES = (
 )  # the same numbers, in noise: e times the epochs add 0.01 to F1, 0.03 or nothing
 _FALL = 1.0
 """Expected loss of quality, in noise, if the rate is e times the default's; four times as much for e squared.
-`results.f1_model` expects the same, 0.004 of F1, around the best rate, which grows with the root of the batch."""
+`results.quality_model` expects the same, 0.004 of F1, around the best rate, which grows with the root of the batch."""
 _COST_LENGTHS = (2.0,)  # log2 of instances, per-device batch, epochs
 _OWN_LENGTHS = (0.7,)  # numbers from 0 to 1, for a training of the user's own
 

@@ -77,22 +77,9 @@ def _entry(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, 
     has_secret = any(redacted(address) != address for address in addresses)
     typed_storage = request.storage if request.storage and redacted(request.storage) == request.storage else ""
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
-    tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
-    names = (*_JOB_VARIABLES, *_MACHINE_VARIABLES) if request.kind == "cron" else _JOB_VARIABLES
-    variables = {name: environment.get(name, "") for name in names}
-    study = request.study
-    if request.kind == "cron":
-        variables[STORAGE_VARIABLE] = (
-            "" if has_secret or redacted(default_storage) != default_storage else default_storage
-        )
-        variables["MLFLOW_TRACKING_URI"] = tracking_uri
-    else:
-        variables["PARETUNE_ROLE"] = variables["PARETUNE_ROLE"] or request.role or ""
-        variables |= {SERVERS_ONLY: "1", "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
-    if request.kind == "eventbridge":
-        variables["MLFLOW_TRACKING_URI"] = tracking_uri
-    if request.kind == "kubernetes":
-        study = "study.yaml"  # its key in a ConfigMap, which takes no spaces and no quotes
+    public_storage = "" if has_secret or redacted(default_storage) != default_storage else default_storage
+    # Kubernetes has the study as a key in a ConfigMap, which takes no spaces and no quotes.
+    study = "study.yaml" if request.kind == "kubernetes" else request.study
     option = f" --storage {shlex.quote(typed_storage)}" if typed_storage else ""
     cron = ""
     with suppress(ValueError):  # EventBridge takes intervals that cron has not
@@ -116,12 +103,28 @@ def _entry(request: ScheduleRequest, file: StudyFile, environment: Mapping[str, 
         longest_s=_LONGEST_S,
         has_secret=has_secret,
         names_storage=bool(typed_storage or (file.storage and not request.storage)),
-        variables={name: text for name, text in variables.items() if text},
+        variables=_variables(request, environment, storage=public_storage, region=region),
         region=region,
         folder=str(Path.cwd()),
         home=str(Path.cwd() / home_of(environment)),
         python=sys.executable,
     )
+
+
+def _variables(
+    request: ScheduleRequest, environment: Mapping[str, str], *, storage: str, region: str
+) -> dict[str, str]:
+    """The environment of the scheduled command; secrets are not in it."""
+    names = (*_JOB_VARIABLES, *_MACHINE_VARIABLES) if request.kind == "cron" else _JOB_VARIABLES
+    variables = {name: environment.get(name, "") for name in names}
+    if request.kind == "cron":
+        variables[STORAGE_VARIABLE] = storage
+    else:
+        variables["PARETUNE_ROLE"] = variables["PARETUNE_ROLE"] or request.role or ""
+        variables |= {SERVERS_ONLY: "1", "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+    if request.kind in {"cron", "eventbridge"}:
+        variables["MLFLOW_TRACKING_URI"] = environment.get("MLFLOW_TRACKING_URI", "")
+    return {name: text for name, text in variables.items() if text}
 
 
 def _budget_faults(request: ScheduleRequest, file: StudyFile, budget: str) -> list[str]:

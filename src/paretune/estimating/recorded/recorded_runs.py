@@ -45,6 +45,7 @@ class ReplayedJob:
         curve: F1 after each epoch; may be empty.
         basis: the rows of the figures, in words.
         startup_seconds: of `billable_seconds`, those before the first step.
+        uploaded_bytes: of the model; 0 if unknown.
         steps: optimiser steps in all; None if the number of rows is unknown.
         measured: further metrics of the row, if a single row holds the whole job.
     """
@@ -55,6 +56,7 @@ class ReplayedJob:
     curve: tuple[float, ...] = ()
     basis: str
     startup_seconds: float = 0.0
+    uploaded_bytes: float = 0.0
     steps: int | None = None
     measured: Mapping[str, float] = field(default_factory=dict)
 

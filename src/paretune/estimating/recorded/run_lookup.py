@@ -83,20 +83,16 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     exact = {row.status for row in rows if point_of_row(row) == at and row.gradient_accumulation_steps == steps}
     if exact:
         return OUT_OF_MEMORY in exact
-    sharded = spec.strategy in _SHARDED
-    full = [
-        row.per_device_train_batch_size
-        for row in rows
-        if row.status == OUT_OF_MEMORY and (not sharded or row.instance_count >= spec.instance_count)
+    comparable = [
+        (row.status, row.per_device_train_batch_size, row.instance_count - spec.instance_count) for row in rows
     ]
+    if spec.strategy not in _SHARDED:
+        comparable = [(status, size, 0) for status, size, _ in comparable]
+    full = [size for status, size, more in comparable if status == OUT_OF_MEMORY and more >= 0]
     if not full or batch >= min(full):
         return bool(full)
-    fitting = [
-        row.per_device_train_batch_size
-        for row in rows
-        if row.status == COMPLETED and (not sharded or row.instance_count <= spec.instance_count)
-    ]
-    return batch > max((size for size in fitting if size < min(full)), default=0)
+    fitting = [size for status, size, more in comparable if status == COMPLETED and more <= 0 and size < min(full)]
+    return batch > max(fitting, default=0)
 
 
 def point_of_job(spec: JobSpec, plan: BatchPlan) -> Point:

@@ -13,25 +13,23 @@
 If `global_batch_size` is given and `gradient_accumulation_steps` is not, the latter follows from it.
 """
 
-import csv
 import difflib
 import hashlib
-import io
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, did_you_mean
-from paretune.core.untrusted import LARGEST_TABLE, read_text
 from paretune.pricing.prices import as_of_fault
 from paretune.specification import catalog
 from paretune.specification.batch_size import scale_learning_rate
 from paretune.specification.inputs import current_name
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, annotations, parse, range_faults, spell
+from paretune.storage.tables import read_table
 
 COMPLETED, OUT_OF_MEMORY, FAILED = STATUSES = ("Completed", "OutOfMemory", "Failed")
 OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
@@ -43,7 +41,6 @@ _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
 """Parameters of a job that are further hyperparameters if a table has columns for them."""
-_MUST = "recorded_runs must be a readable CSV file, and "
 _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 
@@ -119,12 +116,7 @@ class RunTable:
         Raises:
             BadInput: everything that is wrong with it, with line numbers.
         """
-        try:
-            reader = csv.reader(io.StringIO(read_text(path, LARGEST_TABLE, must=_MUST), newline=""))
-            header = [name.strip() for name in next(reader, [])]
-            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
-        except csv.Error as error:
-            raise BadInput([f"{_MUST}{path} is none: {error}"]) from error
+        header, lines = read_table(path, must="recorded_runs must be a readable CSV file, and ")
         faults = _column_faults(header, columns or {})
         header = [(columns or {}).get(name, name) for name in header]
         faults = faults or _header_faults(header)
@@ -180,14 +172,14 @@ def _header_faults(header: list[str]) -> list[str]:
 class _LineReader:
     """Reads one line as a row and collects its faults."""
 
-    def __init__(self, line: int, header: list[str], cells: list[str], common_texts: Mapping[str, str]) -> None:
+    def __init__(self, line: int, header: list[str], cells: Sequence[str], common_texts: Mapping[str, str]) -> None:
         self.faults: list[str] = []
         self._line = line
         self._header = header
         if len(cells) != len(header):
             self._fault(f"has {len(cells)} cells, the header line {len(header)}")
         # An empty cell has no value.
-        self._own = {name: cell.strip() for name, cell in zip(header, cells, strict=False) if cell.strip()}
+        self._own = {name: cell for name, cell in zip(header, cells, strict=False) if cell}
         self._texts = {**common_texts, **self._own}
 
     def row(self) -> RecordedRow | None:

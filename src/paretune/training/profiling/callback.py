@@ -1,11 +1,12 @@
 """Profiles some optimiser steps of a training: a callback of the Hugging Face Trainer for jobs with profile_steps."""
 
 import gzip
+import importlib.metadata
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,9 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from paretune.core.errors import first_line
 from paretune.estimating.workload import warmup_steps
-from paretune.specification.container import PROFILE_JSON, write_json
+from paretune.specification.container import PROFILE_JSON, JobDocument, write_json
+from paretune.training import device, processes
+from paretune.training.callback import MetricsCallback
 from paretune.training.profiling.advice import Circumstances, advice_of
 from paretune.training.profiling.page import Profile, RankProfile, slowest_of
 from paretune.training.profiling.peak_memory import PeakMemory, allocations_of, holders_at_peak
@@ -28,38 +31,19 @@ _UNREADABLE = (OSError, ValueError, RuntimeError)
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
-    """Profiles `steps` optimiser steps after the warm-up, and the memory of the step before them.
+    """Profiles the job's `profile_steps` optimiser steps after the warm-up, and the memory of the step before them.
 
-    Args:
-        folder: folder for trace.json.gz, profile.json and profile.md; the first process writes them, and the slowest
-            one its trace beside them.
-        uncounted: called before the first profiled step; returns a context in which neither time nor rows count.
-        circumstances: settings of the job that advice depends on.
-        described: settings of the job for the page, name to value.
-        peak_memory_gib: returns the highest memory of this process so far.
-        tell: called with a sentence if there is no profile.
+    The stopwatch of `metrics` stands still in these steps, so that neither their time nor their rows count. The first
+    process writes trace.json.gz, profile.json and profile.md into `folder`, and the slowest one its trace beside them.
     """
 
-    def __init__(
-        self,
-        steps: int,
-        folder: Path,
-        *,
-        uncounted: Callable[[], AbstractContextManager[None]],
-        circumstances: Circumstances,
-        described: Mapping[str, Any],
-        peak_memory_gib: Callable[[], float],
-        tell: Callable[[str], None],
-    ) -> None:
-        self._steps = steps
+    def __init__(self, document: JobDocument, folder: Path, metrics: MetricsCallback) -> None:
+        self._document = document
+        self._steps = document.spec.profile_steps or 0
         self._folder = folder
-        self._uncounted = uncounted
-        self._circumstances = circumstances
-        self._described = described
-        self._peak_memory_gib = peak_memory_gib
-        self._tell = tell
+        self._metrics = metrics
         self._first = 0  # number of the first profiled step; the one before it shows the memory
-        self._pause: AbstractContextManager[None] | None = None
+        self._is_active = False
         self._profiler: Any = None
         self._block: Any = None  # of the current step
         self._done = 0  # profiled steps
@@ -91,13 +75,13 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kw: Any) -> None:
         """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
         if self._block is not None:
-            if torch.cuda.is_available() and self._done + 1 == self._steps:
-                torch.cuda.synchronize()
+            if self._done + 1 == self._steps:
+                device.synchronize()
             self._block.__exit__(None, None, None)
             self._block = None
             self._done += 1
         if self._done and (self._done == self._steps or state.global_step >= state.max_steps):
-            self._finish()
+            self._finish(args.process_index)
         elif control.should_training_stop:
             self.abandon()
         else:
@@ -111,19 +95,19 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         """Stop the profiler, for example after an error, without writing anything."""
         if self._profiler is not None:
             self._profiler.stop()
-        if self._pause is not None:
-            self._pause.__exit__(None, None, None)
-        self._profiler = self._block = self._pause = None
+        if self._is_active:
+            self._metrics.stopwatch.start()
+        self._profiler, self._block, self._is_active = None, None, False
 
     def _begin(self, step: int, *, model: Any = None, optimizer: Any = None, **_: Any) -> None:
         """Start the profiler and the block that step number `step` needs."""
         if step == self._first - 1:
-            self._pause = self._uncounted()
-            self._pause.__enter__()
+            self._metrics.stopwatch.stop()
+            self._is_active = True
             parameters = sum(_storages(model.parameters()).values())
             state = sum(_storages(_state_of(optimizer)).values())
             other = sum(_storages(model.buffers()).values())
-            if torch.cuda.is_available():
+            if device.has_gpu():
                 other = torch.cuda.memory_allocated() - parameters - state
             self._held_before = {"parameters": parameters, "optimiser state": state, "other": max(0, other)}
             self._start(profile_memory=True)
@@ -134,19 +118,19 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._block.__enter__()
 
     def _start(self, *, profile_memory: bool = False) -> None:
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if torch.cuda.is_available() else [])]
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
         self._profiler = profile(activities=activities, profile_memory=profile_memory)
         self._profiler.start()
 
     def _read_memory(self, step: int, optimizer: Any) -> PeakMemory | None:
         """The memory of the step that has been traced; None if its trace cannot be written or read."""
-        on_gpu = torch.cuda.is_available()
-        process_gib = None if on_gpu else self._peak_memory_gib()  # before the trace is read
+        on_gpu = device.has_gpu()
+        process_gib = None if on_gpu else device.peak_memory_gib()  # before the trace is read
         try:
             with self._exported() as path:
                 events = list(trace_events(path))
         except _UNREADABLE as error:
-            self._tell(f"the memory of step {step} could not be measured: {first_line(error)}")
+            self._write_message(f"the memory of step {step} could not be measured: {first_line(error)}")
             return None
         updates = [event["ts"] for event in events if str(event.get("name")).startswith(_UPDATE)]
         holders = holders_at_peak(
@@ -168,25 +152,26 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             profiler.export_chrome_trace(str(path))
             yield path
 
-    def _finish(self) -> None:
+    def _finish(self, rank: int) -> None:
         """Read the trace, exchange it with all processes and write the files. An error does not end the training."""
         self._done = 0
         has_gathered = False
         try:
             with self._exported() as path:
                 time = step_time(records_of(trace_events(path)))
-                own_profile = RankProfile(rank=_rank(), time=time, memory=self._memory)
-                has_gathered, ranks = True, _gather(own_profile)
-                if len(ranks) == _processes():
-                    self._write(ranks, path)
+                own_profile = RankProfile(rank=rank, time=time, memory=self._memory)
+                has_gathered, profiles = True, processes.gather(own_profile)
+                ranks = [profile for profile in profiles if profile is not None]
+                if len(ranks) == len(profiles):
+                    self._write(rank, ranks, path)
         except _UNREADABLE as error:
             if not has_gathered:
-                _gather(None)  # the others wait for it
-            self._tell(f"there is no profile: {first_line(error)}")
+                processes.gather(None)  # the others wait for it
+            self._write_message(f"there is no profile: {first_line(error)}")
         self.abandon()
 
-    def _write(self, ranks: list[RankProfile], trace: Path) -> None:
-        rank, slowest = _rank(), slowest_of(ranks).rank
+    def _write(self, rank: int, ranks: list[RankProfile], trace: Path) -> None:
+        slowest = slowest_of(ranks).rank
         traces = {number: TRACE if number == 0 else f"trace-rank-{number}.json.gz" for number in sorted({0, slowest})}
         self._folder.mkdir(parents=True, exist_ok=True)
         if rank in traces:
@@ -194,32 +179,40 @@ class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
                 shutil.copyfileobj(plain, packed)
         if rank != 0:
             return
-        page = Profile(
-            ranks=ranks,
-            first_step=self._first,
-            circumstances=self._described,
-            advice=advice_of(ranks[0].time, self._circumstances),
-            traces=traces,
-        )
+        page = self._page(ranks, traces)
         (self._folder / "profile.md").write_text(page.as_markdown())
         write_json(self._folder / PROFILE_JSON, page.as_json())
 
+    def _page(self, ranks: list[RankProfile], traces: dict[int, str]) -> Profile:
+        spec, plan = self._document.spec, self._document.plan
+        circumstances = Circumstances(
+            spec=spec,
+            batch=plan.per_device_train_batch_size,
+            accumulation=plan.gradient_accumulation_steps,
+            precision=device.choose_precision(spec.precision),
+            has_bf16=device.has_bf16(),
+            processes=spec.degrees.devices,
+        )
+        described = {
+            "device": device.device_name(),
+            "precision": circumstances.precision,
+            "strategy": spec.strategy,
+            "processes": circumstances.processes,
+            "threads": torch.get_num_threads(),
+            "per_device_train_batch_size": circumstances.batch,
+            "gradient_accumulation_steps": circumstances.accumulation,
+            "torch": importlib.metadata.version("torch"),
+        }
+        return Profile(
+            ranks=ranks,
+            first_step=self._first,
+            circumstances=described,
+            advice=advice_of(ranks[0].time, circumstances),
+            traces=traces,
+        )
 
-def _rank() -> int:
-    return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
-
-
-def _processes() -> int:
-    return torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
-
-
-def _gather(own_profile: RankProfile | None) -> list[RankProfile]:
-    """The profiles of all processes that have one, in each of them; all must call it."""
-    profiles: list[RankProfile | None] = [own_profile]
-    if torch.distributed.is_initialized():
-        profiles = [None] * _processes()
-        torch.distributed.all_gather_object(profiles, own_profile)
-    return [profile for profile in profiles if profile is not None]
+    def _write_message(self, message: str) -> None:
+        self._metrics.events.write(0, {}, message=message)
 
 
 def _state_of(optimizer: Any) -> list[torch.Tensor]:

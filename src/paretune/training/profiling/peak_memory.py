@@ -3,6 +3,7 @@
 Every allocation of the step is followed; each one that is alive at the peak is counted for its purpose.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -62,11 +63,9 @@ def holders_at_peak(
     optimiser begins, at `updates_from` nanoseconds; `state` those of the optimiser's state when the step ends.
     """
     history = list(allocations)
-    peak, in_use, most = -1, 0, 0
-    for index, allocation in enumerate(history):
-        in_use += allocation.size
-        if in_use > most:
-            peak, most = index, in_use
+    in_use = list(itertools.accumulate(allocation.size for allocation in history))
+    most = max(in_use, default=0)
+    peak = in_use.index(most) if most > 0 else -1
     # Addresses are used again and again: the last allocation of an address is the one that was seen in the end.
     owner: dict[int, tuple[int, str]] = {}
     for purpose, addresses, until in (("optimiser state", state, float("inf")), ("gradients", gradients, updates_from)):

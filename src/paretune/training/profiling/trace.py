@@ -4,19 +4,17 @@ Format: "Trace Event Format" (Google, read 2026-11-21), with the categories of K
 operators, `user_annotation` for named blocks, `kernel`, `gpu_memcpy` and `gpu_memset` for the work of a GPU,
 `cuda_runtime` and `cuda_driver` for the calls that launch it, linked by `args.correlation`. Operators of one thread are
 nested. No trace of a GPU has been read yet: the code for them is tested with hand-made traces.
-
-A set of moments is a list of intervals that are sorted, disjoint, not adjacent and not empty; `union`, `intersection`
-and `difference` return such lists.
 """
 
 import json
 import re
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 STEP = "ProfilerStep#"
 """Start of the name of a block that is one optimiser step with its data and its log; torch's own name for it."""
@@ -45,9 +43,6 @@ _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 _READ = _DEVICE | _LAUNCHES | {"cpu_op", "user_annotation"}
 
-Interval = tuple[int, int]
-"""(begin, end) in whole nanoseconds: the moments begin <= moment < end."""
-
 
 class Record(NamedTuple):
     """Nanoseconds from `begin` to `end` of something on one thread of the processor or stream of a GPU, its `lane`.
@@ -63,9 +58,9 @@ class Record(NamedTuple):
     correlation: int | None = None
 
     @property
-    def interval(self) -> Interval:
-        """Begin and end."""
-        return self.begin, self.end
+    def duration(self) -> int:
+        """Nanoseconds; the moment `end` itself does not count."""
+        return self.end - self.begin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,29 +129,25 @@ def trace_events(path: Path, *, chunk: int = 2**20) -> Iterator[dict[str, Any]]:
     Raises:
         ValueError: the file is not a trace, or only the beginning of one.
     """
-    decoder, start = json.JSONDecoder(), None
+    decoder, text, position = json.JSONDecoder(), "", 0
+    is_inside = False
     with path.open() as file:
-        text = ""
-        while start is None:
-            more = file.read(chunk)
-            if not more:
-                raise ValueError(f"{path} has no list traceEvents")
-            text += more
-            start = _LIST.search(text)
-        position = start.end()
-        while True:
-            position += len(_GAP.match(text, position)[0])  # type: ignore[index]  # it also matches nothing
-            if text.startswith("]", position):
-                return
-            try:
-                event, position = decoder.raw_decode(text, position)
-            except ValueError:
-                more = file.read(chunk)
-                if not more:
-                    raise
-                text, position = text[position:] + more, 0
-            else:
+        while more := file.read(chunk):
+            text, position = text[position:] + more, 0
+            if not is_inside:
+                if (start := _LIST.search(text)) is None:
+                    continue
+                is_inside, position = True, start.end()
+            while True:
+                position += len(_GAP.match(text, position)[0])  # type: ignore[index]  # it also matches nothing
+                if text.startswith("]", position):
+                    return
+                try:
+                    event, position = decoder.raw_decode(text, position)
+                except ValueError:  # the rest of the event is in the next chunk
+                    break
                 yield event
+    raise ValueError(f"{path} has no whole list traceEvents")
 
 
 def records_of(events: Iterable[Mapping[str, Any]]) -> list[Record]:
@@ -187,178 +178,134 @@ def step_time(records: Iterable[Record]) -> StepTime:
         ValueError: there is no step in the trace.
     """
     records = list(records)
+    moments = Moments(records)
     blocks = [record for record in records if record.category == "user_annotation"]
     steps = [record for record in blocks if record.name.startswith(STEP)]
     if not steps:
         raise ValueError("a trace without a step")
-    outside = union(record.interval for record in blocks if record.name == NOT_TRAINING)
-    window = difference(union(record.interval for record in steps), outside)
+    window = moments.of(steps) & ~moments.of(record for record in blocks if record.name == NOT_TRAINING)
     lanes: dict[tuple[Any, Any], list[Record]] = defaultdict(list)
     for record in records:
         if record.category not in _DEVICE:
             lanes[record.lane].append(record)
     kernels = [record for record in records if record.category in _DEVICE]
-    calls = _CallTree(lanes.values())
-    busy = _busy_on_gpu(kernels, calls) if kernels else _busy_on_processor(lanes.values())
-    busy["data"] = union(record.interval for record in blocks if record.name.startswith(_DATA))
+    calls = _Calls(lanes.values(), lambda record: bool(window[moments.index(record.begin)]))
+    busy = _busy_on_gpu(kernels, calls, moments) if kernels else _busy_on_processor(lanes.values(), moments)
+    busy["data"] = moments.of(record for record in blocks if record.name.startswith(_DATA))
     parts, left = dict.fromkeys(PARTS, 0), window
     for name in ("optimiser", "compute", "communication", "data"):
-        parts[name] = length(intersection(left, busy[name]))
-        left = difference(left, busy[name])
-    parts["idle"] = length(left)
+        parts[name] = moments.length(left & busy[name])
+        left = left & ~busy[name]
+    parts["idle"] = moments.length(left)
     return StepTime(
         steps=len(steps),
         parts=parts,
-        communication_ns=length(intersection(window, busy["communication"])),
-        operators=_operators(records, kernels, calls, window),
+        communication_ns=moments.length(window & busy["communication"]),
+        operators=calls.operators(kernels),
         on_gpu=bool(kernels),
     )
 
 
-def is_communication(name: str) -> bool:
-    """Whether the operator or block of this name exchanges data between processes, on a processor."""
-    return name.startswith(_COMMUNICATION)
+class Moments:
+    """Sets of moments as flags (M,) of the M pieces into which the begins and ends of records cut the time."""
+
+    def __init__(self, records: Iterable[Record]) -> None:
+        self._cuts = np.unique([moment for record in records for moment in (record.begin, record.end)])
+
+    def of(self, records: Iterable[Record]) -> np.ndarray:
+        """The moments in any of the records."""
+        depth = np.zeros(len(self._cuts), dtype=np.int64)
+        spans = np.array([(record.begin, record.end) for record in records], dtype=np.int64).reshape(-1, 2)
+        np.add.at(depth, np.searchsorted(self._cuts, spans[:, 0]), 1)
+        np.add.at(depth, np.searchsorted(self._cuts, spans[:, 1]), -1)
+        covered: np.ndarray = depth.cumsum() > 0
+        return covered
+
+    def length(self, covered: np.ndarray) -> int:
+        """Nanoseconds in a set."""
+        return int(np.diff(self._cuts, append=self._cuts[-1:])[covered].sum())
+
+    def index(self, moment: int) -> int:
+        """The number of the piece that begins at this moment, which must be the begin or end of a record."""
+        return int(np.searchsorted(self._cuts, moment))
 
 
-class _CallTree:
-    """Nesting of the operators, blocks and launches on the threads of the processor.
+class _Calls:
+    """Calls of the operators, and the launches of kernels inside them, on the threads of the processor.
+
+    `is_counted` says of an operator or a kernel whether it is in the profiled steps.
 
     Attributes:
-        operator: correlation of a kernel to the innermost operator that has launched it.
         in_optimiser: correlations of the kernels launched inside the optimiser's block.
-        self_times: name, begin and own nanoseconds of each call of an operator, without operators that it called.
     """
 
-    def __init__(self, lanes: Iterable[list[Record]]) -> None:
-        self.operator: dict[int, str] = {}
+    def __init__(self, lanes: Iterable[list[Record]], is_counted: Callable[[Record], bool]) -> None:
         self.in_optimiser: set[int] = set()
-        self.self_times: list[tuple[str, int, int]] = []
+        self._is_counted = is_counted
+        self._launcher: dict[int, str] = {}  # correlation of a kernel to its innermost operator
+        self._calls, self._self_ns = Counter[str](), Counter[str]()
         for lane in lanes:
-            self._read(lane)
+            for record, callers in _nested(lane):
+                self._count(record, callers)
 
-    def _read(self, lane: list[Record]) -> None:
-        """Walk through the records of one thread: by begin, of equal ones the longer first."""
-        stack: list[tuple[Record, list[int]]] = []  # with the nanoseconds of the operators directly inside
+    def _count(self, record: Record, callers: list[Record]) -> None:
+        operator = next((caller for caller in callers if caller.category == "cpu_op"), None)
+        if record.category == "cpu_op":
+            if self._is_counted(record):
+                self._calls[record.name] += 1
+                self._self_ns[record.name] += record.duration
+            if operator is not None and self._is_counted(operator):
+                self._self_ns[operator.name] -= record.duration
+        elif record.correlation is not None:
+            if operator is not None:
+                self._launcher[record.correlation] = operator.name
+            if any(caller.name.startswith(_OPTIMISER) for caller in callers):
+                self.in_optimiser.add(record.correlation)
 
-        def leave(until: int) -> None:
-            while stack and stack[-1][0].end <= until:
-                record, inner = stack.pop()
-                if record.category != "cpu_op":
-                    continue
-                self.self_times.append((record.name, record.begin, record.end - record.begin - sum(inner)))
-                outer = next((entry for entry in reversed(stack) if entry[0].category == "cpu_op"), None)
-                if outer is not None:
-                    outer[1].append(record.end - record.begin)
-
-        for record in sorted(lane, key=lambda record: (record.begin, -record.end)):
-            leave(record.begin)
-            if record.category in _LAUNCHES and record.correlation is not None:
-                outer = [entry[0] for entry in reversed(stack)]  # innermost first
-                operator = next((caller.name for caller in outer if caller.category == "cpu_op"), None)
-                if operator is not None:
-                    self.operator[record.correlation] = operator
-                if any(caller.name.startswith(_OPTIMISER) for caller in outer):
-                    self.in_optimiser.add(record.correlation)
-            else:
-                stack.append((record, []))
-        leave(max((record.end for record in lane), default=0))
+    def operators(self, kernels: list[Record]) -> tuple[Operator, ...]:
+        """The operators, dearest first by their own time on the processor or by the time of their `kernels`."""
+        calls, spent = self._calls.copy(), Counter[str]()
+        for kernel in filter(self._is_counted, kernels):
+            operator = None if kernel.correlation is None else self._launcher.get(kernel.correlation)
+            spent[operator or kernel.name] += kernel.duration
+            calls[kernel.name] += operator is None
+        spent = spent if kernels else self._self_ns
+        operators = [Operator(name=name, calls=calls[name], self_ns=ns) for name, ns in spent.items() if ns]
+        return tuple(sorted(operators, key=lambda operator: (-operator.self_ns, operator.name)))
 
 
-def _busy_on_gpu(kernels: Iterable[Record], calls: _CallTree) -> dict[str, list[Interval]]:
+def _nested(lane: Iterable[Record]) -> Iterator[tuple[Record, list[Record]]]:
+    """Each record of one thread, by begin, with the operators and blocks around it, innermost first."""
+    stack: list[Record] = []
+    for record in sorted(lane, key=lambda record: (record.begin, -record.end)):
+        while stack and stack[-1].end <= record.begin:
+            stack.pop()
+        yield record, stack[::-1]
+        if record.category not in _LAUNCHES:
+            stack.append(record)
+
+
+def _busy_on_gpu(kernels: Iterable[Record], calls: _Calls, moments: Moments) -> dict[str, np.ndarray]:
     """Moments in which kernels of each part run."""
-    busy: dict[str, list[Interval]] = {"optimiser": [], "compute": [], "communication": []}
+    busy: dict[str, list[Record]] = {"optimiser": [], "compute": [], "communication": []}
     for kernel in kernels:
         if kernel.name.startswith(_COMMUNICATION_KERNEL):
-            busy["communication"].append(kernel.interval)
+            busy["communication"].append(kernel)
         else:
-            busy["optimiser" if kernel.correlation in calls.in_optimiser else "compute"].append(kernel.interval)
-    return {name: union(intervals) for name, intervals in busy.items()}
+            busy["optimiser" if kernel.correlation in calls.in_optimiser else "compute"].append(kernel)
+    return {name: moments.of(records) for name, records in busy.items()}
 
 
-def _busy_on_processor(lanes: Iterable[list[Record]]) -> dict[str, list[Interval]]:
+def _busy_on_processor(lanes: Iterable[list[Record]], moments: Moments) -> dict[str, np.ndarray]:
     """Moments in which operators of each part run; everything inside the optimiser's or the data's block is theirs."""
-    optimiser, compute, communication = list[Interval](), list[Interval](), list[Interval]()
+    optimiser = compute = communication = moments.of(())
     for lane in lanes:
         blocks = [record for record in lane if record.category == "user_annotation"]
-        updates = union(record.interval for record in blocks if record.name.startswith(_OPTIMISER))
-        loads = union(record.interval for record in blocks if record.name.startswith(_DATA))
-        exchanges = union(record.interval for record in lane if is_communication(record.name))
-        operators = union(record.interval for record in lane if record.category == "cpu_op")
-        optimiser += difference(updates, exchanges)
-        compute += difference(operators, union(updates, loads, exchanges))
-        communication += exchanges
-    return {"optimiser": union(optimiser), "compute": union(compute), "communication": union(communication)}
-
-
-def _operators(
-    records: Iterable[Record], kernels: list[Record], tree: _CallTree, window: list[Interval]
-) -> tuple[Operator, ...]:
-    """The operators of the window, dearest first by their own time on the processor or by the time of their kernels."""
-    calls, spent = defaultdict[str, int](int), defaultdict[str, int](int)
-    for record in records:
-        if record.category == "cpu_op" and _contains(window, record.begin):
-            calls[record.name] += 1
-    for kernel in kernels:
-        if _contains(window, kernel.begin):
-            operator = tree.operator.get(kernel.correlation) if kernel.correlation is not None else None
-            spent[operator or kernel.name] += kernel.end - kernel.begin
-            calls[kernel.name] += operator is None
-    if not kernels:
-        for name, begin, self_ns in tree.self_times:
-            spent[name] += self_ns if _contains(window, begin) else 0
-    operators = [Operator(name=name, calls=calls[name], self_ns=ns) for name, ns in spent.items() if ns]
-    return tuple(sorted(operators, key=lambda operator: (-operator.self_ns, operator.name)))
-
-
-def _contains(window: list[Interval], moment: int) -> bool:
-    index = bisect_right(window, moment, key=lambda interval: interval[0]) - 1
-    return index >= 0 and moment < window[index][1]
-
-
-def union(*parts: Iterable[Interval]) -> list[Interval]:
-    """The moments in any of the intervals, which may come in any order, overlap, or be empty."""
-    merged: list[Interval] = []
-    for begin, end in sorted(interval for part in parts for interval in part):
-        if end <= begin:
-            continue
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def intersection(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    """The moments in both sets."""
-    common, i, j = [], 0, 0
-    while i < len(left) and j < len(right):
-        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
-        if begin < end:
-            common.append((begin, end))
-        if left[i][1] < right[j][1]:
-            i += 1
-        else:
-            j += 1
-    return common
-
-
-def difference(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
-    """The moments in `left` that are not in `right`."""
-    rest, j = [], 0
-    for begin, end in left:
-        while j < len(right) and right[j][1] <= begin:
-            j += 1
-        index = j
-        while index < len(right) and right[index][0] < end:
-            if begin < right[index][0]:
-                rest.append((begin, right[index][0]))
-            begin = max(begin, right[index][1])
-            index += 1
-        if begin < end:
-            rest.append((begin, end))
-    return rest
-
-
-def length(moments: Iterable[Interval]) -> int:
-    """Nanoseconds in a set."""
-    return sum(end - begin for begin, end in moments)
+        updates = moments.of(record for record in blocks if record.name.startswith(_OPTIMISER))
+        loads = moments.of(record for record in blocks if record.name.startswith(_DATA))
+        exchanges = moments.of(record for record in lane if record.name.startswith(_COMMUNICATION))
+        operators = moments.of(record for record in lane if record.category == "cpu_op")
+        optimiser = optimiser | (updates & ~exchanges)
+        compute = compute | (operators & ~(updates | loads | exchanges))
+        communication = communication | exchanges
+    return {"optimiser": optimiser, "compute": compute, "communication": communication}

@@ -6,6 +6,7 @@ batches of all, those of adapters become products of stacked matrices.
 """
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,14 +38,9 @@ def groups_of(documents: Sequence[JobDocument], *, is_possible: bool) -> list[li
 
     If `is_possible` is False, each trial is alone.
     """
-    groups: list[list[JobDocument]] = []
-    for document in documents:
-        key = _group_key(document) if is_possible else None
-        if groups and key is not None and key == _group_key(groups[-1][0]):
-            groups[-1].append(document)
-        else:
-            groups.append([document])
-    return groups
+    keys = {id(document): _group_key(document) if is_possible else None for document in documents}
+    groups = itertools.groupby(documents, lambda document: keys[id(document)] or id(document))
+    return [list(group) for _, group in groups]
 
 
 def _group_key(document: JobDocument) -> tuple[Any, ...] | None:

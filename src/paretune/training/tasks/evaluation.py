@@ -1,10 +1,7 @@
-"""Metrics of an evaluation, for each task; they are scikit-learn's.
+"""Metrics of an evaluation, for each task; they are scikit-learn's."""
 
-The classes are called by the Trainer. They keep as `report_entries` what the report shows of the last evaluation in
-this process, None before the first one.
-"""
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,71 +25,68 @@ MOST_POINTS = 2000
 """Validation rows whose true and predicted number go into the report, enough for a figure."""
 
 
-class ClassificationMetrics:
-    """Computes macro F1 and accuracy and keeps the last confusion matrix: C rows (true classes) of C counts."""
+Measured = tuple[dict[str, float], Mapping[str, Any]]
+"""Metrics of an evaluation, and what the report shows of it."""
 
-    def __init__(self, classes: int) -> None:
-        self._classes = classes
+
+class Evaluation:
+    """Calls `measure` with logits and labels, as the Trainer does; `report_entries` are those of the last evaluation.
+
+    They are None before the first evaluation in this process.
+    """
+
+    def __init__(self, measure: Callable[[np.ndarray, np.ndarray], Measured]) -> None:
+        self._measure = measure
         self.report_entries: Mapping[str, Any] | None = None
 
     def __call__(self, prediction: Any) -> dict[str, float]:
-        """Macro F1 and accuracy, from logits (N, C) and labels (N,)."""
-        predicted = np.asarray(_logits(prediction.predictions)).argmax(axis=-1)
-        labels = np.asarray(prediction.label_ids)
-        confusion = confusion_matrix(labels, predicted, labels=np.arange(self._classes))
-        self.report_entries = {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
-        return {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
-
-
-class RegressionMetrics:
-    """Computes metrics in the labels' own units and keeps true and predicted numbers."""
-
-    def __init__(self, units: Units) -> None:
-        self._units = units
-        self.report_entries: Mapping[str, Any] | None = None
-
-    def __call__(self, prediction: Any) -> dict[str, float]:
-        """RMSE, MAE, R2 and rank correlation; empty if a prediction is not a finite number.
-
-        `prediction` has `predictions` (N, 1) or (N,) and `label_ids` (N,), both scaled by `units`.
-        """
-        logits = np.asarray(_logits(prediction.predictions), dtype=np.float64)
-        predicted = self._units.unscale(logits.reshape(-1))
-        truth = self._units.unscale(np.asarray(prediction.label_ids, dtype=np.float64).reshape(-1))
-        rows = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), MOST_POINTS)).astype(int))
-        if not np.isfinite(predicted).all():
-            self.report_entries = {}
-            return {}
-        self.report_entries = {"predictions": tuple((float(truth[row]), float(predicted[row])) for row in rows)}
-        return regression_metrics(truth, predicted)
-
-
-class MultiLabelMetrics:
-    """Computes metrics of several labels per row and keeps the counts of each label."""
-
-    def __init__(self) -> None:
-        self.report_entries: Mapping[str, Any] | None = None
-
-    def __call__(self, prediction: Any) -> dict[str, float]:
-        """Macro and micro F1 and the share of rows without a wrong label, from logits (N, C) and flags (N, C)."""
-        predicted = expit(np.asarray(_logits(prediction.predictions), dtype=np.float64)) >= THRESHOLD
-        truth = np.asarray(prediction.label_ids) > THRESHOLD
-        pairs = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
-        counts = np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
-        self.report_entries = {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
-        return multi_label_metrics(truth, predicted)
-
-
-Evaluation = ClassificationMetrics | RegressionMetrics | MultiLabelMetrics
+        """The metrics of a transformers `EvalPrediction`."""
+        outputs = prediction.predictions
+        logits = outputs[0] if isinstance(outputs, tuple) else outputs  # some models return more than logits
+        measured, self.report_entries = self._measure(np.asarray(logits), np.asarray(prediction.label_ids))
+        return measured
 
 
 def evaluation_of(task: str, classes: int, units: Units) -> Evaluation | None:
     """The metrics of a task; None for language models, whose loss is enough."""
     if task == metrics.REGRESSION:
-        return RegressionMetrics(units)
+        return Evaluation(partial(_measure_numbers, units))
     if task == metrics.MULTI_LABEL:
-        return MultiLabelMetrics()
-    return ClassificationMetrics(classes) if task == metrics.CLASSIFICATION else None
+        return Evaluation(_measure_labels)
+    return Evaluation(partial(_measure_classes, classes)) if task == metrics.CLASSIFICATION else None
+
+
+def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Measured:
+    """Macro F1 and accuracy, from logits (N, C) and labels (N,), with the confusion matrix: a row per true class."""
+    predicted = logits.argmax(axis=-1)
+    confusion = confusion_matrix(labels, predicted, labels=np.arange(classes))
+    measured = {metrics.F1: macro_f1(labels, predicted), metrics.ACCURACY: float(accuracy_score(labels, predicted))}
+    return measured, {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
+
+
+def _measure_numbers(units: Units, logits: np.ndarray, labels: np.ndarray) -> Measured:
+    """RMSE, MAE, R2 and rank correlation in the labels' own units, with true and predicted numbers.
+
+    `logits` (N, 1) or (N,) and `labels` (N,) are scaled by `units`. Empty if a prediction is not a finite number.
+    """
+    predicted = units.unscale(logits.astype(np.float64).reshape(-1))
+    truth = units.unscale(labels.astype(np.float64).reshape(-1))
+    if not np.isfinite(predicted).all():
+        return {}, {}
+    rows = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), MOST_POINTS)).astype(int))
+    points = tuple((float(truth[row]), float(predicted[row])) for row in rows)
+    return regression_metrics(truth, predicted), {"predictions": points}
+
+
+def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
+    """Macro and micro F1 and the share of rows without a wrong label, with the counts of each label.
+
+    `logits` and the flags `labels` are (N, C).
+    """
+    predicted, truth = expit(logits.astype(np.float64)) >= THRESHOLD, labels > THRESHOLD
+    pairs = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
+    counts = np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
+    return multi_label_metrics(truth, predicted), {"label_counts": tuple(tuple(map(int, row)) for row in counts)}
 
 
 def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
@@ -120,8 +114,3 @@ def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, f
         metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
         metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),
     }
-
-
-def _logits(predictions: Any) -> Any:
-    """The logits among the outputs of a model: some models return more."""
-    return predictions[0] if isinstance(predictions, tuple) else predictions

@@ -83,13 +83,11 @@ class Units:
 
     def scale(self, numbers: np.ndarray) -> np.ndarray:
         """Labels in the units in which they are learnt."""
-        scaled: np.ndarray = (numbers - self.shift) / self.factor
-        return scaled
+        return np.asarray((numbers - self.shift) / self.factor)
 
     def unscale(self, numbers: np.ndarray) -> np.ndarray:
         """The inverse of `scale`."""
-        unscaled: np.ndarray = np.asarray(numbers, dtype=np.float64) * self.factor + self.shift
-        return unscaled
+        return np.asarray(numbers, dtype=np.float64) * self.factor + self.shift
 
     @torch.no_grad()
     def unscale_model(self, model: Any) -> None:

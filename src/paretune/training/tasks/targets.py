@@ -13,6 +13,7 @@ from typing import Any
 
 import datasets
 import numpy as np
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from paretune.core.errors import BadInput, refuse
 from paretune.specification import metrics
@@ -196,8 +197,11 @@ def _flags(columns: Sequence[str], tables: Mapping[str, datasets.Dataset]) -> di
 def _label_sets(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
     """Labels from one column with a list, or text that means one, per row."""
     cells = {split: _cells(table, spec.label_column) for split, table in tables.items()}
-    separator = _separator(cell for column in cells.values() for cell in column)
-    declared = _declared_names(tables["train"].features[spec.label_column])
+    has_bars = any(isinstance(cell, str) and "|" in cell for column in cells.values() for cell in column)
+    separator = "|" if has_bars else ","
+    inner = getattr(tables["train"].features[spec.label_column], "feature", None)
+    # Most data sets declare no names for the numbers in their lists.
+    declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
     sets: dict[str, list[tuple[str, ...]]] = {}
     faults: list[str] = []
     for split, column in cells.items():
@@ -238,22 +242,8 @@ def _unused_label_faults(names: Sequence[str], flags: np.ndarray) -> list[str]:
 
 
 def _as_flags(rows: Sequence[Iterable[str]], names: Sequence[str]) -> np.ndarray:
-    column_of = {name: number for number, name in enumerate(names)}
-    flags = np.zeros((len(rows), len(names)), dtype=np.float32)
-    for number, labels in enumerate(rows):
-        flags[number, [column_of[label] for label in labels if label in column_of]] = 1.0
-    return flags
-
-
-def _separator(cells: Iterable[Any]) -> str:
-    """The separator of labels in text: | if any text has one, else a comma."""
-    return "|" if any(isinstance(cell, str) and "|" in cell for cell in cells) else ","
-
-
-def _declared_names(feature: Any) -> tuple[str, ...]:
-    """The names that the data set declares for the numbers in its lists; empty for most data sets."""
-    inner = getattr(feature, "feature", None)
-    return tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
+    """Flags (N, C) of N rows, whose labels must be among the C `names`."""
+    return np.asarray(MultiLabelBinarizer(classes=names).fit_transform(rows), dtype=np.float32)
 
 
 def _labels_of(cell: Any, separator: str, declared: Sequence[str]) -> tuple[str, ...] | None:

@@ -7,7 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from paretune.training import strategies
-from paretune.training.parallel.faults import activation_faults
+from paretune.training.prepare import activation_faults
 from paretune.training.strategies import checkpoint_activations
 
 

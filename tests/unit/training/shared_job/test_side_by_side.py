@@ -91,7 +91,7 @@ def test_trials_that_stop_or_fail_leave_and_the_others_are_what_they_are_alone(
         return loss
 
     monkeypatch.setattr(LengthGroupedTrainer, "training_step", leaving)
-    monkeypatch.setattr("paretune.training.shared_job.stop_requests.FILE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("paretune.training.shared_job.trials.FILE_INTERVAL_S", 0.0)
     specs = [replace(EXACT, learning_rate=rate) for rate in RATES]
     assert run(folder, *specs)
     monkeypatch.undo()

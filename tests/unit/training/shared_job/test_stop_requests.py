@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.container import STOP_REQUESTS, JobFolder
-from paretune.training.shared_job import stop_requests
+from paretune.training.shared_job import trials
 from tests.processes import wait_until
 
 
@@ -29,9 +29,9 @@ class Bucket:
 
 def relayed(monkeypatch: pytest.MonkeyPatch, folder: JobFolder, bucket: Bucket) -> None:
     monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda service: bucket))
-    monkeypatch.setattr(stop_requests, "S3_INTERVAL_S", 0.001)
+    monkeypatch.setattr(trials, "S3_INTERVAL_S", 0.001)
     monkeypatch.setenv(STOP_REQUESTS, "s3://mine/jobs/job/stop/")
-    stop_requests.relay_stop_requests(folder, ["a", "b"])
+    trials.relay_stop_requests(folder, ["a", "b"])
     wait_until(lambda: "stop requests" not in {one.name for one in threading.enumerate()}, within_s=10, what="its end")
 
 
@@ -59,6 +59,6 @@ def test_it_ends_when_all_are_asked_and_when_s3_refuses(
 
 def test_nothing_is_looked_for_where_no_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(STOP_REQUESTS, raising=False)
-    stop_requests.relay_stop_requests(JobFolder(tmp_path), ["a"])
+    trials.relay_stop_requests(JobFolder(tmp_path), ["a"])
 
     assert "stop requests" not in {one.name for one in threading.enumerate()}

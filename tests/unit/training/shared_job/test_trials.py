@@ -177,7 +177,7 @@ def test_a_trial_that_is_to_stop_leaves_a_checkpoint_and_the_others_go_on(
         return loss
 
     monkeypatch.setattr(Trainer, "training_step", asking)
-    monkeypatch.setattr("paretune.training.shared_job.stop_requests.FILE_INTERVAL_S", 0.0)
+    monkeypatch.setattr("paretune.training.shared_job.trials.FILE_INTERVAL_S", 0.0)
     assert run(folder, *(replace(SPEC, seed=seed) for seed in (1, 2, 3)))
 
     ends = ends_of(folder)

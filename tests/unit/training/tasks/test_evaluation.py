@@ -12,23 +12,23 @@ from sklearn.metrics import (
 )
 from transformers import EvalPrediction
 
-from paretune.training.tasks.evaluation import (
-    MOST_POINTS,
-    ClassificationMetrics,
-    MultiLabelMetrics,
-    RegressionMetrics,
-    regression_metrics,
-)
+from paretune.training.tasks.evaluation import MOST_POINTS, Evaluation, evaluation_of, regression_metrics
 from paretune.training.tasks.losses import Units
 
 RANDOM = np.random.default_rng(0)
+
+
+def evaluation(task: str, classes: int = 0, units: Units | None = None) -> Evaluation:
+    made = evaluation_of(task, classes, units or Units())
+    assert made is not None
+    return made
 
 
 def test_numbers_are_judged_in_the_units_of_the_labels() -> None:
     units = Units(shift=100.0, factor=20.0)
     truth = RANDOM.normal(100, 20, size=50)
     predicted = truth + RANDOM.normal(0, 5, size=50)
-    judge = RegressionMetrics(units)
+    judge = evaluation("regression", units=units)
 
     found = judge(EvalPrediction(predictions=units.scale(predicted)[:, None], label_ids=units.scale(truth)))
 
@@ -45,11 +45,11 @@ def test_what_is_not_defined_is_absent() -> None:
     assert regression_metrics(np.array([2.0, 2.0]), np.array([1.0, 3.0])).keys() == {"rmse", "mae"}
     assert regression_metrics(np.array([1.0, 3.0]), np.array([2.0, 2.0])).keys() == {"rmse", "mae", "r2"}
     diverged = EvalPrediction(predictions=np.array([[np.nan]]), label_ids=np.array([1.0]))
-    assert RegressionMetrics(Units())(diverged) == {}
+    assert evaluation("regression")(diverged) == {}
 
 
 def test_a_report_shows_as_many_points_as_a_figure_can() -> None:
-    judge = RegressionMetrics(Units())
+    judge = evaluation("regression")
     numbers = np.arange(3 * MOST_POINTS, dtype=np.float64)
 
     judge(EvalPrediction(predictions=numbers[:, None], label_ids=numbers))
@@ -64,7 +64,7 @@ def test_labels_are_answered_from_a_probability_of_a_half() -> None:
     logits = RANDOM.normal(size=(40, 3))
     logits[:, 2] = -9.0  # never answered
     truth = (RANDOM.random((40, 3)) < 0.4).astype(np.float32)
-    judge = MultiLabelMetrics()
+    judge = evaluation("multi-label")
 
     found = judge(EvalPrediction(predictions=logits, label_ids=truth))
 
@@ -86,7 +86,7 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
     random = np.random.default_rng(0)
     logits = random.normal(size=(200, classes)).astype(np.float32)
     truth = random.integers(0, classes, size=200)
-    classification = ClassificationMetrics(classes)
+    classification = evaluation("classification", classes)
     found = classification(EvalPrediction(predictions=logits, label_ids=truth))
 
     answers = logits.argmax(axis=1)
@@ -100,13 +100,13 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
 def test_f1_is_the_sum_by_hand() -> None:
     # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
     logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    found = ClassificationMetrics(2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
+    found = evaluation("classification", 2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
 
     assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
 
 
 def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
-    classification = ClassificationMetrics(3)
+    classification = evaluation("classification", 3)
     classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
 
     assert classification.report_entries == {"confusion_matrix": ((1, 0, 0), (1, 1, 0), (0, 0, 0))}
@@ -114,7 +114,7 @@ def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
 
 def test_class_metrics_take_the_logits_of_a_model_that_returns_more() -> None:
     logits = np.eye(2, dtype=np.float32)
-    classification = ClassificationMetrics(2)
+    classification = evaluation("classification", 2)
     found = classification(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
 
     assert found["accuracy"] == 1.0

@@ -6,7 +6,7 @@ import pytest
 from transformers import BertConfig, DistilBertConfig, FalconConfig, GPT2Config, GPTNeoXConfig, LlamaConfig, Qwen3Config
 
 from paretune.specification.job import JobSpec
-from paretune.training.parallel.faults import division_faults
+from paretune.training.prepare import division_faults
 
 LLAMA = LlamaConfig(
     hidden_size=48, intermediate_size=96, num_hidden_layers=6, num_attention_heads=6, num_key_value_heads=2

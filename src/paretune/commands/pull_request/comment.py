@@ -1,6 +1,6 @@
 """A comment for a pull request: F1, dollars and speed of its job beside those of the main branch.
 
-    python -m paretune.cli.pull_request RESULT.json [MAIN.json]    # documents of `paretune main --json`
+    python -m paretune.commands.pull_request.comment RESULT.json [MAIN.json]    # documents of `paretune main --json`
 
 prints Markdown. `action.yml` calls it.
 """
@@ -97,7 +97,7 @@ def read(path: str) -> dict[str, Any]:
 def run(words: Sequence[str]) -> str:
     """Return the comment on the job of the first file, compared with that of the second, which need not exist."""
     if not 1 <= len(words) <= 2:
-        raise BadInput(["usage: python -m paretune.cli.pull_request RESULT.json [MAIN.json]"])
+        raise BadInput(["usage: python -m paretune.commands.pull_request.comment RESULT.json [MAIN.json]"])
     main = read(words[1]) if len(words) > 1 and Path(words[1]).is_file() else None
     return comment(read(words[0]), main)
 

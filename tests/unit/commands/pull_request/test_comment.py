@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import yaml
 
-from paretune.cli.pull_request import comment, run
+from paretune.commands.pull_request.comment import comment, run
 from paretune.core.errors import BadInput
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def job(params: dict[str, object] | None = None, origin: str = "measured", **metrics: float) -> dict[str, Any]:

@@ -8,8 +8,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, LlamaConfig
 
 from paretune.estimating.traced_step import Division, StepSetting, TracedStep
-from paretune.training.memory_tracing.__main__ import _answer
-from paretune.training.memory_tracing.step import trace
+from paretune.training.memory_tracing import _answer, trace
 
 pytestmark = [
     pytest.mark.slow,  # each builds models and traces three steps of them

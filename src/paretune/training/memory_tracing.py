@@ -1,13 +1,22 @@
-"""Training steps on fake tensors, and the memory in use after each operation.
+"""The memory that a training step needs, without weights, data or a GPU: `python -m paretune.training.memory_tracing`.
+
+It reads a JSON list of StepSettings on standard input, runs two steps of each on fake tensors, and writes a line of
+JSON with the memory in use after each operation.
 
 Fake tensors (torch FakeTensorMode) have shapes and no contents, so a model of any size is built and trained in seconds
 by its own code. `torch.distributed._tools.MemTracker` finds the same peak fifteen times more slowly (torch 2.13: 31 s
 for BERT-base against 2 s) and does not give the bytes after every operation, from which peaks for other batches follow.
 """
 
+import json
+import logging
+import os
+import sys
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 
@@ -17,12 +26,16 @@ import transformers
 from accelerate.utils import convert_outputs_to_fp32  # type: ignore[import-untyped]
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
+from paretune.core.errors import first_line
 from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import layers_of, table_with_unused_rows, with_trained_weights
+from paretune.training.device import half_format
+from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
+from paretune.training.stop_signal import StopSignal
 
 _ROWS = (2, 4)
 """Batches that are traced: the memory is a linear function of the rows."""
@@ -35,9 +48,27 @@ _IN_FP32 = (
 )
 
 
+def main() -> int:
+    """Exit code 0; each line is a TracedStep, or has an `error` if the model's own code cannot be traced."""
+    StopSignal().watch_parent()
+    logging.disable(logging.WARNING)
+    warnings.simplefilter("ignore")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # a model may print
+    for setting in json.load(sys.stdin):
+        print(json.dumps(_answer(StepSetting(**setting))), file=answers, flush=True)
+    return 0
+
+
+def _answer(setting: StepSetting) -> Mapping[str, Any]:
+    try:
+        return asdict(trace(setting))
+    except Exception as error:  # of any model's own code
+        return {"error": f"{type(error).__name__}: {first_line(error)}"}
+
+
 def trace(setting: StepSetting) -> TracedStep:
     """The memory of two training steps and an evaluation of the model; raises any exception of the model's own code."""
-    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(setting.half)
     model = _build(setting)
     left_out = _leave_out_rows(model, setting.used_tokens)
     with FakeTensorMode(allow_non_fake_inputs=True):
@@ -50,14 +81,13 @@ def trace(setting: StepSetting) -> TracedStep:
         runs = []
         for rows in (_ROWS[0], *_ROWS):  # the first step makes the optimiser's moments and tables of positions
             usage = _MemoryUsage(model)
-            with usage, nullcontext() if setting.on_processor else _gpu_operations(half):
-                loss = _Pass(setting, model, usage, half)
-                loss.train(rows)
+            with usage, nullcontext() if setting.on_processor else _gpu_operations(half_format(setting.half)):
+                _train(setting, model, usage, rows)
                 optimizer.step()
                 usage.record()
                 optimizer.zero_grad(set_to_none=True)
                 split = len(usage.history)
-                loss.evaluate(rows)
+                _evaluate(setting, model, rows)
             runs.append((usage.table(0, split), usage.table(split, None)))
         state = _bytes(
             item for moments in optimizer.state.values() for item in moments.values() if torch.is_tensor(item)
@@ -74,13 +104,12 @@ def trace(setting: StepSetting) -> TracedStep:
 def _build(setting: StepSetting) -> Any:
     """The model of a configuration with the trainable weights of a job, on the device `meta`."""
     config = dict(setting.config)
-    kind = transformers.AutoModelForCausalLM
     if setting.task != "causal-lm":
-        kind = transformers.AutoModelForSequenceClassification
         config |= {"num_labels": 2}  # more labels need hardly more memory
     auto_config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
-        model = kind.from_config(auto_config, dtype=torch.bfloat16 if setting.frozen_in_half else torch.float32)
+        dtype = torch.bfloat16 if setting.frozen_in_half else torch.float32
+        model = auto_class(setting.task).from_config(auto_config, dtype=dtype)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = 0
         model = with_trained_weights(model, setting)
@@ -113,38 +142,33 @@ def _fake(model: Any) -> None:
                 tensors[name] = fakes[id(item)]
 
 
-class _Pass:
-    """Forward and backward passes as in the Trainer."""
+def _train(setting: StepSetting, model: Any, usage: "_MemoryUsage", rows: int) -> None:
+    """Run a forward and a backward pass of `rows` rows."""
+    model.train()
+    loss = _loss(setting, model, rows)
+    usage.is_backward = True
+    loss.backward()
+    usage.is_backward = False
 
-    def __init__(self, setting: StepSetting, model: Any, usage: "_MemoryUsage", half: torch.dtype | None) -> None:
-        self._setting, self._model, self._usage, self._half = setting, model, usage, half
 
-    def train(self, rows: int) -> None:
-        """Run a forward and a backward pass of `rows` rows."""
-        self._model.train()
-        loss = self._loss(rows)
-        self._usage.is_backward = True
-        loss.backward()
-        self._usage.is_backward = False
+def _evaluate(setting: StepSetting, model: Any, rows: int) -> None:
+    """Run a forward pass whose activations are not kept."""
+    model.eval()
+    with torch.no_grad():
+        _loss(setting, model, rows)
 
-    def evaluate(self, rows: int) -> None:
-        """Run a forward pass whose activations are not kept."""
-        self._model.eval()
-        with torch.no_grad():
-            self._loss(rows)
 
-    def _loss(self, rows: int) -> Any:
-        shape = (rows, self._setting.tokens)
-        tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
-        is_language = self._setting.task == "causal-lm"
-        labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language else {}
-        with torch.autocast("cpu", dtype=self._half or torch.bfloat16, enabled=self._half is not None):
-            outputs = self._model(input_ids=tokens, attention_mask=mask, **labels)
-        if self._half is not None:
-            outputs = convert_outputs_to_fp32(lambda: outputs)()
-        if is_language:
-            return outputs["loss"]
-        return torch.nn.functional.cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
+def _loss(setting: StepSetting, model: Any, rows: int) -> Any:
+    """The loss of `rows` rows, computed as in the Trainer."""
+    shape, half = (rows, setting.tokens), half_format(setting.half)
+    tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
+    is_language = setting.task == "causal-lm"
+    labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language else {}
+    with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
+        outputs = model(input_ids=tokens, attention_mask=mask, **labels)
+    if half is not None:
+        outputs = convert_outputs_to_fp32(lambda: outputs)()
+    return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 
 
 class _MemoryUsage(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -183,11 +207,11 @@ class _MemoryUsage(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operation and count the tensors that it has made."""
         result = function(*args, **(kwargs or {}))
-        is_cast = function is torch.ops.aten._to_copy.default and _storage(args[0])._cdata in self._weights
+        is_cast = function is torch.ops.aten._to_copy.default and args[0].untyped_storage()._cdata in self._weights
         kind = _CASTS if is_cast else _PASSING if self.is_backward else _LAYERS if self._depth else _OTHER
         for item in tree_iter(result):
             if isinstance(item, torch.Tensor):
-                self._count(_storage(item), kind)
+                self._count(item.untyped_storage(), kind)
         self.record()
         return result
 
@@ -212,7 +236,7 @@ class _MemoryUsage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._now[kind] -= size
 
     def _change_kind(self, tensor: Any, kind: int) -> None:
-        address = _storage(tensor)._cdata
+        address = tensor.untyped_storage()._cdata
         if address in self._kind:
             previous, size = self._kind[address]
             self._kind[address] = (kind, size)
@@ -232,13 +256,10 @@ class _MemoryUsage(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._depth -= 1
 
 
-def _storage(item: Any) -> Any:
-    return item.untyped_storage()
-
-
 def _bytes(tensors: Any) -> float:
     """Bytes of tensors; those that share their memory count once."""
-    return float(sum({_storage(item)._cdata: _storage(item).nbytes() for item in tensors}.values()))
+    storages = (item.untyped_storage() for item in tensors)
+    return float(sum({storage._cdata: storage.nbytes() for storage in storages}.values()))
 
 
 def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, float]:
@@ -315,3 +336,7 @@ def _attention(half: torch.dtype | None, query: Any, key: Any, value: Any, mask:
     return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, key, value, is_causal=mask is None, attn_mask=mask
     )[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -13,7 +13,7 @@ from paretune.estimating.evidence import Evidence
 from paretune.estimating.timing_features import step_setting
 from paretune.estimating.traced_step import TracedSteps
 from paretune.specification.job import JobSpec
-from paretune.training.memory_tracing.step import trace
+from paretune.training.memory_tracing import trace
 
 pytestmark = [
     pytest.mark.slow,  # tens of layers, seconds for each model

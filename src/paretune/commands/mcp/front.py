@@ -1,0 +1,215 @@
+"""The Pareto front of a recorded study, or of any table of runs."""
+
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paretune.core import pareto
+from paretune.core.clock import SystemClock
+from paretune.core.errors import BadInput
+from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.presentation.table import Cell, Table
+from paretune.specification import metrics
+from paretune.specification.parameters import spell
+from paretune.studies.definition.quality import DIRECTIONS
+from paretune.studies.results.answer import StudyResult
+from paretune.studies.results.trials import PREDICTED
+from paretune.studies.search.trial_job import PARENT
+from paretune.tracking import RecordedRun, Tracking, schema
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}
+"""Objectives of runs if none are named."""
+_ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # prefixes of the columns in MLflow's data frames
+
+
+@dataclass(frozen=True, kw_only=True)
+class Front(Result):
+    """The runs that no other run beats in all objectives, and the runs that they were chosen from.
+
+    Attributes:
+        name: of the study; empty if the runs are of none.
+        best: rows on the front, the best in the first objective first.
+    """
+
+    name: str
+    objectives: Mapping[str, str]
+    best: Sequence[Row]
+    runs: Sequence[Row]
+    remarks: Sequence[str] = ()
+
+    @property
+    def title(self) -> str:
+        """The number of runs on the front, of all runs, and the objectives."""
+        goals = ", ".join(f"{direction} {name}" for name, direction in self.objectives.items())
+        of = f" of study {self.name}" if self.name else ""
+        return f"front{of}: {len(self.best)} of {len(self.runs)} runs ({goals})"
+
+    def rows(self) -> list[Row]:
+        """The rows on the front; `runs` has all."""
+        return [dict(row) for row in self.best]
+
+    def to_dict(self) -> dict[str, object]:
+        """Objectives, rows on the front and remarks."""
+        return {
+            "study": self.name or None,
+            "objectives": dict(self.objectives),
+            "rows": as_json(self.rows()),
+            "remarks": list(self.remarks),
+        }
+
+    def notes(self) -> list[str]:
+        """The remarks."""
+        return list(self.remarks)
+
+    def __str__(self) -> str:
+        """Title, table and remarks."""
+        headers = list(dict.fromkeys(name for row in self.best for name in row))
+        table = Table(headers=headers, cells=[[_cell(row.get(name)) for name in headers] for row in self.best])
+        return "\n".join([self.title, *([table.text()] if self.best else []), *self.remarks])
+
+
+def front(
+    runs: "str | Result | DataFrame | Iterable[Mapping[str, object] | Result]",
+    objectives: Mapping[str, str] | None = None,
+) -> Front:
+    """The Pareto front of a recorded study or of any runs.
+
+    Args:
+        runs: name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several
+            results of `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings.
+        objectives: column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1.
+
+    Raises:
+        BadInput: no study has that name, or several begin with that id; or an objective is in no row.
+        TrackingUnavailable: the MLflow store does not answer.
+
+    Examples:
+        >>> import paretune
+        >>> runs = [{"f1": 0.9, "cost_usd": 2.5}, {"f1": 0.8, "cost_usd": 3.5}, {"f1": 0.7, "cost_usd": 1.5}]
+        >>> print(paretune.front(runs))
+        front: 2 of 3 runs (minimize cost_usd, maximize f1)
+         f1  cost_usd
+        0.7       1.5
+        0.9       2.5
+    """
+    if isinstance(runs, str):
+        name, rows, usual = _recorded_study(runs)
+    elif isinstance(runs, StudyResult):
+        name, rows, usual = runs.answer.name, runs.rows(), dict(runs.answer.front.objectives)
+    else:
+        name, rows, usual = "", _rows_of(runs), USUAL_OBJECTIVES
+    rows = [row for row in rows if not name or row.get("origin") != PREDICTED]
+    goals = dict(objectives or usual)
+    _check(goals, rows)
+    if name and goals == usual:  # ranked already: over the means of repeats, within the constraints
+        marks = [row.get("pareto_rank") == 0 for row in rows]
+        lacking = 0
+    else:
+        marks, lacking = _marks(rows, goals)
+    return Front(
+        name=name,
+        objectives=goals,
+        best=_sorted([row for row, best in zip(rows, marks, strict=True) if best], goals),
+        runs=rows,
+        remarks=_remarks(rows, goals, lacking),
+    )
+
+
+def _marks(rows: Sequence[Row], goals: Mapping[str, str]) -> tuple[list[bool], int]:
+    """Whether each row is on the front, and how many rows lack an objective, so that they cannot be."""
+    points = [[_number(row.get(name)) for name in goals] for row in rows]
+    whole = [[value for value in point if value is not None] for point in points if None not in point]
+    marks = iter(pareto.front(whole, [direction == "maximize" for direction in goals.values()]))
+    return [None not in point and next(marks) for point in points], len(points) - len(whole)
+
+
+def _cell(value: object) -> Cell:
+    return Cell(f"{value:.6g}" if isinstance(value, float) else spell(value), _number(value))
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def _sorted(rows: Sequence[Row], goals: Mapping[str, str]) -> list[Row]:
+    """The best in the first objective first."""
+    first, direction = next(iter(goals.items()))
+
+    def last_if_unknown(row: Row) -> tuple[bool, float]:
+        number = _number(row.get(first))
+        return number is None, (number or 0.0) * (-1 if direction == "maximize" else 1)
+
+    return sorted(rows, key=last_if_unknown)
+
+
+def _check(goals: Mapping[str, str], rows: Sequence[Row]) -> None:
+    faults = [] if goals else ["objectives must name at least one column"]
+    for name, direction in goals.items():
+        if direction not in DIRECTIONS:
+            faults.append(f"objectives: {name} must be minimize or maximize, got {direction!r}")
+        if rows and not any(_number(row.get(name)) is not None for row in rows):
+            faults.append(f"objectives: no run has a number for {name}; there are {', '.join(rows[0])}")
+    if faults:
+        raise BadInput(faults)
+
+
+def _remarks(rows: Sequence[Row], goals: Mapping[str, str], lacking: int) -> list[str]:
+    origins = sorted({str(row["origin"]) for row in rows if row.get("origin")})
+    remarks = [f"all of them are {origins[0]}"] if origins not in ([], ["measured"]) and len(origins) == 1 else []
+    if len(origins) > 1:
+        remarks.append(f"the table mixes {' and '.join(origins)} runs: compare within one origin only")
+    if lacking:
+        remarks.append(f"{lacking} of {len(rows)} runs have no {' or no '.join(goals)}, and are left out")
+    return remarks
+
+
+def _rows_of(runs: "Result | DataFrame | Iterable[Mapping[str, object] | Result]") -> list[Row]:
+    """Rows of a result, a frame, or a list of results and mappings; MLflow's columns get their plain names."""
+    if isinstance(runs, Result):
+        return runs.rows()
+    import pandas
+
+    items = runs.to_dict("records") if isinstance(runs, pandas.DataFrame) else runs
+    rows = [row for item in items for row in (item.rows() if isinstance(item, Result) else [dict(item)])]
+    return [{_plain(str(name)): value for name, value in row.items()} for row in rows]
+
+
+def _plain(name: str) -> str:
+    """`f1` for `metrics.f1`."""
+    return next((name.removeprefix(word) for word in _ADDRESSES if name.startswith(word)), name)
+
+
+def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
+    """Name, rows of pareto.csv with their origin, and objectives of a study in MLflow."""
+    tracking = Tracking(dict(os.environ), SystemClock())
+    run = _study_run(name, tracking)
+    text = tracking.artifact_text(run.run_id, "pareto.csv")
+    if text is None:
+        raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
+    rows = read_rows(text)
+    if any("origin" not in row for row in rows):  # a table that was written before 2026-11-22
+        jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
+        origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
+        rows = [{"origin": origins.get(str(row["run_id"])), **row} for row in rows]
+    goals = json.loads(run.params["objectives"])  # {"f1": "maximize"}, or with `direction` inside
+    objectives = {name: goal["direction"] if isinstance(goal, Mapping) else goal for name, goal in goals.items()}
+    return run.tags.get(schema.STUDY, name), rows, objectives
+
+
+def _study_run(name: str, tracking: Tracking) -> RecordedRun:
+    """The newest run of the study of that name, or the one whose id begins so; raises BadInput if there is not one."""
+    studies = tracking.runs(f"tags.`{schema.KIND}` = 'study'")
+    named = [run for run in studies if run.tags.get(schema.STUDY) == name][:1]
+    matches = named or [run for run in studies if len(name) >= 4 and run.run_id.startswith(name)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise BadInput([f"study: several runs begin with {name!r}: give more of its id"])
+    names = ", ".join(dict.fromkeys(run.tags.get(schema.STUDY, "") for run in studies))
+    raise BadInput([f"study: none is called {name!r}; recorded are {names or 'no studies'}"])

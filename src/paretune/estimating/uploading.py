@@ -1,0 +1,121 @@
+"""Bytes that a SageMaker job leaves, the seconds that their upload is billed, and when the training must stop for it.
+
+    upload = START + bytes / RATE              billed after the training; outside AWS's MaxRuntimeInSeconds
+    deadline = limit - BEFORE_CONTAINER - saving       seconds after the container's start at which the training stops
+
+Rates are of /opt/ml/model packed by gzip, from public jobs whose model is known (read 2026-11-23): DistilBERT, 0.27 GB,
+in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. `benchmarks/public_jobs.py`
+measures how often the bounds hold. No public job shows an uncompressed upload: its bound is the slowest compressed
+upload of a large model, and its expected rate is assumed.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import is_folder
+from paretune.estimating.architecture import config_in, hub_config, of_config, well_known
+from paretune.estimating.workload import adapter_share
+from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.inputs import IN_S3
+from paretune.specification.job import JobSpec
+
+COMPRESSED_BYTES = 200e6
+"""Larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller."""
+SCRIPT_BYTES = 1e9
+"""Allowance for what a script or a project leaves in the model folder; a script's `model` raises it to its own size."""
+UNKNOWN_MODEL_BYTES = 4e9
+"""Stands for a model whose size nobody tells before the launch: a billion weights in fp32."""
+BEFORE_CONTAINER_S = 120.0
+"""Seconds billed before the container starts that the deadline leaves room for: data and image of most jobs."""
+LONGEST_BEFORE_CONTAINER_S = 300.0
+"""The same of 19 of 20 public jobs. AWS stops late by as much: 841 s after a limit of 603 (sagemaker-python-sdk#4451)
+and 350 after 60 (airflow#33982), because its limit does not count them."""
+_STARTS_S = (20.0, 60.0)
+_COMPRESSED_RATES = (10e6, 5e6)
+_UNCOMPRESSED_RATES = (200e6, 10e6)
+"""Expected and bound: seconds until an upload begins and after it, and bytes a second."""
+_SAVING_RATE = 500e6  # bytes a second of a checkpoint to the instance's own disk; assumed
+
+
+def written_shares(spec: JobSpec) -> tuple[float, float]:
+    """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
+
+    A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
+    in the model's and in its own format. Adapters are written without the frozen weights; merged, they are as large as
+    the pretrained model. A head counts as half of all weights: the output layer of a small language model.
+    """
+    if spec.fine_tuning in ADAPTERS:
+        return adapter_share(spec), 3 * adapter_share(spec)
+    if spec.fine_tuning == "head":
+        return 1.0, 2.0
+    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
+
+
+def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the most bytes that a job leaves in its model folder; for scripts and projects an allowance."""
+    if spec.runs_own_training:
+        names_model = "model" in spec.changed() and not spec.runs_project
+        return max(SCRIPT_BYTES, _fp32_bytes(spec, environment) if names_model else 0.0)
+    if spec.probe_steps is not None:
+        return 0.0
+    merged = spec.fine_tuning in ADAPTERS and spec.merge
+    share = written_shares(spec)[0] + (1.0 if merged else 0.0)
+    return spec.trials_per_job * share * _fp32_bytes(spec, environment)
+
+
+def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:
+    """Whether SageMaker packs the job's output into archives; large outputs are uploaded as they are."""
+    return output_bytes(spec, environment) <= COMPRESSED_BYTES
+
+
+def upload_seconds(spec: JobSpec, environment: Mapping[str, str]) -> tuple[float, float]:
+    """Return the expected seconds of a job's upload, and the bound that its worst case counts with."""
+    size = output_bytes(spec, environment)
+    rates = _COMPRESSED_RATES if size <= COMPRESSED_BYTES else _UNCOMPRESSED_RATES
+    expected, longest = (start + size / rate for start, rate in zip(_STARTS_S, rates, strict=True))
+    return expected, longest
+
+
+def deadline_s(spec: JobSpec, limit_s: float, environment: Mapping[str, str]) -> float:
+    """Return the seconds after its container's start at which a training with this maximum runtime stops itself.
+
+    What is billed before the container, and the writing of a checkpoint, fit into the limit; but the training has at
+    least half of it.
+    """
+    return max(limit_s / 2, limit_s - BEFORE_CONTAINER_S - _saving_s(spec, environment))
+
+
+def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    """Return the most seconds that a job is billed beyond its maximum runtime: a late stop, saving and the upload."""
+    limit_s = spec.max_runtime_minutes * 60
+    late_s = LONGEST_BEFORE_CONTAINER_S - BEFORE_CONTAINER_S
+    stopped_s = LONGEST_BEFORE_CONTAINER_S + deadline_s(spec, limit_s, environment) + _saving_s(spec, environment)
+    return max(late_s, stopped_s - limit_s) + upload_seconds(spec, environment)[1]
+
+
+def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    if spec.runs_own_training:
+        return 0.0
+    return written_shares(spec)[1] * _fp32_bytes(spec, environment) / _SAVING_RATE
+
+
+def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    endpoint = {
+        name: environment[name] for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN") if name in environment
+    }
+    return _bytes_of_model(spec.model, spec.task, tuple(endpoint.items()))
+
+
+@lru_cache(maxsize=256)
+def _bytes_of_model(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> float:
+    """Bytes of a model's weights in fp32, from its name, its folder or its config.json on the hub."""
+    architecture = well_known(model)
+    if architecture is None and is_folder(model):
+        architecture = of_config(config_in(model) or {}, task)
+    elif architecture is None and "/" in model and not model.startswith(IN_S3):
+        try:
+            architecture = of_config(hub_config(model, dict(environment)), task)
+        except BadInput:  # preparing the job's inputs says so
+            return UNKNOWN_MODEL_BYTES
+    return UNKNOWN_MODEL_BYTES if architecture is None else 4.0 * architecture.parameters

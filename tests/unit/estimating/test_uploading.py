@@ -1,0 +1,69 @@
+"""Bytes of a job's output, the seconds of its upload, and when its training stops for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from paretune.estimating import uploading
+from paretune.specification.job import JobSpec
+
+OFFLINE = {"HF_HUB_OFFLINE": "1"}
+
+
+def spec(**changes: object) -> JobSpec:
+    return JobSpec(instance_type="ml.g5.xlarge", max_runtime_minutes=60.0, **changes)
+
+
+def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() -> None:
+    full = uploading.output_bytes(spec(model="distilbert-base-uncased"), OFFLINE)
+    lora = uploading.output_bytes(spec(model="distilbert-base-uncased", fine_tuning="lora", merge=False), OFFLINE)
+    merged = uploading.output_bytes(spec(model="distilbert-base-uncased", fine_tuning="lora", merge=True), OFFLINE)
+
+    assert full == pytest.approx(0.267e9, rel=0.02)
+    assert lora < full / 20
+    assert merged == pytest.approx(full + lora)
+    assert uploading.output_bytes(spec(probe_steps=40), OFFLINE) == 0
+
+
+def test_a_folder_s_configuration_tells_the_size_and_an_unknown_model_is_assumed_large(tmp_path: Path) -> None:
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 1000, "num_attention_heads": 2}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **sizes}))
+
+    assert uploading.output_bytes(spec(model=str(tmp_path)), OFFLINE) < 1e7
+    assert uploading.output_bytes(spec(model="nobody/knows-this"), OFFLINE) == uploading.UNKNOWN_MODEL_BYTES
+
+
+def test_large_outputs_and_those_of_scripts_are_not_compressed(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+
+    assert uploading.is_compressed(spec(), OFFLINE)  # the bundled MiniLM has 0.1 GB
+    assert not uploading.is_compressed(spec(model="distilbert-base-uncased"), OFFLINE)
+    assert uploading.output_bytes(spec(entry_script=str(script)), OFFLINE) == uploading.SCRIPT_BYTES
+    assert not uploading.is_compressed(spec(entry_script=str(script)), OFFLINE)
+
+
+def test_the_bound_grows_with_the_bytes_and_stays_above_what_is_expected() -> None:
+    small, large = (uploading.upload_seconds(spec(model=name), OFFLINE) for name in ("bert-base-uncased", "gpt2-xl"))
+
+    assert small[0] < small[1] < large[1]
+    assert large[0] < large[1]
+
+
+@pytest.mark.parametrize("minutes", [1.0, 5.0, 60.0])
+@pytest.mark.parametrize("model", ["bundled:minilm", "gpt2-xl"])
+def test_what_comes_before_the_container_training_saving_and_upload_stay_within_the_worst_case(
+    minutes: float, model: str
+) -> None:
+    job = spec(model=model) if model != "bundled:minilm" else spec()
+    job = job.replace(max_runtime_minutes=minutes)
+    limit_s = 60 * minutes
+
+    deadline_s = uploading.deadline_s(job, limit_s, OFFLINE)
+    saving_s = 3 * uploading._fp32_bytes(job, OFFLINE) / 500e6
+    worst_s = limit_s + uploading.billed_after_limit_s(job, OFFLINE)
+
+    assert limit_s / 2 <= deadline_s < limit_s
+    upload_s = uploading.upload_seconds(job, OFFLINE)[1]
+    assert uploading.LONGEST_BEFORE_CONTAINER_S + deadline_s + saving_s + upload_s <= worst_s + 1e-6
