@@ -101,7 +101,6 @@ class Life:
     def __post_init__(self) -> None:
         from paretune.core.interruption import Interruption
         from paretune.jobs.workplace import Workplaces
-        from paretune.launchers.simulated.launcher import clock_path
         from paretune.launchers.simulated.virtual_clock import VirtualClock
 
         home = self.folder / ".paretune"
@@ -113,7 +112,7 @@ class Life:
             for _ in range(HOSTS)
         ]
         self.skews = [self.draw.uniform(-SKEW_S, SKEW_S) for _ in range(HOSTS)]
-        self.clock = VirtualClock(clock_path(home))
+        self.clock = VirtualClock(home)
         self.storage = f"sqlite:///{home / 'studies.db'}"
 
     def play(self, *, is_killed: bool = False) -> int:
@@ -164,8 +163,10 @@ class Life:
                 code = error.exit_code
             finally:
                 self.kills.end()
-                if driver is not None:
+                if driver is not None:  # the threads of a killed process end with it
                     driver._heartbeat.stop()
+                    for run_id in list(workplace.watches._runs):
+                        workplace.watches.release(run_id)
         self.seconds.append(time.perf_counter() - began)
         self.codes[KILLED if code == -1 else str(code)] += 1
         self.clock.sleep(self.apart_s)

@@ -54,7 +54,7 @@ from search.tables import Scatter, Table, residuals
 from paretune.commands.recur.policy import Candidate, Observation, Policy
 from paretune.estimating.noise import F1_NOISE
 from paretune.studies.definition.quality import F1
-from paretune.studies.results.f1_model import quality_key
+from paretune.studies.results.quality_model import quality_key
 from paretune.studies.search.split.candidates import step_of
 
 HERE = Path(__file__).parent

@@ -2,9 +2,14 @@
 
 import math
 import random
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.definition.objectives import Constraints
+from paretune.studies.definition.quality import Quality
+from paretune.studies.results.answer import StudyAnswer
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.trials import Trial
 
 COST_AND_F1 = {"cost_usd": "minimize", "f1": "maximize"}
@@ -27,6 +32,30 @@ def trial_of(number: int, cost: float, f1: float, **fields: Any) -> Trial:
         "spent_usd": 10.0 * (number + 1),
     }
     return Trial(number=number, **{**standard, **fields})
+
+
+def answer(
+    trials: Sequence[Trial],
+    objectives: Mapping[str, str],
+    constraints: Constraints,
+    *,
+    forecast: Sequence[Trial] = (),
+    quality: Quality | None = None,
+    takes: Mapping[str, str] | None = None,
+    **more: Any,
+) -> StudyAnswer:
+    """The answer of a study with these trials; `more` are attributes of the answer.
+
+    Every answer keeps the law that no stated value lies outside all runs of its own point.
+    """
+    front = StudyFront.of(
+        trials, objectives, constraints, shrinks=True, predicted=forecast, quality=quality, takes=takes
+    )
+    if front.quality is not None:
+        for point in front.points:
+            values = [trial.values[front.quality] for trial in point.trials if front.quality in trial.values]
+            assert not values or min(values) <= point.means[front.quality] <= max(values)
+    return StudyAnswer(front=front, **more)
 
 
 def failed(number: int, status: TrialStatus, reason: str, cost: float = 0.1) -> Trial:

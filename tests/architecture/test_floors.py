@@ -203,7 +203,7 @@ def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path
     # boto3 is not among them: MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
     shown = run_python(
-        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.studies.recorded_front\n"
+        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.commands.mcp.front\n"
         "import paretune.launchers.local\n"
         f"print([name for name in {heavy} if name in sys.modules])",
         tmp_path,

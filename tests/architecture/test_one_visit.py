@@ -34,7 +34,7 @@ from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec, parameter_help
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
-from paretune.studies.results.f1_model import quality_key
+from paretune.studies.results.quality_model import quality_key
 from paretune.studies.search.split.candidates import FREE_FOR_QUALITY, step_of
 from paretune.tracking import RecordedRun
 

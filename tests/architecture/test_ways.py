@@ -111,10 +111,6 @@ def is_linked(step: Step, earlier: list[Step]) -> bool:
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 WAYS = {title: (int(lines), steps_of(text)) for title, lines, text in _WAY.findall(PAGE)}
-TOO_LONG = {
-    "From a metric that a foreign project logs to `pareto.csv`",
-    "From `--learning_rate` to the optimiser of the Hugging Face Trainer",
-}
 
 
 @pytest.fixture(params=WAYS, ids=str)
@@ -124,7 +120,6 @@ def way(request: pytest.FixtureRequest) -> list[Step]:
 
 def test_the_page_has_three_ways() -> None:
     assert len(WAYS) == 3
-    assert WAYS.keys() >= TOO_LONG
 
 
 def test_every_function_of_a_way_exists(way: list[Step]) -> None:
@@ -148,12 +143,7 @@ def test_a_function_of_another_way_counts_as_loose() -> None:
     assert not is_linked(replace(first[1], through="no_such_name"), first[:1])
 
 
-IS_TOO_LONG = pytest.mark.xfail(strict=True, reason="400 lines or more: leave out of TOO_LONG once it is shorter")
-
-
-@pytest.mark.parametrize(
-    "title", [pytest.param(title, marks=[IS_TOO_LONG] if title in TOO_LONG else []) for title in WAYS]
-)
+@pytest.mark.parametrize("title", WAYS)
 def test_a_way_is_read_in_few_lines(title: str) -> None:
     assert sum(step.lines for step in WAYS[title][1]) < MOST_LINES
 

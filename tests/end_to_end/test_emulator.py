@@ -17,6 +17,7 @@ import boto3
 import psutil
 import pytest
 
+from paretune.specification.job_phases import read_phases
 from tests.processes import wait_until, working_in
 from tests.stand_ins.sagemaker.client import GROUP, IMAGE, Client, refusal
 from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
@@ -87,6 +88,24 @@ def test_a_job_leaves_its_status_log_metrics_and_results(client: Client) -> None
     assert client.archive("whole", "output") == {"a/plot": "plot\n"}
     tags = client.sagemaker.list_tags(ResourceArn=job["TrainingJobArn"])["Tags"]
     assert tags == [{"Key": "study", "Value": "s1"}]
+
+
+@needs_namespaces
+def test_a_job_that_waits_for_capacity_is_pending_and_its_bill_follows_from_its_phases(tmp_path: Path) -> None:
+    delays = {"pending_s": 1.2, "start_delay_s": 0.2, "download_delay_s": 1.1, "upload_delay_s": 1.1}
+    with Emulator.start(tmp_path / "account", {"*": Path(sys.prefix)}, **delays) as emulator:
+        client = Client(emulator)
+        client.start("waits", "echo weights > /opt/ml/model/weights")
+        job = client.wait("waits")
+
+    passed = [one["Status"] for one in job["SecondaryStatusTransitions"]]
+    assert passed == ["Starting", "Pending", "Starting", "Downloading", "Training", "Uploading", "Completed"]
+    phases = read_phases(job)
+    assert phases.faults == ()
+    assert phases.seconds["waiting"] >= 1.2
+    assert phases.seconds["downloading"] >= 1.1
+    assert phases.seconds["uploading"] >= 1.1
+    assert abs(phases.billed_seconds - job["BillableTimeInSeconds"]) <= 1  # the emulator counts by a clock of its own
 
 
 @needs_namespaces

@@ -13,10 +13,9 @@ import mlflow.server
 import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.studies.results.answer import answer
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import PREDICTED, Trial
-from tests.study_examples import COST_AND_F1, failed, many_trials, trial_of
+from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
 pytestmark = pytest.mark.slow
 
@@ -82,7 +81,7 @@ def with_outlier() -> list[Trial]:
 
 def hover(shown: Any, kind: str) -> str:
     """The tooltip of the last mark of its kind."""
-    box = shown.locator(f"#front .marks .mark.{kind} .outline").last.bounding_box()
+    box = shown.locator(f"#front .mark.{kind} .outline").last.bounding_box()
     shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     return str(shown.locator(".tip").inner_text())
 
@@ -115,8 +114,8 @@ def test_both_axes_have_at_least_three_labelled_ticks(opened: Open, width: int, 
     shown = opened(page_of([trial_of(n, cost, 0.9 + n * 1e-3) for n, cost in enumerate(costs)]), width=width)
 
     for side in "xy":
-        texts = shown.locator(f"#front .tick.{side}").all_text_contents()
-        boxes = [one.bounding_box() for one in shown.locator(f"#front .tick.{side}").all()]
+        texts = shown.locator(f"#front .tick.{side}:visible").all_text_contents()
+        boxes = [one.bounding_box() for one in shown.locator(f"#front .tick.{side}:visible").all()]
         assert len(set(texts)) == len(texts) >= 3, texts
         if side == "x":
             assert all(one["x"] + one["width"] <= other["x"] + 0.5 for one, other in itertools.pairwise(boxes))
@@ -147,20 +146,20 @@ def test_pointing_at_a_mark_shows_its_parameters_and_a_click_keeps_the_link_to_i
 def test_any_two_quantities_can_be_axes(opened: Open) -> None:
     shown = opened(page_of(with_outlier(), ALL_THREE))
     across, up = shown.locator("#front select").all()
-    before = shown.locator("#front .marks .mark.front").last.get_attribute("transform")
+    before = shown.locator("#front .mark.front").last.get_attribute("transform")
     names = across.locator("option").all_inner_texts()
     across.select_option("learning_rate")
     up.select_option("train_seconds")
 
     assert {"spent by the study (USD)", "learning_rate", "global_batch_size"} < set(names)
-    assert shown.locator("#front .heading").all_text_contents() == [
+    assert shown.locator("#front .heading:visible").all_text_contents() == [
         "learning_rate",
         "training time (s), less is better",
     ]
-    assert shown.locator("#front .marks .mark.front").last.get_attribute("transform") != before
-    assert shown.locator("#front .line").get_attribute("d") == ""
+    assert shown.locator("#front .mark.front").last.get_attribute("transform") != before
+    assert shown.locator("#front .line path").get_attribute("d") == ""
     across.select_option("cost_usd")
-    assert shown.locator("#front .line").get_attribute("d") != ""
+    assert shown.locator("#front .line path").get_attribute("d") != ""
 
 
 def test_tables_are_sorted_by_number_and_fold_and_chart_obey_the_keyboard(opened: Open) -> None:
@@ -177,14 +176,14 @@ def test_tables_are_sorted_by_number_and_fold_and_chart_obey_the_keyboard(opened
     fold.locator("summary").press("Enter")
     assert "learning_rate" in fold.locator("pre").inner_text()
 
-    shown.locator("#front .marks .mark[tabindex='0']").focus()
+    shown.locator("#front .mark[tabindex='0']").focus()
     shown.keyboard.press("Home")
     first = shown.locator(".tip").inner_text()
     shown.keyboard.press("ArrowUp")
     second = shown.locator(".tip").inner_text()
     assert first != second
     assert shown.evaluate("document.activeElement.getAttribute('aria-label')").startswith(second.split("\n")[0])
-    outline = "getComputedStyle(document.activeElement.querySelector('.outline')).strokeWidth"
+    outline = "getComputedStyle(document.activeElement.querySelector('.outline use')).strokeWidth"
     assert shown.evaluate(outline) == "3.5px"
     shown.keyboard.press("Enter")
     assert shown.evaluate("document.activeElement.textContent") == "Open the run in MLflow"
@@ -226,7 +225,7 @@ CONTRAST = """() => {
     if (ratio < 4.5) low.set(`${item.tagName}.${item.className.baseVal ?? item.className}`, [ratio, item.textContent]);
   }
   for (const kind of ["front", "dominated", "predicted", "unmet"]) {
-    const sign = document.querySelector(`#front .marks .mark.${kind} .outline`);
+    const sign = document.querySelector(`#front .mark.${kind} .outline use`);
     if (!sign) continue;
     const look = getComputedStyle(sign), colour = ["unmet", "predicted"].includes(kind) ? look.stroke : look.fill;
     const [one, other] = [light(colour), light(behind(sign))].sort((a, b) => b - a);
@@ -251,8 +250,8 @@ def test_a_thousand_points_do_not_cover_the_front(opened: Open) -> None:
     trials = [trial_of(n, source.uniform(1, 20), source.uniform(0.7, 0.9)) for n in range(997)]
     trials += [trial_of(997 + n, 0.5 + n, 0.9 + n / 100) for n in range(3)]
     shown = opened(page_of(trials))
-    kinds = shown.evaluate("[...document.querySelectorAll('#front .marks > .mark')].map(mark => mark.classList[1])")
-    faded = "getComputedStyle(document.querySelector('#front .marks .dominated:not(.picked) .outline')).opacity"
+    kinds = shown.evaluate("[...document.querySelectorAll('#front .mark')].map(mark => mark.classList[1])")
+    faded = "getComputedStyle(document.querySelector('#front .dominated:not(.picked) .outline use')).fillOpacity"
 
     assert len(kinds) == 1000
     assert set(kinds[kinds.index("front") :]) <= {"front", "predicted"}
@@ -275,10 +274,10 @@ def test_hostile_names_do_nothing(opened: Open) -> None:
 def test_it_works_without_scripts(opened: Open) -> None:
     shown = opened(page_of(with_outlier(), ALL_THREE), java_script_enabled=False)
 
-    assert shown.locator("#front .tick.x").count() >= 3
+    assert shown.locator("#front .tick.x:visible").count() >= 3
     assert bottom(shown, "#front svg.chart") < 900
     assert not shown.locator("#front select").first.is_visible()
-    assert "learning_rate" in shown.locator("#front .marks .mark.front title").first.text_content()
+    assert "learning_rate" in shown.locator("#front .mark.front title").first.text_content()
     assert shown.locator(".tall tbody tr").count() == 63
 
 
@@ -303,7 +302,7 @@ def test_it_works_in_the_frame_of_mlflows_artifact_viewer(browser: Any) -> None:
     shown.route("**/*", lambda route: route.fulfill(body=body, content_type="text/html"))
     shown.goto("http://mlflow.example:8080/")
     frame = shown.frame_locator("iframe")
-    frame.locator("#front.alive .marks .mark.front").last.focus()
+    frame.locator("#front.alive .mark.front").last.focus()
 
     tip = frame.locator(".tip")
     assert "learning_rate" in tip.inner_text()

@@ -11,12 +11,19 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import mlflow
 import pytest
+from packaging.version import Version
 
 import paretune
 from paretune.cli.main import main
 from tests.conftest import user_s_own
 from tests.recorded import unpack
+
+pytestmark = pytest.mark.skipif(
+    Version(mlflow.__version__) < Version("3.17"),
+    reason="the recorded stores have the tables of MLflow 3.17, which no older version opens: install mlflow 3.17",
+)
 
 STUDY = ("study", "--study", "study.yaml")
 OF_THE_TEAM = ("--tags", '{"team": "nlp"}', "--budget", "team.yaml", "--user", "ana")
@@ -69,10 +76,10 @@ class Place:
         return {path.stem: path.read_bytes() for path in files if not path.stem.endswith(".stop")}
 
     def answer(self) -> list[dict[str, str]]:
-        """The rows of the study's pareto.csv, without the names of runs, which are drawn."""
+        """The rows of the study's pareto.csv, without drawn names and the model's own numbers."""
         (path,) = (self._folder / "mlruns").rglob("pareto.csv")
         with path.open(newline="") as file:
-            return [{name: text for name, text in row.items() if name != "run_id"} for row in csv.DictReader(file)]
+            return [{name: text for name, text in row.items() if name not in MODELLED} for row in csv.DictReader(file)]
 
     def _rows(self, query: str, database: str) -> list[dict[str, Any]]:
         with closing(sqlite3.connect(self._folder / database)) as connection:
@@ -80,6 +87,7 @@ class Place:
             return [dict(row) for row in connection.execute(query)]
 
 
+MODELLED = {"run_id", "f1_low", "f1_high", "collapse_probability"}
 Recorded = Callable[[str], Place]
 
 
@@ -105,6 +113,25 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
 def ended(trials: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """The rows of a ledger whose trials have ended."""
     return {number: row for number, row in trials.items() if row["ended"] is not None}
+
+
+def comparable(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Rows of pareto.csv with seven digits, without what depends on when a job is stopped.
+
+    Simulated jobs of 0.3.3 had no start that is not billed, so a stopped one had been billed for other seconds.
+    """
+
+    def rounded(text: str) -> str:
+        try:
+            return f"{float(text):.7g}"
+        except ValueError:
+            return text
+
+    left_out = {"Stopped": {"spent_usd", "cost_usd"}}
+    return [
+        {name: rounded(text) for name, text in row.items() if name not in left_out.get(row["status"], {"spent_usd"})}
+        for row in rows
+    ]
 
 
 def check_books(place: Place, before: dict[int, dict[str, Any]], jobs: dict[str, bytes]) -> None:
@@ -144,7 +171,7 @@ def test_a_study_whose_driver_was_killed_goes_on_to_its_end(
     assert all(f"trial {number}: taken over" in said.err for number in begun)
     assert "committed 0.00 USD" in said.out
     check_books(place, before, jobs)
-    assert expected in (None, place.answer())
+    assert expected is None or comparable(place.answer()) == comparable(expected)
 
 
 @pytest.mark.slow

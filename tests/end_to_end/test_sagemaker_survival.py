@@ -153,7 +153,7 @@ def test_a_spot_job_that_waited_too_long_goes_on_elsewhere_from_its_checkpoint(
     assert second["CheckpointConfig"] == first["CheckpointConfig"]
     billed = [told["BillableTimeInSeconds"] for told in (first, second)]
     assert run.data.metrics["billable_seconds"] == sum(billed)
-    assert sum(billed) <= 45 + 180  # the limit of one job, with its seconds to stop and upload
+    assert sum(billed) <= 45 + 300  # the limit of one job, with a late stop and the upload
 
 
 def test_a_tracking_store_that_goes_away_meanwhile_costs_nothing(cloud: Cloud, tiny_job: dict[str, object]) -> None:

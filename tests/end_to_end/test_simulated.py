@@ -15,12 +15,14 @@ from mlflow.entities import Run
 
 from paretune.cli.main import main
 from paretune.core.interruption import Interruption
+from paretune.estimating.phases import usual
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.workplace import Workplaces
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from tests.conftest import sentences, write_csv
+from tests.unit.jobs.test_retrying_job import first_document
 
 SMALL, LARGE = "ml.g5.xlarge", "ml.g5.2xlarge"
 
@@ -92,7 +94,11 @@ def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, 
     found = run.data.metrics
 
     assert found["f1"] == pytest.approx(0.884)
-    assert found["billable_seconds"] == found["job_seconds"] == pytest.approx(760)
+    assert found["billable_seconds"] == pytest.approx(760)
+    assert found["job_seconds"] == pytest.approx(760 + found["starting_seconds"])  # instances start unbilled
+    assert found["starting_seconds"] == pytest.approx(usual("starting", "gpu").seconds, abs=0.01)
+    assert 0 < found["downloading_seconds"] < 120  # of the start-up
+    assert found["uploading_seconds"] == pytest.approx(usual("uploading", "gpu").seconds, abs=0.01)
     assert found["train_seconds"] == pytest.approx(640)
     price = float(tags(run)["price_usd_per_hour"])
     assert found["cost_usd"] == pytest.approx(760 * price / 3600, rel=1e-4)
@@ -212,6 +218,7 @@ def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
 
 def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, workplace: Path) -> None:
     begun = _begin(_spec())
+    begun.leave()
     begun.run.set_tags({"paretune.watched_by": "another machine"})
 
     assert main(["sync"]) == 0
@@ -235,7 +242,7 @@ def _begin(spec: JobSpec, run_id: str | None = None, looks: int = 0) -> JobRecor
     workplace = Workplaces(environment={}, interruption=Interruption(), home=home).of(spec)
     record = JobRecord(spec, workplace, run=None if run_id is None else workplace.tracking.run(run_id))
     record.describe(JobInputs()) if run_id is None else record.adopt()
-    attempts = RetryingJob(record, lambda events: None, inputs=JobInputs)
+    attempts = RetryingJob(record, first_document(record), lambda events: None, JobInputs)
     attempts.begin()
     for _ in range(looks):
         if attempts.poll():

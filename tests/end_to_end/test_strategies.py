@@ -178,12 +178,12 @@ from pathlib import Path
 if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv):
     import paretune.training.loop as loop
 
-    finish = loop._finish
+    write = loop._write_results
 
-    def weigh_and_finish(parts, *arguments, **options):
-        parts.trainer.model.reshard()  # an evaluation leaves the outermost parameters gathered
-        items = list(parts.trainer.model.parameters())
-        states = [entry[name] for entry in parts.trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    def weigh_and_write(trainer, *arguments, **options):
+        trainer.model.reshard()  # an evaluation leaves the outermost parameters gathered
+        items = list(trainer.model.parameters())
+        states = [entry[name] for entry in trainer.optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
         held = {
             "kinds": sorted({type(item.data).__name__ for item in items}),
             "whole": sum(item.numel() for item in items),
@@ -191,9 +191,9 @@ if "LOCAL_RANK" in os.environ and "paretune.training" in " ".join(sys.orig_argv)
             "moments": sum(item.to_local().numel() for item in states),
         }
         Path(__file__).with_name(f"held-{os.environ['RANK']}.json").write_text(json.dumps(held))
-        return finish(parts, *arguments, **options)
+        return write(trainer, *arguments, **options)
 
-    loop._finish = weigh_and_finish
+    loop._write_results = weigh_and_write
 '''
 
 

@@ -14,8 +14,9 @@ from mlflow.entities import Run
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.specification.container import JobDocument, JobFolder
-from tests.end_to_end.cloud import WITHIN_S, Cloud
+from tests.end_to_end.cloud import WITHIN_S, Cloud, account
 from tests.processes import Command, command, paretune, wait_until, working_in
+from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
 from tests.study_tables import entries_of
 
 pytestmark = pytest.mark.slow
@@ -193,3 +194,25 @@ def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_s
         assert "Traceback" not in running.text
 
     check_record(MlflowClient(), local_study)
+
+
+def test_a_study_whose_job_uploads_for_too_long_says_by_how_much_and_ends_with_4(
+    tmp_path: Path, workplace: Path, tiny_job: dict[str, object]
+) -> None:
+    if missing := namespaces_are_missing():
+        pytest.skip(missing)
+    with account(tmp_path / "account", upload_s=6000.0) as emulator:
+        cloud = Cloud(emulator, workplace)
+        write_study(cloud.folder, tiny_job, budget_usd=0.19, n_trials=1)
+
+        done = cloud.run(*STUDY)
+
+    assert done.code == 4, done.text
+    assert "more than its worst case" in done.text
+    assert "more than its budget" in done.text
+    (trial,) = cloud.client.search_runs(["0"], "tags.`paretune.trial` = '0'")
+    (study,) = cloud.client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
+    price_usd = float(trial.data.tags["paretune.price_usd_per_hour"])
+    assert trial.data.metrics["cost_usd"] > 6000 * price_usd / 3600
+    assert float(trial.data.tags["paretune.over_bound_usd"]) > 0
+    assert "more than its budget" in study.data.tags["mlflow.note.content"]

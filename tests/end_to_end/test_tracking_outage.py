@@ -1,15 +1,11 @@
 """A tracking server that is away: before the launch nothing is launched, later nothing is lost."""
 
 import os
-import signal
 import socket
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
 from mlflow import MlflowClient
 
@@ -17,16 +13,15 @@ from paretune.cli.main import main
 from paretune.core.clock import SystemClock
 from paretune.specification.container import Event, EventReader, JobFolder
 from paretune.tracking import RunStatus, Tracking
-from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
+from tests.processes import command, paretune, use_one_core, wait_until, working_in
+from tests.tracking_server import free_port, tracking_server
 
 WITHIN_S = 120.0
 
 
 @pytest.fixture
 def port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+    return free_port()
 
 
 def _job(tiny_model: Path, reviews: Path, epochs: int = 1) -> list[str]:
@@ -35,34 +30,6 @@ def _job(tiny_model: Path, reviews: Path, epochs: int = 1) -> list[str]:
         *("--num_train_epochs", str(epochs), "--per_device_train_batch_size", "8"),
         *("--training_arguments", '{"save_strategy": "no", "logging_steps": 20}'),
     ]
-
-
-@contextmanager
-def _server(workplace: Path, port: int) -> Iterator[Command]:
-    """An MLflow server on the loopback interface; killed, with its workers, at the end of the block."""
-    words = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    words += ["--backend-store-uri", f"sqlite:///{workplace / 'mlflow.db'}"]
-    words += ["--artifacts-destination", str(workplace / "artifacts")]
-    with command(
-        words, home=workplace / "nothing", cwd=workplace, environment=os.environ, log=workplace / "server.log"
-    ) as server:
-        wait_until(lambda: _answers(port), within_s=WITHIN_S, what="the MLflow server answers")
-        try:
-            yield server
-        finally:
-            for process in [*psutil.Process(server.process.pid).children(recursive=True), server.process]:
-                process.send_signal(signal.SIGKILL)
-            wait_until(lambda: not _answers(port), within_s=WITHIN_S, what="the MLflow server is gone")
-
-
-def _answers(port: int) -> bool:
-    from urllib.request import ProxyHandler, build_opener
-
-    try:
-        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
 
 
 def _check_nothing_was_launched(workplace: Path) -> None:
@@ -124,7 +91,7 @@ def test_what_is_recorded_while_the_server_is_away_is_there_once_it_is_back(
     workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    with _server(workplace, port):
+    with tracking_server(workplace, port):
         run = Tracking(os.environ, SystemClock()).begin("a run")
         run.log_events([Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
     assert not run.has_gap
@@ -134,7 +101,7 @@ def test_what_is_recorded_while_the_server_is_away_is_there_once_it_is_back(
     run.log_metrics({"f1": 0.75})
     run.end(RunStatus.FINISHED)
     assert run.has_gap
-    with _server(workplace, port):
+    with tracking_server(workplace, port):
         for _ in range(2):
             run.set_tags({"paretune.state": "Completed"})
             run.log_metrics({"f1": 0.75})
@@ -160,7 +127,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
 
     words = paretune("main", *_job(tiny_model, reviews, epochs=100))
     with ExitStack() as whole_test:
-        with _server(workplace, port):
+        with tracking_server(workplace, port):
             running = whole_test.enter_context(
                 command(
                     words,
@@ -180,7 +147,7 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
             lambda: "MLflow does not answer; the job goes on" in running.text, within_s=WITHIN_S, what="it says so"
         )
         assert running.process.poll() is None, running.text
-        with _server(workplace, port):
+        with tracking_server(workplace, port):
             assert running.wait(2 * WITHIN_S) == 0, running.text
             _check_record(home)
         assert "has gaps" not in running.text

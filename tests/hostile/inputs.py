@@ -303,7 +303,7 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         contextlib.redirect_stderr(printed),
         _little_memory(),
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
-        mock.patch("paretune.studies.run._drive", side_effect=Gate("study")),
+        mock.patch("paretune.studies.run.drive", side_effect=Gate("study")),
         mock.patch("paretune.commands.design.run._run", side_effect=Gate("design")),
         mock.patch("paretune.commands.recur.night._NightRun.run", side_effect=Gate("recur")),
     ):

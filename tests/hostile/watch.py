@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.chmod", "os.truncate"}
@@ -80,6 +81,7 @@ def watching(*allowed: Path) -> Iterator[Seen]:
     seen, watch = Seen(), _watch[0]
     watch.allowed, watch.seen = tuple(os.path.realpath(path) for path in allowed), seen
     try:
-        yield seen
+        with mock.patch.object(sys, "dont_write_bytecode", True):  # Python's cache of modules is no file of the call
+            yield seen
     finally:
         watch.seen = None

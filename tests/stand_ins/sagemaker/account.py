@@ -37,7 +37,7 @@ class Account:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._quotas = dict(settings.quotas)
-        self._denied: set[str] = set()
+        self._denied: set[tuple[str, str]] = set()  # identity, or "" for all of them, and action
         self._lock = threading.Lock()
 
     def quota(self, kind: str, usage: str) -> float:
@@ -81,6 +81,7 @@ class Account:
         """Answer ListServiceQuotas."""
         _only_sagemaker(request)
         names = [f"{kind} for {usage}" for kind in instance_types() for usage in (TRAINING, SPOT, WARM)]
+        names += [name for name in self._quotas if name.startswith("Number of instances")]
         found, more = page(names, request, usual=100, most=100)
         return {"Quotas": [self._quota(name) for name in found]} | more
 
@@ -120,20 +121,20 @@ class Account:
         found, more = page(fitting, request, usual=100, most=100)
         return {"FormatVersion": "aws_v1", "PriceList": found} | more
 
-    def deny(self, action: str) -> None:
-        """Take a permission away from the role."""
+    def deny(self, action: str, identity: str = "") -> None:
+        """Take a permission away from an identity, or from all of them."""
         with self._lock:
-            self._denied.add(action.lower())
+            self._denied.add((identity, action.lower()))
 
-    def allow(self, action: str) -> None:
+    def allow(self, action: str, identity: str = "") -> None:
         """Give a permission back."""
         with self._lock:
-            self._denied.discard(action.lower())
+            self._denied.discard((identity, action.lower()))
 
     def require(self, action: str, resource: str) -> None:
         """Raise AccessDeniedException if the permission was taken away."""
         with self._lock:
-            if action.lower() in self._denied:
+            if ("", action.lower()) in self._denied:
                 user = f"arn:aws:iam::{ACCOUNT}:user/testing"
                 text = f"User: {user} is not authorized to perform: {action} on resource: {resource}"
                 raise Refusal("AccessDeniedException", text)
@@ -142,10 +143,16 @@ class Account:
         """Answer SimulatePrincipalPolicy, in XML."""
         actions = [values[0] for name, values in sorted(form.items()) if name.startswith("ActionNames.member.")]
         resources = [values[0] for name, values in sorted(form.items()) if name.startswith("ResourceArns.member.")]
+        identities = ("", *form.get("PolicySourceArn", []))
+
+        def decide(action: str) -> str:
+            is_denied = any((name, action.lower()) in self._denied for name in identities)
+            return "implicitDeny" if is_denied else "allowed"
+
         members = "".join(
             f"<member><EvalActionName>{escape(action)}</EvalActionName>"
             f"<EvalResourceName>{escape(resource)}</EvalResourceName>"
-            f"<EvalDecision>{'implicitDeny' if action.lower() in self._denied else 'allowed'}</EvalDecision>"
+            f"<EvalDecision>{decide(action)}</EvalDecision>"
             "<MatchedStatements/><MissingContextValues/></member>"
             for action in actions
             for resource in resources or ["*"]

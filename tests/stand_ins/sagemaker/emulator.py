@@ -175,13 +175,13 @@ class Emulator:
         """Kill the container of one host once the job trains, as broken hardware would."""
         self._ask("kill_instance", job_name=job_name, host=host)
 
-    def deny(self, action: str) -> None:
+    def deny(self, action: str, identity: str = "") -> None:
         """Take a permission away: SimulatePrincipalPolicy says so, and without iam:PassRole no job is created."""
-        self._ask("deny", action=action)
+        self._ask("deny", action=action, identity=identity)
 
-    def allow(self, action: str) -> None:
+    def allow(self, action: str, identity: str = "") -> None:
         """Give a permission back."""
-        self._ask("allow", action=action)
+        self._ask("allow", action=action, identity=identity)
 
     def set_quota(self, name: str, value: float) -> None:
         """Change a quota; `name` is an instance type (training on demand) or the whole name of the quota."""

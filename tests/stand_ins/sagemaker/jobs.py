@@ -9,6 +9,7 @@ from tests.stand_ins.sagemaker.settings import ACCOUNT
 
 MESSAGES = {
     "Starting": "Starting the training job",
+    "Pending": "Training job waiting for capacity",
     "Downloading": "Downloading the training image",
     "Training": "Training image download completed. Training in progress.",
     "Uploading": "Uploading generated training model",
@@ -163,10 +164,15 @@ class Job:
             if self.started is not None and self.is_over:
                 shown["TrainingTimeInSeconds"], shown["BillableTimeInSeconds"] = self.seconds()
             if self.status in ("Completed", "Stopped") and self.started is not None:
-                shown["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/model.tar.gz"}
+                shown["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{self.model_name}"}
             if self.metrics:
                 shown["FinalMetricDataList"] = list(self.metrics.values())
         return {name: value for name, value in shown.items() if value is not None}
+
+    @property
+    def model_name(self) -> str:
+        """The archive of its model, or the prefix of its files."""
+        return "model/" if self.request["OutputDataConfig"].get("CompressionType") == "NONE" else "model.tar.gz"
 
     @property
     def output(self) -> str:

@@ -23,8 +23,11 @@ class Settings:
         default_quota: instances of every quota that is not named.
         prices: products as the price list has them.
         port: 0 takes any free one.
+        pending_s: waiting for capacity in status Pending, before an attempt starts; 0 for no such status.
         start_delay_s: until instances are there.
         download_delay_s: what the image and the data take beyond the download itself.
+        upload_delay_s: what the upload takes beyond the upload itself.
+        upload_s: seconds that Uploading is billed and does not take, for tests of long uploads.
         grace_s: between SIGTERM and SIGKILL of a job that is stopped; 120 at AWS.
         interrupt_grace_s: between SIGTERM and SIGKILL of a spot instance that is taken away; 120 at AWS.
         failure_grace_s: how long the other instances go on after one has failed.
@@ -43,8 +46,11 @@ class Settings:
     default_quota: float = 20
     prices: tuple[dict[str, Any], ...] = ()
     port: int = 0
+    pending_s: float = 0.0
     start_delay_s: float = 0.3
     download_delay_s: float = 0.0
+    upload_delay_s: float = 0.0
+    upload_s: float = 0.0
     grace_s: float = 120.0
     interrupt_grace_s: float = 120.0
     failure_grace_s: float = 2.0

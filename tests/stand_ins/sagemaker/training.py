@@ -121,6 +121,10 @@ class Training(threading.Thread):
         if attempt > 1:
             self._pause(settings.start_delay_s)
             self.job.enter("Starting")
+        if settings.pending_s and (not self.job.warm or attempt > 1):
+            self.job.enter("Pending")
+            self._pause(settings.pending_s)
+            self.job.enter("Starting", "Preparing the instances for training")
         if not self.job.warm or attempt > 1:
             self._pause(settings.start_delay_s)
         self._take_instances()
@@ -228,6 +232,7 @@ class Training(threading.Thread):
         folders = [self._attempt / host / "ml" for host in hosts_of(self.job)]
         compressed = self.job.request["OutputDataConfig"].get("CompressionType") != "NONE"
         output = self.job.output
+        time.sleep(self._shop.settings.upload_delay_s)
         try:
             self._shop.store.upload_merged(
                 [ml / "output" / "data" for ml in folders], f"{output}/output", compressed=compressed
@@ -244,7 +249,7 @@ class Training(threading.Thread):
         """Add the attempt that ends now to the training time."""
         if self._since is not None:
             self._spent_s += time.monotonic() - self._since
-            self.job.training_s = self._spent_s
+            self.job.training_s = self._spent_s + self._shop.settings.upload_s
             self._since = None
 
     def _note(self, text: str) -> None:
