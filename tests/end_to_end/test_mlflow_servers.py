@@ -22,10 +22,10 @@ from mlflow.models import Model
 from packaging.version import Version
 
 from paretune.cli.main import main
+from paretune.commands.doctor.store_checks import store_findings
 from paretune.core.checks import Verdict
 from paretune.specification.container import EventReader, JobFolder
 from paretune.tracking import ui_view
-from paretune.tracking.store_check import store_findings
 from tests.conftest import sentences, user_s_own, write_csv
 from tests.processes import command, paretune, use_one_core, wait_until
 from tests.tracking_server import free_port, tracking_server

@@ -18,10 +18,10 @@ from paretune.core.result import CommandOutput, Result, as_document, error_docum
 from paretune.core.untrusted import printable
 
 if TYPE_CHECKING:
-    from paretune.specification.command import Command
+    from paretune.commands.command import Command
 
 COMMANDS = {
-    "main": ("one job: train, measure, price, record", "paretune.jobs.command"),
+    "main": ("one job: train, measure, price, record", "paretune.commands.main.command"),
     "estimate": (
         "seconds, dollars and memory before paying; comma-separated values make a table",
         "paretune.commands.estimate.command",
@@ -34,7 +34,7 @@ COMMANDS = {
     "import": ("bring a table of recorded runs into MLflow, marked published", "paretune.commands.imports.command"),
     "study": (
         "find the front of the objectives for the fewest dollars, within a budget",
-        "paretune.studies.command",
+        "paretune.commands.study.command",
     ),
     "schedule": (
         "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
@@ -48,7 +48,7 @@ COMMANDS = {
         "experimental: tonight's run of a recurring training, at the cheapest point that rarely misses a quality floor",
         "paretune.commands.recur.command",
     ),
-    "sync": ("adopt running jobs, collect finished ones, fill MLflow", "paretune.jobs.sync_command"),
+    "sync": ("adopt running jobs, collect finished ones, fill MLflow", "paretune.commands.sync.command"),
     "predict": (
         "a registered or local model on the rows of a file, with F1 and dollars per 1,000 rows",
         "paretune.commands.predict.command",

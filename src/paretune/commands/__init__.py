@@ -1,10 +1,11 @@
-"""The commands besides `main`, `study` and `sync`, each whole in its folder. The core imports none of them.
+"""The commands, each in its folder. The core imports none of them.
 
 bill          `reconcile`: AWS's bill against the recorded costs of jobs
 design        `design`: a table of jobs, planned before it is paid, then run
 doctor        `doctor`: checks machine, AWS account and MLflow
 estimate      `estimate`: seconds, dollars and memory of jobs before they are paid for
 imports       `import`: a table of finished runs, brought into MLflow
+main          `main`: one job; its work is `paretune.jobs`
 mcp           `mcp`: a server for agents
 mlflow_run    `mlflow run --backend sagemaker`: any MLflow project as a SageMaker training job
 predict       `predict`: predictions of a trained model on the rows of a file
@@ -13,9 +14,9 @@ pull_request  the comment of the GitHub action on a pull request
 recur         `recur`: a training that recurs every night (experimental)
 report        `report`: tables, figures and findings of recorded jobs
 schedule      `schedule`: entries for schedulers that run a study in rounds
+study         `study`: the front of a study within its budget; its work is `paretune.studies`
+sync          `sync`: follows and collects jobs whose launcher has ended
 
-`main` and `sync` are in `paretune.jobs`, `study` is in `paretune.studies`.
-
-A new command is a folder here, whose module `command` defines `COMMAND` (`specification.command`), and a line in
+A new command is a folder here, whose module `command` defines a `COMMAND` (see `command.py` here), and a line in
 `cli.main.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject, and a script in `entrypoints/`.
 """

@@ -3,7 +3,6 @@
 A billed second is followed through retrying_job (an attempt ended), bill (seconds become dollars) and ending (dollars
 become `cost_usd` in MLflow).
 
-command        the command `main`
 launch         prepares, launches, watches and records one job
 workplace      launcher, store, clock, home folder and budgets that the jobs of a command share
 preparation    the prepared rows and the model that a job reads
@@ -20,5 +19,4 @@ result         the result of a launch, or of a dry run
 progress       progress of jobs on standard error
 adoption       jobs of earlier commands: identical ones, and those in other accounts, regions and queues
 warm_pools     instances kept after recorded jobs, until their cost is booked
-sync           follows and collects jobs whose launcher has ended; sync_command is the command
 """

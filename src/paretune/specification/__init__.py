@@ -1,7 +1,6 @@
 """The specification of a job, and the documents that travel into it; standard library only.
 
 job          JobSpec                 one training on one cluster: all sections below, rules between them, hash, command
-command      Command                 a command of the command line: its parameters, reader and runner
 inputs       Model, Data             sections: the model to start from and the data set; missing files
 batch_size   Batch, plan_batch       section: batch size, learning rate, epochs; the batch plan that follows
 fine_tuning  FineTuning              section: precision, which weights, adapters, compiler, training arguments

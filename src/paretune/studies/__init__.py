@@ -1,6 +1,5 @@
 """Studies: which configuration to pay for, found with few jobs.
 
-- `command`: the command `study`.
 - `definition`: study files, read and checked, and the file reader that designs and recurring trainings share.
 - `search`: asks for trials, runs their jobs, books their dollars, stops.
 - `results`: the front, what is recommended, and how it is shown.

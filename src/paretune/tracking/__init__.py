@@ -1,4 +1,4 @@
-"""The door to MLflow. Only MLflow projects of other people use it too, in `projects` and `commands.mlflow_run`.
+"""The door to MLflow. Others: `projects`, `commands.mlflow_run`, the checks of `doctor` and the models of `predict`.
 
 store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
 run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises
@@ -7,10 +7,8 @@ schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
 models        the model of a job as a LoggedModel of MLflow
 server        the server's version, and what an older one has no place for
-model_files   the files of a model that MLflow knows, on this machine
 registry      versions of registered models, and their aliases
 in_job        logging inside a job
-store_check   whether the store can be used, and what to do if not
 ui_view       the view of the table of runs in MLflow's UI
 """
 

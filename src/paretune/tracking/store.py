@@ -27,7 +27,6 @@ from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
 from paretune.storage.address import file_fault
 from paretune.tracking import schema, ui_view
-from paretune.tracking.model_files import ModelFiles, fetch
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.registry import Registry
 from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
@@ -177,11 +176,6 @@ class Tracking:
     def registry(self) -> Registry:
         """The model registry that belongs to the store."""
         return Registry(self._client, lambda: _alone_with(self.uri))
-
-    def model_files(self, address: str, scratch: Path) -> ModelFiles:
-        """The files of the model at `models:/...` or `runs:/...`; see `model_files.fetch`."""
-        scratch.mkdir(parents=True, exist_ok=True)
-        return fetch(self._client, address, scratch)
 
     def address(self, run_id: str, view: str | None = None) -> str:
         """The web address of a run or a view of the runs table, on the server or the one that `open_command` starts."""

@@ -8,11 +8,11 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli.main import main
+from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import _preview, run_job
 from paretune.jobs.record import JobRecord
-from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import JobBudgets, Workplace
 from paretune.ledger.budget_file import BudgetFile

@@ -12,6 +12,8 @@ from mlflow import MlflowClient
 from mlflow.models import Model
 from werkzeug.serving import make_server
 
+from paretune.commands.doctor.store_checks import store_findings
+from paretune.commands.predict.model_files import fetch
 from paretune.core.checks import Verdict
 from paretune.core.clock import SystemClock
 from paretune.models.register import register
@@ -19,7 +21,6 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import Run, Tracking
 from paretune.tracking.models import JobModel
 from paretune.tracking.server import missing_on_server
-from paretune.tracking.store_check import store_findings
 
 NAME = "sentiment-en"
 IN_S3 = "s3://mine/paretune-1/output/model.tar.gz"
@@ -146,7 +147,7 @@ def test_the_model_is_registered_and_found_again_at_every_address(
     assert register(NAME, run.run_id, tracking).startswith(f"registered as {NAME}/1, candidate")
 
     for number, address in enumerate((f"models:/{NAME}@candidate", f"models:/{NAME}/1", f"runs:/{run.run_id}")):
-        files = tracking.model_files(address, tmp_path / f"scratch-{number}")
+        files = fetch(MlflowClient(), address, tmp_path / f"scratch-{number}")
         assert (files.folder / "config.json").read_text() == (Path(model.location) / "config.json").read_text()
         assert files.run_id == run.run_id
 

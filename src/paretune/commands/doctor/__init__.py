@@ -6,6 +6,7 @@ run            makes the checks, runs the paid job, writes its report
 examination    all checks, each independent of the others
 local_checks   Python environment, profile, home folder
 cloud_checks   credentials, role, bucket, quotas, image, price
+store_checks   whether the MLflow store can be used, and what to do if not
 budget_checks  what is left of budgets beyond one study
 paid_job       launches the job and gathers what AWS, CloudWatch, S3 and MLflow show of it
 expectations   expectations of a job in one table; `compare` checks an observed job against them

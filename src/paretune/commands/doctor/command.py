@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 
+from paretune.commands.command import Command, make_or_refuse
 from paretune.commands.doctor.request import PAID_HELP, DoctorRequest
 from paretune.core.result import CommandOutput
-from paretune.specification.command import Command, make_or_refuse
 from paretune.specification.inputs import missing_files
 
 

@@ -45,7 +45,7 @@ def paid_worst_case_usd(request: DoctorRequest, environment: Mapping[str, str], 
 
 
 def _store_findings() -> list[Finding]:
-    from paretune.tracking.store_check import store_findings  # if MLflow cannot be imported, the check fails
+    from paretune.commands.doctor.store_checks import store_findings  # if MLflow cannot be imported, the check fails
 
     return store_findings()
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.command import Command, read_with_profile
 from paretune.commands.estimate.request import PROBE_HELP, EstimateRequest
 from paretune.core.result import Result
-from paretune.specification.command import Command, read_with_profile
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> EstimateRequest:

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.command import Command, make_or_refuse
 from paretune.commands.imports.request import ImportRequest, import_help
 from paretune.core.result import CommandOutput
-from paretune.specification.command import Command, make_or_refuse
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import switches_of
 

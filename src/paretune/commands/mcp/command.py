@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from paretune.commands.command import Command, reader_of
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import CommandOutput
-from paretune.specification.command import Command, reader_of
 from paretune.specification.parameters import check, help_lines, parameter, switches_of
 
 

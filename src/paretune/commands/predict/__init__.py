@@ -4,4 +4,5 @@ command  registers the command
 request  PredictRequest
 run      what the command prints and records
 predict  finds the model, predicts in the training wing, prices the seconds
+model_files  the files of a model that MLflow knows, on this machine
 """

@@ -106,9 +106,13 @@ def _model(
     """Return name, run id and folder of the model, and the parameters of its training if MLflow has them."""
     if not request.is_address:
         return str(request.model_folder), "", request.model_folder, {}
-    from paretune.tracking import Tracking  # MLflow takes a second to import
+    from mlflow import MlflowClient  # MLflow takes a second to import
 
-    files = Tracking(environment, clock).model_files(request.model or "", scratch / "model")
+    from paretune.commands.predict.model_files import fetch
+    from paretune.tracking import Tracking
+
+    Tracking(environment, clock)  # raises if the store cannot be used
+    files = fetch(MlflowClient(), request.model or "", scratch / "model")
     return files.name, files.run_id, files.folder, files.params
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
+from paretune.commands.prices.pricing_api import training_products
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused
 from paretune.launchers.sagemaker.account import has_credentials
-from paretune.launchers.sagemaker.pricing_api import training_products
 from paretune.pricing.prices import Price
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.command import Command, read_file_argument
 from paretune.commands.recur.file import RecurFile, recur_help
 from paretune.core.errors import JobFailed
 from paretune.core.result import CommandOutput
-from paretune.specification.command import Command, read_file_argument
 
 _EXAMPLE = "examples/nightly.yaml"
 

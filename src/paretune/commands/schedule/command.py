@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 
 import jinja2
 
+from paretune.commands.command import Command, reader_of
 from paretune.commands.schedule.request import ScheduleRequest, cron_expression
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
-from paretune.specification.command import Command, reader_of
 from paretune.specification.inputs import PATHS
 from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile

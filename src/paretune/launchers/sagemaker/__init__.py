@@ -16,7 +16,6 @@ permissions     what launcher and job role may do, asked of IAM; the tables are 
 preflight       checks of credentials, role, bucket, network, quotas and queue before a job costs anything
 polling         asks about all jobs of a process, within a limited number of calls a minute
 logs            reads a job's log in CloudWatch, each line once
-pricing_api     the products of SageMaker Training in AWS's Pricing API
 aws_errors      AWS's errors as sentences with a next step
 failures        the cause in a failure reason or a refusal, and the next step
 """

@@ -18,9 +18,9 @@ from paretune.commands.mlflow_run import project_job
 from paretune.commands.mlflow_run.backend import SageMakerBackend
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, follow
 from paretune.commands.report.repricing import Terms, reprice
+from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
-from paretune.jobs.sync import Collected, Sync
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.results import ProjectResults, TrainingResults

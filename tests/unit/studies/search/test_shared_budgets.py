@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from paretune.commands.sync.sync import Sync
 from paretune.core.errors import BudgetRefused
-from paretune.jobs.sync import Sync
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
 from paretune.ledger.study_ledger import Reservation, StudyLedger

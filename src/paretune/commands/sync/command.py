@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.command import Command
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
-from paretune.specification.command import Command
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> None:
@@ -14,8 +14,8 @@ def _read(texts: Mapping[str, str], faults: list[str]) -> None:
 
 def _run(_: None) -> CommandOutput:
     """Bring MLflow up to date with every job whose launcher has ended."""
+    from paretune.commands.sync.sync import Sync
     from paretune.jobs.progress import watched  # MLflow takes a second to import
-    from paretune.jobs.sync import Sync
     from paretune.jobs.workplace import Workplaces
     from paretune.tracking import Tracking
 

@@ -7,6 +7,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModel, LoggedModelStatus
 
+from paretune.commands.predict.model_files import fetch
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
 from paretune.tracking import Tracking
@@ -45,7 +46,7 @@ def test_every_address_leads_to_the_same_files_and_to_what_its_run_has_recorded(
 ) -> None:
     address = address.replace("MODEL", logged.model_id).replace("RUN", logged.source_run_id or "")
 
-    found = tracking.model_files(address, tmp_path / "scratch")
+    found = fetch(MlflowClient(), address, tmp_path / "scratch")
 
     assert (found.folder / "config.json").read_text() == "{}"
     assert found.run_id == logged.source_run_id
@@ -60,7 +61,7 @@ def test_the_files_of_a_job_that_were_packed_are_unpacked(tracking: Tracking, tm
     run = tracking.create("job")
     MlflowClient().log_artifact(run.run_id, str(tmp_path / "model.tar.gz"))
 
-    found = tracking.model_files(f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
+    found = fetch(MlflowClient(), f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
 
     assert (found.folder / "config.json").read_text() == "{}"
 
@@ -82,5 +83,5 @@ def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(
     }
     for address, sentence in cases.items():
         with pytest.raises(BadInput, match=sentence) as raised:
-            tracking.model_files(address, tmp_path / "scratch")
+            fetch(MlflowClient(), address, tmp_path / "scratch")
         assert len(raised.value.faults) == 1

@@ -12,13 +12,13 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
 
+from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.sync import Collected, Sync
 from paretune.jobs.watch import ABANDONED_S
 from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, WarmPool, WarmPoolStatus, job_name
 from paretune.pricing.prices import Price

@@ -2,8 +2,8 @@
 
 from functools import partial
 
+from paretune.commands.command import Command, read_with_profile
 from paretune.core.result import Result
-from paretune.specification.command import Command, read_with_profile
 from paretune.specification.job import JobSpec
 
 

@@ -44,6 +44,7 @@ def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
     Raises:
         BadInput: there is no such model, or its files are not those of a Hugging Face model.
     """
+    scratch.mkdir(parents=True, exist_ok=True)
     try:
         name, run_id, location = _resolve(client, address)
         root = _downloaded(location, scratch)

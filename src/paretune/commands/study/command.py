@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
+from paretune.commands.command import Command, read_file_argument
 from paretune.core.result import Result
-from paretune.specification.command import Command, read_file_argument
 from paretune.specification.parameters import help_lines, switches_of
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.rules import StudyTerms

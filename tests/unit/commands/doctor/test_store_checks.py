@@ -13,13 +13,13 @@ from pathlib import Path
 import mlflow
 import pytest
 
+from paretune.commands.doctor.store_checks import store_findings
 from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
 from paretune.storage.address import file_fault
 from paretune.tracking import Tracking
 from paretune.tracking.store import silence_arn_warnings, sqlite_file
-from paretune.tracking.store_check import store_findings
 
 
 def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:

@@ -1,0 +1,1 @@
+"""The command `main`: one job. `paretune.jobs` does the work."""

@@ -1,0 +1,1 @@
+"""The command `study`: the front of a study within its budget. `paretune.studies` does the work."""
