@@ -262,8 +262,8 @@ def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentPar
 
 
 def _add_parameters(parser: argparse.ArgumentParser, name: str, *, with_all: bool) -> None:
+    from paretune.commands.command import choices_of
     from paretune.specification.job import JobSpec
-    from paretune.specification.parameters import choices_of
 
     command = command_named(name)
     groups, left_out = (command.all_groups(), 0) if with_all else command.basic_groups()

@@ -7,14 +7,15 @@ wait for MLflow, boto3 or torch. `run` imports the rest.
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Generic, TypeVar
 
 from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput, Result
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, parameter_help
-from paretune.specification.parameters import basics_of, groups_of, read, switches_of
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import annotations, read, spell
+from paretune.specification.placement import Placement
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 
 _Request = TypeVar("_Request")
@@ -122,3 +123,43 @@ def read_file_argument(
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             print(f"{FILE}: {', '.join(ignored)} without effect on a {kind}: write them into its job", file=sys.stderr)
     return make_or_refuse(lambda: make(path, {key: text for key, text in texts.items() if key != name}), faults)
+
+
+def switches_of(cls: type) -> frozenset[str]:
+    """Names of the boolean parameters; their bare name on a command line means true."""
+    return frozenset(name for name, kind in annotations(cls).items() if kind is bool)
+
+
+def help_lines(cls: type) -> dict[str, str]:
+    """Parameter name to one line of help, with choices and default."""
+    lines = {}
+    for item in fields(cls):
+        default = spell(item.default) if item.default is not MISSING else "{}"
+        choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
+        lines[item.name] = f"{item.metadata['help']}{choices}" + (f" (default: {default})" if default else "")
+    return lines
+
+
+def basics_of(cls: type) -> frozenset[str]:
+    """Names of the parameters in the short help."""
+    return frozenset(item.name for item in fields(cls) if item.metadata["basic"])
+
+
+def choices_of(cls: type, name: str) -> tuple[str, ...]:
+    """The values that a parameter can have; empty if any value is allowed or no parameter has this name."""
+    item = {item.name: item for item in fields(cls)}.get(name)
+    if item is None:
+        return ()
+    return ("true", "false") if annotations(cls)[name] is bool else tuple(item.metadata["choices"])
+
+
+def groups_of(cls: type) -> dict[str, str]:
+    """First parameter of each help group to the title of the group."""
+    return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
+
+
+def parameter_help() -> dict[str, str]:
+    """Parameter name to one line of help; parameters of the training come before those of the placement."""
+    lines = help_lines(JobSpec)
+    placement = {item.name for item in fields(Placement)}
+    return {name: lines[name] for name in sorted(lines, key=lambda name: name in placement)}

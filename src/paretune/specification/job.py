@@ -26,7 +26,6 @@ from paretune.specification.parameters import (
     affecting,
     check,
     default_text,
-    help_lines,
     parameter,
     read,
     spell,
@@ -251,13 +250,6 @@ _WITH_A_PROJECT = {
     *("project", "size", "seed", "again", "dry_run"),
 } - {item.name for item in fields(Parallelism)}
 """Parameters that apply to the command of a project."""
-
-
-def parameter_help() -> dict[str, str]:
-    """Parameter name to one line of help; parameters of the training come before those of the placement."""
-    lines = help_lines(JobSpec)
-    placement = {item.name for item in fields(Placement)}
-    return {name: lines[name] for name in sorted(lines, key=lambda name: name in placement)}
 
 
 def _contradictions(spec: JobSpec) -> list[str]:

@@ -129,39 +129,6 @@ def check(instance: Any) -> list[str]:
     return [fault for item in fields(instance) for fault in range_faults(item, getattr(instance, item.name))]
 
 
-def switches_of(cls: type) -> frozenset[str]:
-    """Names of the boolean parameters; their bare name on a command line means true."""
-    return frozenset(name for name, kind in annotations(cls).items() if kind is bool)
-
-
-def help_lines(cls: type) -> dict[str, str]:
-    """Parameter name to one line of help, with choices and default."""
-    lines = {}
-    for item in fields(cls):
-        default = spell(item.default) if item.default is not dataclasses.MISSING else "{}"
-        choices = f" [{' | '.join(item.metadata['choices'])}]" if item.metadata["choices"] else ""
-        lines[item.name] = f"{item.metadata['help']}{choices}" + (f" (default: {default})" if default else "")
-    return lines
-
-
-def basics_of(cls: type) -> frozenset[str]:
-    """Names of the parameters in the short help."""
-    return frozenset(item.name for item in fields(cls) if item.metadata["basic"])
-
-
-def choices_of(cls: type, name: str) -> tuple[str, ...]:
-    """The values that a parameter can have; empty if any value is allowed or no parameter has this name."""
-    item = {item.name: item for item in fields(cls)}.get(name)
-    if item is None:
-        return ()
-    return ("true", "false") if annotations(cls)[name] is bool else tuple(item.metadata["choices"])
-
-
-def groups_of(cls: type) -> dict[str, str]:
-    """First parameter of each help group to the title of the group."""
-    return {item.name: item.metadata["group"] for item in fields(cls) if item.metadata["group"]}
-
-
 def parameter_hint(name: str, names: Collection[str], command: str = "main") -> str:
     """Suggestion of similar parameters for an unknown `name`, or of the command that lists all of them."""
     return did_you_mean(name, names, or_longer=True) or f"`paretune {command} --help all` lists all parameters"

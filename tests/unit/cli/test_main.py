@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from paretune.cli.main import COMMANDS, SHELLS, command_named, main, read_words
+from paretune.commands.command import parameter_help
 from paretune.specification.catalog import instances
-from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.job import JobSpec
 
 Run = Callable[..., tuple[int, str, str]]
 

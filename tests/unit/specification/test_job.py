@@ -16,12 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paretune.cli.main import read_words
+from paretune.commands.command import parameter_help
 from paretune.core.commands import Spelling, parameters_of, spelled
 from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE
 from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 
 

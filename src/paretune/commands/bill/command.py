@@ -1,9 +1,8 @@
 """The command `reconcile`: AWS's bill against the recorded costs."""
 
 from paretune.commands.bill.request import ReconcileRequest
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import help_lines, switches_of
 
 
 def _run(request: ReconcileRequest) -> CommandOutput:

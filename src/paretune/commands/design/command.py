@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from paretune.commands.command import Command, read_file_argument
+from paretune.commands.command import Command, read_file_argument, switches_of
 from paretune.commands.design.file import DesignFile, DesignTerms, design_help
 from paretune.commands.design.reading import read_design
 from paretune.core.result import Result
-from paretune.specification.parameters import switches_of
 
 _EXAMPLE = "studies/polarity_scaling.yaml"
 

@@ -17,10 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from paretune.commands.command import help_lines
 from paretune.commands.design.rows import ROW_TERMS, RowJob, RowTerms, job_of_row, row_parameters, row_types
 from paretune.core.errors import BadInput, collecting
 from paretune.pricing.prices import read_file
-from paretune.specification.parameters import COMPUTES, Effect, Value, help_lines, parameter, spell
+from paretune.specification.parameters import COMPUTES, Effect, Value, parameter, spell
 from paretune.storage.address import redacted
 from paretune.storage.yaml import write_yaml
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults

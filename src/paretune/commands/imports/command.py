@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 
-from paretune.commands.command import Command, make_or_refuse
+from paretune.commands.command import Command, make_or_refuse, switches_of
 from paretune.commands.imports.request import ImportRequest, import_help
 from paretune.core.result import CommandOutput
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import switches_of
 
 
 def _read(texts: Mapping[str, str], faults: list[str]) -> ImportRequest:

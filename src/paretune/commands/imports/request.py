@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paretune.commands.command import parameter_help
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import parse_json
 from paretune.estimating.recorded.run_table import OF_ALL_ROWS, OTHERS, RunTable
-from paretune.specification.job import JobSpec, parameter_help
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting
 
 _FROM_A_ROW = {*affecting(JobSpec, *COMPUTES, "dollars")} - {"probe_steps"}  # a probe is no whole run

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import check, help_lines, parameter, switches_of
+from paretune.specification.parameters import check, parameter
 
 
 @dataclass(frozen=True, kw_only=True)

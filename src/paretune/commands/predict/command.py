@@ -1,9 +1,8 @@
 """The command `predict`: a trained model on the rows of a file."""
 
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.commands.predict.request import PredictRequest
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import help_lines, switches_of
 
 
 def _run(request: PredictRequest) -> CommandOutput:

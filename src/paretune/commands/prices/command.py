@@ -1,9 +1,8 @@
 """The command `prices`: the known prices of a region, read anew from AWS if asked for."""
 
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.commands.prices.request import PricesRequest
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import help_lines, switches_of
 
 
 def _run(request: PricesRequest) -> CommandOutput:

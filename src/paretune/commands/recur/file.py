@@ -17,9 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
+from paretune.commands.command import help_lines
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import Value, help_lines, parameter, range_faults
+from paretune.specification.parameters import Value, parameter, range_faults
 from paretune.storage.yaml import RECUR, FileKind, Node
 from paretune.studies.definition.file import StudyFile, StudyReader
 from paretune.studies.definition.file_model import beside

@@ -1,9 +1,8 @@
 """The command `report`: tables, figures and findings of recorded runs."""
 
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.commands.report.request import ReportRequest
 from paretune.core.result import CommandOutput
-from paretune.specification.parameters import help_lines, switches_of
 
 
 def _run(request: ReportRequest) -> CommandOutput:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from paretune.commands.command import Command, reader_of
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
 from paretune.commands.schedule.request import ScheduleRequest, cron_expression
 from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
@@ -27,7 +27,6 @@ from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
 from paretune.jobs.workplace import STORAGE_VARIABLE, home_of
 from paretune.specification.inputs import PATHS
-from paretune.specification.parameters import help_lines, switches_of
 from paretune.specification.profile import charged, read_profile
 from paretune.specification.regions import usual_region
 from paretune.storage.address import SERVERS_ONLY, container_faults, redacted

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping
 
-from paretune.commands.command import Command, read_file_argument
+from paretune.commands.command import Command, help_lines, read_file_argument, switches_of
 from paretune.core.result import Result
-from paretune.specification.parameters import help_lines, switches_of
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.rules import StudyTerms
 

@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from paretune.commands.command import help_lines
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SETTINGS
 from paretune.pricing.prices import PriceList, local_price
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import COMPUTES, affecting, help_lines
+from paretune.specification.parameters import COMPUTES, affecting
 from paretune.storage.yaml import read_yaml
 from paretune.studies.definition.file import StudyFile, StudyReader
 from paretune.studies.definition.file_model import LISTED
