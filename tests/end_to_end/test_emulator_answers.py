@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from paretune.launchers.sagemaker.training_plans import offered_plans, training_plan
+from paretune.commands.estimate.plans import offered_plans
+from paretune.launchers.sagemaker.training_plans import training_plan
 from paretune.specification.placement import Placement
 from tests.stand_ins.sagemaker.client import GROUP, Client, refusal
 from tests.stand_ins.sagemaker.disturbances import Disturbances

@@ -60,8 +60,7 @@ class JobBill:
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
         self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
         if spec.training_plan is not None:
-            plans = self._launcher.training_plans
-            share_usd = None if plans is None else plans.share_usd(spec, billable)
+            share_usd = self._launcher.plan_share_usd(spec, billable)
             self._plan_share_usd = _sum(self._plan_share_usd, share_usd)
 
     def forget_cost(self) -> None:

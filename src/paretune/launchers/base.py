@@ -1,7 +1,6 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`.
 
-What only some launchers support is a value of its own: `WarmPool`, `Trials`, `Capacity` and `ProjectOutput` of a job,
-`TrainingPlans` of a launcher.
+What only some launchers support is a value of its own: `WarmPool`, `Trials`, `Capacity` and `ProjectOutput` of a job.
 """
 
 from abc import ABC, abstractmethod
@@ -217,18 +216,6 @@ class Job(ABC):
         """Remove what only an unfinished job needs, such as checkpoints in S3. Called for a completed job."""
 
 
-class TrainingPlans(ABC):
-    """Capacity that was paid for in advance: SageMaker training plans."""
-
-    @abstractmethod
-    def share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        """The part of the plan's fee that `seconds` of the job use up; None without a plan, or if it is unknown."""
-
-    @abstractmethod
-    def remarks(self, spec: JobSpec) -> list[str]:
-        """Sentences on the job's plan, or on the plans that can be bought for its cluster."""
-
-
 class Launcher(ABC):
     """A place where jobs run."""
 
@@ -251,8 +238,6 @@ class Launcher(ABC):
     """Whether its jobs write to MLflow themselves while they run."""
     virtual_clock: VirtualClock | None = None
     """The clock of its jobs if their time is simulated."""
-    training_plans: TrainingPlans | None = None
-    """The plans that its jobs can run on; None if it knows none."""
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
@@ -284,6 +269,10 @@ class Launcher(ABC):
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
+
+    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """The part of a training plan's fee that `seconds` of the job use up; None without a plan, or if unknown."""
+        return None
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""

@@ -21,7 +21,6 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    TrainingPlans,
     WarmPool,
     WarmPoolStatus,
     job_name,
@@ -527,20 +526,11 @@ def test_out_of_memory_on_a_taken_type_halves_the_batch_on_every_type_whoever_wa
     assert desk.tags["used_instance_type"] == LARGE
 
 
-class PaidPlans(TrainingPlans):
-    """Instances that were paid for: 10 USD an instance-hour."""
-
-    def share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        return spec.instance_count * seconds * 10 / 3600
-
-    def remarks(self, spec: JobSpec) -> list[str]:
-        return []
-
-
 class OnPlan(ScriptedLauncher):
-    """Its instances are paid for."""
+    """Its instances are paid for: 10 USD an instance-hour."""
 
-    training_plans = PaidPlans()
+    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        return spec.instance_count * seconds * 10 / 3600
 
     def price(self, spec: JobSpec) -> Price | None:
         return plan_price(spec, "us-east-1")

@@ -271,8 +271,11 @@ def _plan_remarks(specs: Sequence[JobSpec], workplaces: Workplaces) -> list[str]
     }
     remarks: list[str] = []
     for spec in specs_on_plans.values():
-        plans = workplaces.of(spec).launcher.training_plans
-        remarks += plans.remarks(spec) if plans is not None else []
+        launcher = workplaces.of(spec).launcher
+        if spec.on_sagemaker:
+            from paretune.commands.estimate.plans import plan_remarks  # imports boto3
+
+            remarks += plan_remarks(spec, launcher)
     return list(dict.fromkeys(remarks))
 
 

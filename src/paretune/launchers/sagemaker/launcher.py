@@ -1,7 +1,7 @@
 """The launcher of SageMaker training jobs."""
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from paretune.estimating import uploading
 from paretune.launchers.base import Launcher
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
 from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.packaging import Packager, disk_faults, script_faults
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
@@ -21,7 +22,7 @@ from paretune.launchers.sagemaker.request import build, load_sdk
 from paretune.launchers.sagemaker.results import Results, TrainingResults
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
-from paretune.launchers.sagemaker.training_plans import SageMakerTrainingPlans, plan_findings
+from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.specification.container import JobDocument, JobInputs
@@ -76,7 +77,7 @@ class SageMakerLauncher(Launcher):
             tracking_uri if self.jobs_log_to_mlflow else "",
             self._jobs,
         )
-        self.training_plans = SageMakerTrainingPlans(self.account, self._on_demand_price)
+        self._plan = cache(partial(training_plan, account=self.account))
         self.last_request: Mapping[str, Any] = {}
         """The CreateTrainingJob request that was sent last."""
 
@@ -123,7 +124,16 @@ class SageMakerLauncher(Launcher):
         """The on-demand price of the instance type in this region; 0 USD on a training plan, which is paid already."""
         if spec.training_plan not in (None, SEARCHED_PLAN):
             return plan_price(spec, self.account.region)
-        return self._on_demand_price(spec)
+        return self.on_demand_price(spec)
+
+    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
+        """The job's instance-seconds as a share of the plan's upfront fee."""
+        if spec.training_plan in (None, SEARCHED_PLAN):
+            return None
+        try:
+            return self._plan(spec.training_plan or "").share_usd(seconds * spec.instance_count)
+        except AWS_ERRORS:
+            return None
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
@@ -147,5 +157,6 @@ class SageMakerLauncher(Launcher):
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
 
-    def _on_demand_price(self, cluster: Placement) -> Price | None:
+    def on_demand_price(self, cluster: Placement) -> Price | None:
+        """The price of the instance type in this region without a training plan."""
         return self._prices.price(cluster.instance_type, self.account.region)

@@ -5,24 +5,20 @@ A job on the instances of a plan costs nothing more; its share of the upfront fe
 Source: DescribeTrainingPlan and SearchTrainingPlanOfferings (botocore 1.44.5).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache, partial
 from typing import Any
 
 from paretune.core.checks import Finding, failed, not_checked, passed
-from paretune.launchers.base import TrainingPlans
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing
-from paretune.pricing.prices import Price
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 
 PLAN = "training plan"
-_FOR_TRAINING_JOBS = "training-job"
+FOR_TRAINING_JOBS = "training-job"
 """TargetResources of plans whose instances training jobs can use."""
-_MOST_OFFERS = 5
 _MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
 
 
@@ -64,10 +60,6 @@ class TrainingPlan:
         """Reserved seconds of all instances together."""
         return sum(part.count * part.seconds for part in self.reserved)
 
-    @property
-    def _most_instances(self) -> int:
-        return max((part.count for part in self.reserved), default=0)
-
     def count_of(self, instance_type: str) -> int:
         """The highest number of instances of a type at one time."""
         return max((part.count for part in self.reserved if part.instance_type == instance_type), default=0)
@@ -78,74 +70,10 @@ class TrainingPlan:
             return None
         return self.upfront_usd * instance_seconds / self.instance_seconds
 
-    def break_even_hours(self, usd_per_hour: float) -> float | None:
-        """Hours of use of all instances from which it is cheaper than on demand, or None if its fee is unknown."""
-        if self.upfront_usd is None or not self._most_instances or usd_per_hour <= 0:
-            return None
-        return self.upfront_usd / (usd_per_hour * self._most_instances)
-
-    def sentence(self, usd_per_hour: float | None) -> str:
-        """Fee, instances and break-even hours at this on-demand price of an instance, as one sentence."""
-        count = self._most_instances
-        hours = self.instance_seconds / 3600.0 / count if count else 0.0
-        types = " and ".join(dict.fromkeys(part.instance_type for part in self.reserved))
-        fee = "a fee that AWS does not tell in USD" if self.upfront_usd is None else f"{self.upfront_usd:,.2f} USD"
-        start = f" from {_day_of(self.starts)}" if self.starts else ""
-        plan = f"training plan {self.name} ({self.status}): {fee} upfront for {count} x {types} over {hours:g} h{start}"
-        even = None if usd_per_hour is None else self.break_even_hours(usd_per_hour)
-        if even is None:
-            return f"{plan}; from how many hours of use it beats on demand is not known without both prices"
-        beats = f"beats on demand ({usd_per_hour:g} USD an hour each) from {even:,.1f} hours of use"
-        return f"{plan}; {beats}" + (f" ({even / hours:.0%} of them)" if even <= hours else ", more than it has")
-
-
-class SageMakerTrainingPlans(TrainingPlans):
-    """The plans of one account. `on_demand_price` gives the price of a cluster's instances without a plan."""
-
-    def __init__(self, account: Account, on_demand_price: Callable[[Placement], Price | None]) -> None:
-        self._account = account
-        self._on_demand_price = on_demand_price
-        self._plan = cache(partial(training_plan, account=account))
-
-    def share_usd(self, spec: Placement, seconds: float) -> float | None:
-        """The job's instance-seconds as a share of the plan's upfront fee."""
-        if spec.training_plan in (None, SEARCHED_PLAN):
-            return None
-        try:
-            return self._plan(spec.training_plan or "").share_usd(seconds * spec.instance_count)
-        except AWS_ERRORS:
-            return None
-
-    def remarks(self, spec: Placement) -> list[str]:
-        """AWS's description of the plan, or of the plans that it offers for the cluster."""
-        if spec.training_plan is None:
-            return []
-        price = self._on_demand_price(spec)
-        usd_per_hour = None if price is None else price.usd_per_hour
-        try:
-            if spec.training_plan != SEARCHED_PLAN:
-                paid = "USD of the rows are what a job costs beyond the plan's fee, which is paid already"
-                return [self._plan(spec.training_plan).sentence(usd_per_hour), paid]
-            offers = offered_plans(spec, self._account)
-        except AWS_ERRORS as error:
-            return [explain(error, "look at training plans")]
-        cluster = f"{spec.instance_count} x {spec.instance_type} in {self._account.region}"
-        return [plan.sentence(usd_per_hour) for plan in offers] or [f"AWS offers no training plan of {cluster} now"]
-
 
 def training_plan(arn: str, account: Account) -> TrainingPlan:
     """The plan that DescribeTrainingPlan describes; raises boto's errors."""
-    return _read(account.client("sagemaker").describe_training_plan(TrainingPlanName=arn))
-
-
-def offered_plans(cluster: Placement, account: Account) -> list[TrainingPlan]:
-    """The five cheapest offers for training jobs on a cluster, by price per instance-second; raises boto's errors."""
-    answer = account.client("sagemaker").search_training_plan_offerings(
-        InstanceType=cluster.instance_type, InstanceCount=cluster.instance_count, TargetResources=[_FOR_TRAINING_JOBS]
-    )
-    offers = [_read(offering) for offering in answer["TrainingPlanOfferings"]]
-    offers.sort(key=lambda plan: plan.share_usd(1.0) or float("inf"))
-    return offers[:_MOST_OFFERS]
+    return read_plan(account.client("sagemaker").describe_training_plan(TrainingPlanName=arn))
 
 
 def plan_findings(cluster: Placement, account: Account, now: float, billed_after_limit_s: float) -> Iterator[Finding]:
@@ -182,9 +110,9 @@ def plan_findings(cluster: Placement, account: Account, now: float, billed_after
 def _faults(plan: TrainingPlan, cluster: Placement, now: float, billed_after_limit_s: float) -> Iterator[str]:
     subject = f"training_plan {plan.name}"
     if plan.status != "Active":
-        start = f" and begins {_day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
+        start = f" and begins {day_of(plan.starts)}" if plan.starts and plan.starts > now else ""
         yield f"{subject} must be Active, and is {plan.status}{start}: start the job then, or leave training_plan out"
-    if plan.targets and _FOR_TRAINING_JOBS not in plan.targets:
+    if plan.targets and FOR_TRAINING_JOBS not in plan.targets:
         yield f"{subject} must be of training jobs, and is of {', '.join(plan.targets)}: it cannot be used for a job"
     count, needed = plan.count_of(cluster.instance_type), cluster.instance_count
     if not count:
@@ -197,17 +125,17 @@ def _faults(plan: TrainingPlan, cluster: Placement, now: float, billed_after_lim
     if left_s is not None and plan.status == "Active" and left_s < needed_s:
         most_minutes = max(0.0, (left_s - billed_after_limit_s) // 60)
         yield (
-            f"{subject} ends {_day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
+            f"{subject} ends {day_of(plan.ends)}, in {left_s / 60:.0f} minutes, and the job may take "
             f"{needed_s / 60:.0f}: set max_runtime_minutes to {most_minutes:.0f} at most"
         )
 
 
-def _day_of(moment: float | None) -> str:
+def day_of(moment: float | None) -> str:
     """Day and time of a moment in UTC."""
     return "some day" if moment is None else f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _read(answer: Mapping[str, Any]) -> TrainingPlan:
+def read_plan(answer: Mapping[str, Any]) -> TrainingPlan:
     """The plan in an answer of DescribeTrainingPlan, or in an offering of SearchTrainingPlanOfferings."""
     parts = answer.get("ReservedCapacitySummaries") or answer.get("ReservedCapacityOfferings") or ()
     reserved = tuple(

@@ -265,11 +265,9 @@ def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
     job = spec(**ON_PLAN, max_cost_usd=0.0)
 
     assert launcher.worst_case_usd(job) == 0.0
-    assert launcher.training_plans.share_usd(job, 1800.0) == pytest.approx(
-        10.0
-    )  # 2 x 0.5 of 288 instance-hours for 2,880 USD
-    assert launcher.training_plans.share_usd(spec(), 1800.0) is None
-    launcher.training_plans.share_usd(job, 60.0)
+    assert launcher.plan_share_usd(job, 1800.0) == pytest.approx(10.0)  # 2 x 0.5 of 288 instance-hours for 2,880 USD
+    assert launcher.plan_share_usd(spec(), 1800.0) is None
+    launcher.plan_share_usd(job, 60.0)
     assert aws.count("DescribeTrainingPlan") == 1
     aws.quotas.values = {f"{P5} for training job usage": 0.0}  # what is on demand
     launcher.check(job)
@@ -278,7 +276,7 @@ def test_a_job_on_a_plan_costs_nothing_more_and_its_share_of_the_fee_is_known(
 def test_a_fee_that_cannot_be_asked_for_is_absent(launcher: SageMakerLauncher, aws: Aws) -> None:
     aws.refuse("DescribeTrainingPlan", "AccessDeniedException", "no", times=9)
 
-    assert launcher.training_plans.share_usd(spec(**ON_PLAN), 1800.0) is None
+    assert launcher.plan_share_usd(spec(**ON_PLAN), 1800.0) is None
     launcher.check(spec(**ON_PLAN))  # CreateTrainingJob will tell
 
 
@@ -331,52 +329,3 @@ def test_a_plan_that_cannot_run_the_job_is_refused_before_anything_is_launched(
 def test_what_contradicts_a_training_plan_is_refused(changes: dict[str, Any], part: str) -> None:
     with pytest.raises(BadInput, match=part):
         spec(**ON_PLAN | changes)
-
-
-def test_an_estimate_tells_from_how_many_hours_of_use_a_plan_beats_on_demand(
-    launcher: SageMakerLauncher, aws: Aws, plan: dict[str, Any]
-) -> None:
-    on_demand = launcher.price(spec(instance_type=P5))
-    assert on_demand is not None
-
-    bought, marginal = launcher.training_plans.remarks(spec(**ON_PLAN))
-
-    hours = 2880 / (on_demand.usd_per_hour * 4)
-    assert f"2,880.00 USD upfront for 4 x {P5} over 72 h" in bought
-    assert f"beats on demand ({on_demand.usd_per_hour:g} USD an hour each) from {hours:,.1f} hours of use" in bought
-    assert "beyond the plan's fee" in marginal
-
-
-def test_offers_are_asked_for_a_cluster_and_told_cheapest_first(launcher: SageMakerLauncher, aws: Aws) -> None:
-    capacity = {"InstanceType": P5, "InstanceCount": 2}
-    aws.sagemaker.offerings = [
-        {
-            "TrainingPlanOfferingId": f"tpo-{fee}",
-            "TargetResources": ["training-job"],
-            "UpfrontFee": fee,
-            "CurrencyCode": "USD",
-            "DurationHours": 24,
-            "ReservedCapacityOfferings": [capacity],
-        }
-        for fee in ("2000", "960")
-    ]
-
-    first, second = launcher.training_plans.remarks(spec(**ON_PLAN | {"training_plan": "search"}))
-
-    (asked,) = aws.of("SearchTrainingPlanOfferings")
-    assert asked.parameters == {"InstanceType": P5, "InstanceCount": 2, "TargetResources": ["training-job"]}
-    assert "tpo-960 (Offered): 960.00 USD upfront for 2 x" in first
-    assert "tpo-2000" in second
-    aws.sagemaker.offerings = []
-    assert (
-        "AWS offers no training plan of 2 x"
-        in launcher.training_plans.remarks(spec(**ON_PLAN | {"training_plan": "search"}))[0]
-    )
-
-
-def test_a_launcher_that_knows_no_such_type_says_why_there_are_no_offers(launcher: SageMakerLauncher, aws: Aws) -> None:
-    aws.refuse("SearchTrainingPlanOfferings", "ValidationException", "failed to satisfy enum value set")
-
-    (said,) = launcher.training_plans.remarks(spec(instance_type="ml.g5.xlarge", training_plan="search"))
-
-    assert "enum value set" in said
