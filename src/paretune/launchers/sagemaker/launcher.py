@@ -17,7 +17,7 @@ from paretune.launchers.sagemaker.jobs import AwsJob
 from paretune.launchers.sagemaker.packaging import Packager, disk_faults, script_faults
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.queue.queued_jobs import QueuedJobs
+from paretune.launchers.sagemaker.queue import QueuedJobs
 from paretune.launchers.sagemaker.request import build, load_sdk
 from paretune.launchers.sagemaker.results import Results, TrainingResults
 from paretune.launchers.sagemaker.staging import Staging

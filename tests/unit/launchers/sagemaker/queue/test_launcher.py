@@ -9,7 +9,7 @@ import pytest
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.sagemaker.queue.service_jobs import ServiceJobs
+from paretune.launchers.sagemaker.queue import ServiceJobs
 from paretune.specification.container import FailureKind, JobDocument, JobInputs
 from paretune.tracking import RecordedRun, schema
 from paretune.tracking.recorded_job import RecordedJob
