@@ -32,7 +32,7 @@ class CommandProcess:
         words = [word for key, text in parameters.items() for word in (f"--{key}", text)]
         with self._document.open("wb") as output, self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "paretune", name, *words, "--json"],
+                [sys.executable, "-P", "-m", "paretune", name, *words, "--json"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=log,

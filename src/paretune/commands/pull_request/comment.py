@@ -97,7 +97,7 @@ def read(path: str) -> dict[str, Any]:
 def run(words: Sequence[str]) -> str:
     """Return the comment on the job of the first file, compared with that of the second, which need not exist."""
     if not 1 <= len(words) <= 2:
-        raise BadInput(["usage: python -m paretune.commands.pull_request.comment RESULT.json [MAIN.json]"])
+        raise BadInput(["usage: python -P -m paretune.commands.pull_request.comment RESULT.json [MAIN.json]"])
     main = read(words[1]) if len(words) > 1 and Path(words[1]).is_file() else None
     return comment(read(words[0]), main)
 

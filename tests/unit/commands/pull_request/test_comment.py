@@ -83,15 +83,21 @@ def test_the_action_trains_and_comments_beside_the_main_branch(workplace: Path) 
     steps = {step["name"]: step for step in action["runs"]["steps"]}
     programs = workplace / "bin"
     programs.mkdir()
-    (programs / "gh").write_text('#!/bin/sh\ncp "$5" commented.md\necho "$@" > called\n')
-    (programs / "paretune").write_text(f'#!/bin/sh\nexec {sys.executable} -m paretune "$@"\n')
+    (programs / "gh").write_text('#!/bin/sh\ncp "$5" "$KEPT/commented.md"\necho "$@" > "$KEPT/called"\n')
+    (programs / "paretune").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m paretune "$@"\n')
     (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     for path in programs.iterdir():
         path.chmod(0o755)
+    hostile = workplace / "json.py"  # the pull request's own module of that name
+    hostile.write_text("import os, pathlib\npathlib.Path('stolen').write_text(os.environ.get('GH_TOKEN', ''))\n")
+    (workplace / "paretune.py").write_text(hostile.read_text())
+    temporary = workplace.parent / f"{workplace.name}-runner"
+    temporary.mkdir()
     inputs = {
         "inputs.parameters": "--launcher simulated --instance_type ml.g5.xlarge --max_train_samples 4000 "
         '--tags \'{"team": "a b"}\'',
         "inputs.github-token": "token",
+        "github.repository": "team/project",
         "github.event.pull_request.number": "7",
     }
 
@@ -101,14 +107,17 @@ def test_the_action_trains_and_comments_beside_the_main_branch(workplace: Path) 
             for key, text in steps[name].get("env", {}).items()
         }
         written = {"GITHUB_OUTPUT": str(workplace / "output"), "GITHUB_STEP_SUMMARY": str(workplace / "summary")}
+        written |= {"RUNNER_TEMP": str(temporary), "KEPT": str(workplace)}
         environment = os.environ | expressions | written | {"PATH": f"{programs}:{os.environ['PATH']}"}
         words = ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", steps[name]["run"]]
         subprocess.run(words, cwd=workplace, env=environment, check=True, capture_output=True)
 
     execute("Train")
     execute("Keep it for later pull requests")
+    execute("Write the comment")
     execute("Comment")
 
+    assert not (workplace / "stolen").exists()
     assert (workplace / "called").read_text().split()[:3] == ["pr", "comment", "7"]
     commented = (workplace / "commented.md").read_text()
     assert row(commented, "cost, USD")[2] == "within noise (+0.0%)"
@@ -121,3 +130,11 @@ def test_the_action_gives_the_runner_no_text_of_a_user_inside_a_command() -> Non
     action = yaml.safe_load((ROOT / "action.yml").read_text())
 
     assert not [step["name"] for step in action["runs"]["steps"] if "${{" in step.get("run", "")]
+
+
+def test_only_the_step_that_comments_has_the_token() -> None:
+    steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+
+    assert [step["name"] for step in steps if "github-token" in str(step)] == ["Comment"]
+    assert not [step["name"] for step in steps if re.search(r"python (?!-P )", step.get("run", ""))]
+    assert "python" not in next(step["run"] for step in steps if step["name"] == "Comment")
