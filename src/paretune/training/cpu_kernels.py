@@ -23,7 +23,7 @@ Tensor = torch.Tensor
 def use_cpu_kernels(model: Any) -> None:
     """Replace dropout of a Hugging Face model in place, and attention if it is PyTorch's own (sdpa)."""
     _replace_dropout(model)
-    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
     if getattr(base.config, "_attn_implementation", None) == "sdpa":
         AttentionInterface.register(_ATTENTION, attention_by_products)
         AttentionMaskInterface.register(_ATTENTION, sdpa_mask)

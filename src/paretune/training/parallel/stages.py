@@ -140,7 +140,7 @@ class Stage(torch.nn.Module):
         per_stage = len(layers) // self.stages
         for index in range(len(layers)):
             if index // per_stage != self.number:
-                layers[index] = _Identity()
+                layers[index] = _Identity(getattr(layers[index], "attention_type", None))
         if not self.is_first:
             for name in family.first:
                 setattr(base, name, _Identity())
@@ -155,7 +155,14 @@ class Stage(torch.nn.Module):
 
 
 class _Identity(torch.nn.Module):
-    """Replaces a part of another stage: hidden states pass unchanged."""
+    """Replaces a part of another stage: hidden states pass unchanged.
+
+    Models of transformers 5.3 read the `attention_type` of every layer to choose its mask.
+    """
+
+    def __init__(self, attention_type: str | None = None) -> None:
+        super().__init__()
+        self.attention_type = attention_type
 
     def forward(self, hidden: Any = None, *_: Any, **options: Any) -> Any:
         return options["inputs_embeds"] if hidden is None else hidden
