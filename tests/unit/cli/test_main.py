@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from paretune.cli.invocation import spelling_here
 from paretune.cli.main import COMMANDS, SHELLS, command_named, main, read_words
 from paretune.commands.command import parameter_help
+from paretune.core.commands import spelled
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
 
@@ -245,7 +247,8 @@ def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: 
 
     assert code == 0
     assert nothing_was_started(workplace)
-    assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
+    with spelled(spelling_here()):
+        assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
 
 
 def test_values_may_follow_an_equals_sign_be_empty_or_begin_with_a_dash(run: Run, workplace: Path) -> None:
