@@ -1,11 +1,12 @@
 """Mutation test of one module: which changes of its code does no test notice?
 
-    python -m tests.mutants paretune.pricing.budget result.json tests/unit/pricing/test_budget.py
+    python -m tests.mutants                                       the ten modules that most others import
+    python -m tests.mutants paretune.pricing.budget result.json   one module, with the tests that concern it
 
 A mutant differs from the module in one place: an operator, a number, a truth value, a condition, a returned value, a
 statement. Its tests run in a fork of a process in which the libraries are imported already, up to the first failure.
-Not mutated: strings, annotations, decorators and definitions of database tables. What follows the result file goes to
-pytest. Of more than 100 mutants, 100 are drawn with a fixed seed.
+Not mutated: strings, annotations, decorators and definitions of database tables. Words after the result file go to
+pytest in place of the module's tests. Of more than 30 mutants, 30 are drawn with a fixed seed.
 """
 
 import ast
@@ -13,11 +14,13 @@ import copy
 import gc
 import importlib.util
 import json
+import math
 import os
 import random
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -27,7 +30,11 @@ from types import CodeType
 import hypothesis
 import pytest
 
-MOST = 100
+from tests.selection import ROOT, direct_imports, files_of
+
+MOST = 30
+IMPORTERS = 4
+"""How many test files are taken of those that import a module: the most specific ones."""
 _PYTEST = [
     "-q",
     "-n",
@@ -39,7 +46,8 @@ _PYTEST = [
     "-W",
     "ignore::pytest.PytestAssertRewriteWarning",
 ]
-_LIMIT_S = 120.0  # a mutant that runs longer loops for ever: the tests of one module take seconds
+_LIMIT_FACTOR, _LIMIT_EXTRA_S = 5.0, 5.0
+"""A mutant whose tests take 5 times as long as without it, and 5 s more, loops for ever."""
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Lt: ast.LtE, ast.LtE: ast.Lt}
 _COMPARISONS |= {ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 _COMPARISONS |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
@@ -54,7 +62,7 @@ def variants(node: ast.AST) -> list[ast.AST]:
     match node:
         case ast.Compare(left=left, ops=ops, comparators=others):
             swapped = [[*ops[:at], _COMPARISONS[type(op)](), *ops[at + 1 :]] for at, op in enumerate(ops)]
-            return [ast.Compare(left, list(one), others) for one in swapped]
+            return [ast.Compare(left, list(changed), others) for changed in swapped]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return [ast.BinOp(left, _OPERATORS[type(op)](), right)]
         case ast.BoolOp(op=boolop, values=values):
@@ -86,6 +94,27 @@ def mutants(source: str) -> Iterator[tuple[str, Callable[[], ast.Module]]]:
             yield text, partial(_with, tree, node, variant)
 
 
+def most_imported(count: int = 10) -> list[str]:
+    """The modules of paretune that most others import, the most imported first."""
+    importers = Counter(
+        file for path in sorted((ROOT / "src").rglob("*.py")) for file in direct_imports(path) if file != path
+    )
+    modules = [file for file, _ in importers.most_common() if file.is_relative_to(ROOT / "src")]
+    names = [".".join(file.relative_to(ROOT / "src").with_suffix("").parts) for file in modules]
+    return [name for name in names if not name.endswith("__init__")][:count]
+
+
+def tests_of(name: str) -> list[str]:
+    """The test file that mirrors a module, and the test files that import it and the fewest others."""
+    _, *folders, last = name.split(".")
+    unit = ROOT / "tests" / "unit"
+    mirror = unit.joinpath(*folders, f"test_{last}.py")
+    (module,) = files_of(name)
+    importers = [path for path in sorted(unit.rglob("test_*.py")) if path != mirror and module in direct_imports(path)]
+    importers.sort(key=lambda path: len(direct_imports(path)))
+    return [str(path) for path in [mirror] * mirror.exists() + importers[:IMPORTERS]]
+
+
 def survivors(name: str, result: Path, pytest_args: Sequence[str]) -> tuple[int, list[str]]:
     """Number of mutants of a module that were tested, and those that no test noticed.
 
@@ -101,25 +130,27 @@ def survivors(name: str, result: Path, pytest_args: Sequence[str]) -> tuple[int,
     assert spec is not None
     path = str(spec.origin)
     source = Path(path).read_text(encoding="utf-8")
-    found = list(mutants(source))
-    if len(found) > MOST:
-        print(f"{MOST} of {len(found)} mutants, drawn with seed 0")
-        found = random.Random(0).sample(found, MOST)
+    drawn = list(mutants(source))
+    if len(drawn) > MOST:
+        print(f"{MOST} of {len(drawn)} mutants of {name}, drawn with seed 0")
+        drawn = random.Random(0).sample(drawn, MOST)
     hypothesis.settings.register_profile(
         "mutants", database=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
     )
     hypothesis.settings.load_profile("mutants")
     pytest.main([*_PYTEST, *pytest_args])  # imports the libraries
     gc.freeze()  # the forks need not search through them
-    if _fails(name, path, compile(source, path, "exec"), pytest_args):
+    start = time.monotonic()
+    if _fails(name, path, compile(source, path, "exec"), pytest_args, limit_s=math.inf):
         raise SystemExit(f"the tests of {name} fail without a mutant")
+    limit_s = (time.monotonic() - start) * _LIMIT_FACTOR + _LIMIT_EXTRA_S
     killed: dict[str, bool] = {}
-    for text, tree in found:
-        killed[text] = _fails(name, path, compile(tree(), path, "exec"), pytest_args)
+    for text, tree in drawn:
+        killed[text] = _fails(name, path, compile(tree(), path, "exec"), pytest_args, limit_s)
         result.write_text(json.dumps(killed, indent=1) + "\n", encoding="utf-8")
         if not killed[text]:
             print("survived:", text, flush=True)
-    return len(found), [text for text, dead in killed.items() if not dead]
+    return len(drawn), [text for text, dead in killed.items() if not dead]
 
 
 def _with(tree: ast.Module, node: ast.AST, variant: ast.AST) -> ast.Module:
@@ -157,21 +188,22 @@ class _Mutant(SourceFileLoader):
         return self._code
 
 
-def _fails(name: str, path: str, code: CodeType, pytest_args: Sequence[str]) -> bool:
-    """Whether a test fails, or takes too long, with this code in the place of the module's."""
+def _fails(name: str, path: str, code: CodeType, pytest_args: Sequence[str], limit_s: float) -> bool:
+    """Whether a test fails, or they take longer than `limit_s`, with this code in the place of the module's."""
     child = os.fork()
     if not child:
         os.setpgid(0, 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(1, 2)
-        for one in [one for one in sys.modules if one.partition(".")[0] in ("tests", name.partition(".")[0])]:
-            del sys.modules[one]
+        packages = ("tests", name.partition(".")[0])
+        for module in [module for module in sys.modules if module.partition(".")[0] in packages]:
+            del sys.modules[module]
         sys.meta_path.insert(0, _Mutant(name, path, code))
         os._exit(int(pytest.main([*_PYTEST, *pytest_args])))
-    end = time.monotonic() + _LIMIT_S
+    end = time.monotonic() + limit_s
     while time.monotonic() < end:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
+        finished, status = os.waitpid(child, os.WNOHANG)
+        if finished:
             return status != 0
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
@@ -180,5 +212,8 @@ def _fails(name: str, path: str, code: CodeType, pytest_args: Sequence[str]) -> 
 
 
 if __name__ == "__main__":
-    count, alive = survivors(sys.argv[1], Path(sys.argv[2]), sys.argv[3:])
+    if len(sys.argv) == 1:
+        print(*most_imported(), sep="\n")
+        raise SystemExit
+    count, alive = survivors(sys.argv[1], Path(sys.argv[2]), sys.argv[3:] or tests_of(sys.argv[1]))
     print(f"{sys.argv[1]}: {count} mutants, {count - len(alive)} killed ({1 - len(alive) / count:.1%})")

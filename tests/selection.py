@@ -2,7 +2,6 @@
 
 FILE has the names of the changed files, one a line, as `git diff --name-only REV` prints them.
 
-
 A test or benchmark is touched by a change if its file imports a changed file, directly or through others; the words
 `module:function` that the command line keeps of its commands count as imports. Of the touched tests, those run that fit
 into `--within` seconds: first one of each file, then the others, the quickest first. `.ci/full slow` runs all of them.
@@ -32,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("selection by what has changed")
     group.addoption("--changed", type=Path, help="run only tests that a change of the files named in this file touches")
     group.addoption(
-        "--within", type=float, help="run only only as many as fit into this many seconds, added over both processes"
+        "--within", type=float, help="run only as many as fit into this many seconds, added over both processes"
     )
 
 
@@ -85,12 +84,13 @@ def _imported(path: Path) -> frozenset[Path]:
         file = waiting.pop()
         if file not in reached:
             reached.add(file)
-            waiting.extend(_direct_imports(file) - reached)
+            waiting.extend(direct_imports(file) - reached)
     return frozenset(reached)
 
 
 @cache
-def _direct_imports(path: Path) -> frozenset[Path]:
+def direct_imports(path: Path) -> frozenset[Path]:
+    """The files of this repository that a file imports, and for a test the `conftest.py` of its folders."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -100,10 +100,11 @@ def _direct_imports(path: Path) -> frozenset[Path]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             names |= {match[1] for match in _REFERENCE.finditer(node.value)}
     conftests = {folder / "conftest.py" for folder in path.parents if folder.is_relative_to(ROOT / "tests")}
-    return frozenset(file for name in names for file in _files_of(name)) | {file for file in conftests if file.exists()}
+    return frozenset(file for name in names for file in files_of(name)) | {file for file in conftests if file.exists()}
 
 
-def _files_of(module: str) -> list[Path]:
+def files_of(module: str) -> list[Path]:
+    """The files that may hold a module: one, or none if it is not of this repository."""
     parts = module.split(".")
     bases = [ROOT / "src", ROOT, ROOT / "benchmarks"]
     candidates = [base.joinpath(*parts).with_suffix(".py") for base in bases]
