@@ -43,13 +43,16 @@ class JudgedLauncher(ScriptedLauncher):
     def __init__(self, judge: Judge) -> None:
         super().__init__([])
         self.judge = judge
+        self.scatter = 0.0  # of F1 from one seed to the next
         self.asked: list[str] = []
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         times = self.asked.count(document.spec.spec_hash())
         self.asked.append(document.spec.spec_hash())
         self.endings = [self.judge(document.spec, times)]
-        return super().submit(document, inputs)
+        job = super().submit(document, inputs)
+        self.jobs[document.job_name].f1 += self.scatter * (document.spec.seed - 42)
+        return job
 
 
 @dataclass

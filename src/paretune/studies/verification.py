@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from paretune.ledger.trial_entry import TrialNote
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.run_noise import FEWEST_EQUAL
 from paretune.studies.search.driver import Driver
 
 RUNS = 3
@@ -91,12 +92,25 @@ class Verification:
         trials = driver.trials.values()
         if sum(trial.repeats is not None for trial in trials) + len(self._under_way) >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
+        if self._is_without_chance():
+            return "the training does not depend on the seed: all repeats gave exactly the same value"
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is None)
         spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
         ahead = (len(self._under_way) + 1) * (point.usd_per_run or 0.0)
         if spent + ahead > MOST_SHARE * search_usd:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return ""
+
+    def _is_without_chance(self) -> bool:
+        """Whether all repeats have reached exactly the quality of the trial that they repeat."""
+        driver = self._driver
+        metric = driver.file.judged_by.metric if driver.file.judged_by else ""
+        pairs = [
+            (trial.values[metric], driver.trials[trial.repeats].values.get(metric))
+            for trial in driver.trials.values()
+            if trial.repeats is not None and metric in trial.values
+        ]
+        return len(pairs) >= FEWEST_EQUAL and all(value == first for value, first in pairs)
 
     def _forget_ended(self) -> None:
         running = {job.number for job in self._driver.running}

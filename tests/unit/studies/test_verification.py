@@ -22,6 +22,7 @@ from tests.unit.jobs.test_retrying_job import BROKEN, DONE
 def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
     clock = QuickClock()
     made = Desk(tmp_path, clock, Tracking({}, clock))
+    made.launcher.scatter = 0.001
     yield made
     made.close()
 
@@ -82,6 +83,19 @@ def test_what_is_recommended_after_a_repeat_is_repeated_too(desk: Desk) -> None:
 
     assert Verification(driver, recommended).run().reasons == {}
     assert len(point_at(driver, RATES[2]).trials) == RUNS
+
+
+def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(desk: Desk) -> None:
+    driver = desk.driver()
+    desk.launcher.scatter = 0.0
+    search(driver)
+
+    found = Verification(driver, lambda: [pick_at(driver, rate) for rate in RATES[:2]]).run()
+
+    assert found.repeats == 2
+    assert set(found.reasons.values()) == {
+        "the training does not depend on the seed: all repeats gave exactly the same value"
+    }
 
 
 def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> None:

@@ -58,7 +58,9 @@ class StudyTerms:
         None, "dollars that all jobs of the study may cost together; required where jobs are billed", above=0
     )
     n_trials: int | None = parameter(
-        None, "trials at most; by default as many as the budget or the grid has", minimum=1
+        None,
+        "trials at most, without the repeats of what is recommended; by default as many as the budget or the grid has",
+        minimum=1,
     )
     n_parallel: int = parameter(1, "jobs at a time", minimum=1, maximum=1000)
     method: str | None = parameter(

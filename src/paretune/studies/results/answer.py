@@ -128,12 +128,12 @@ def _more(count: int) -> str:
 
 
 def _described(pick: Pick, front: StudyFront) -> str:
-    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
+    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
     lines = [f"{pick.title}: trial {pick.point.number}, {pick.runs}; {values}", f"  {pick.point.trial.setting()}"]
-    if pick.collapses:
-        lines.append(f"  {pick.collapses}")
+    if pick.risk:
+        lines.append(f"  {pick.risk}")
     if pick.alike:
-        lines.append(f"  cannot be told apart from trial {', '.join(str(point.number) for point in pick.alike)}")
+        lines.append(f"  equal within noise: trial {', '.join(str(point.number) for point in pick.alike)}")
     if pick.real_command:
         lines.append(f"  again in the simulation: {pick.command}")
         lines.append(f"  for real, and for money: {pick.real_command}")

@@ -10,6 +10,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
 from paretune.presentation.table import Cell
+from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
@@ -18,6 +19,7 @@ from paretune.studies.results.objective_text import axis, format_value, label
 from paretune.studies.results.recommendation import failures
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
+from paretune.studies.results.trials import WITHOUT_SECONDS, counted
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_CELLS = 9  # rows or columns of the heat map; more values share cells
@@ -46,7 +48,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         front=front,
         answer=answer,
         is_all_simulated=is_all_simulated,
-        counted=f"{len(front.trials)} trials, {completed} completed; configurations on the front: {len(front.best)}.",
+        counted=f"{counted(front.trials)}, {completed} completed; configurations on the front: {len(front.best)}.",
         wanted=_goal(front),
         opening=opening[1:] if front.is_simulated and is_all_simulated else opening,  # the banner has the first one
         budget=budget,
@@ -120,8 +122,11 @@ def _importance(front: StudyFront) -> dict[str, Any]:
     done = front.measured
     if len(done) < FEWEST:
         return {"too_few": f"Too few completed configurations to say: {len(done)}, and {FEWEST} are needed."}
-    points = [point.trial.point for point in done]
-    shares = [(label(name), importance(points, [point.means[name] for point in done])) for name in front.objectives]
+    shares = []
+    for name in front.objectives:
+        left_out = WITHOUT_SECONDS if name in OF_THE_CLUSTER else ()
+        points = [{key: text for key, text in point.trial.point.items() if key not in left_out} for point in done]
+        shares.append((label(name), importance(points, [point.means[name] for point in done])))
     return {"too_few": "", "shares": shares}
 
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from paretune.estimating.noise import TELLING_ERRORS
+from paretune.estimating.noise import TELLING_ERRORS, are_alike
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd, with_error
 from paretune.specification import metrics
@@ -120,11 +120,16 @@ def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
     name = front.quality
     if name is None or name not in default.values or name not in recommended.means:
         return ""
-    noise = front.noises[name]
-    value, default_value = recommended.means[name], default.values[name]
-    error = math.hypot(recommended.errors[name], noise.standard_error(default_value, 1))
-    text = format_value(name, value, recommended.errors[name])
-    if abs(value - default_value) <= TELLING_ERRORS * error:
-        return f"Its {label(name)} is {text}; that of the default, {with_error(default_value)}, cannot be told from it."
+    # A rehearsed default has the value that the simulation adds noise to.
+    point, default_value, default_error = front.point_of(default), default.values[name], 0.0
+    if point is not None:
+        default_value, default_error = point.measured[name]
+    elif default.origin == "measured":
+        default_error = front.noises[name].standard_error(default_value, 1)
+    value, error = recommended.measured[name]
+    text, default_text = format_value(name, value, error), format_value(name, default_value, default_error)
+    runs = f"{len(recommended.trials)} run{'s' if len(recommended.trials) > 1 else ''}"
+    if are_alike(value, default_value, error, default_error):
+        return f"Its {label(name)}, {text} in {runs}, and that of the default, {default_text}, are equal within noise."
     word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
-    return f"Its {label(name)} is {text}, {word} than the default's {with_error(default_value)}."
+    return f"Its {label(name)}, {text} in {runs}, is {word} than the default's, {default_text}."

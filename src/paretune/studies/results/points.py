@@ -51,6 +51,7 @@ class Point:
         margins: metric to half the width of the interval that holds the mean with probability INTERVAL.
         expected: metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond
             all runs of the point, where `means` never lies: a single lucky run must not win.
+        measured: metric to the mean of its runs that trained, and its standard error: what verdicts are judged by.
         collapses: number of its runs that collapsed; its quality is that of the others, if there are any.
         collapse_probability: probability that a further run of it collapses, or None if that was not estimated.
         unmet: a sentence for each constraint that the means do not meet.
@@ -64,6 +65,7 @@ class Point:
     errors: Mapping[str, float]
     margins: Mapping[str, float] = field(default_factory=dict)
     expected: Mapping[str, float] = field(default_factory=dict)
+    measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     collapses: int = 0
     collapse_probability: float | None = None
     unmet: tuple[str, ...] = ()
@@ -89,11 +91,15 @@ class Point:
         return not self.unmet and self.means.keys() >= set(objectives)
 
     def is_like(self, other: "Point", objectives: Iterable[str]) -> bool:
-        """Whether the two points are within noise of each other in all of these objectives."""
-        return all(
-            are_alike(self.expected[name], other.expected[name], self.errors[name], other.errors[name])
-            for name in objectives
-        )
+        """Whether the two points are within noise in all of these objectives, as expected and as measured."""
+
+        def is_within_noise(name: str) -> bool:
+            (mean, error), (other_mean, other_error) = self.measured[name], other.measured[name]
+            return are_alike(mean, other_mean, error, other_error) and are_alike(
+                self.expected[name], other.expected[name], self.errors[name], other.errors[name]
+            )
+
+        return all(map(is_within_noise, objectives))
 
 
 def merge(
@@ -224,8 +230,16 @@ def _point(
             means[name], count = shared.get(name) or (fmean(values), len(values))
             errors[name] = noise.standard_error(means[name], count)
             margins[name] = noise.margin(errors[name])
-    unmet = _unmet(means, constraints)
-    return Point(trial=first, trials=runs, means=means, errors=errors, margins=margins, expected=means, unmet=unmet)
+    return Point(
+        trial=first,
+        trials=runs,
+        means=means,
+        errors=errors,
+        margins=margins,
+        expected=means,
+        measured={name: (mean, errors[name]) for name, mean in means.items()},
+        unmet=_unmet(means, constraints),
+    )
 
 
 def _trained(runs: Sequence[Trial], collapsed: Collection[int]) -> Sequence[Trial]:

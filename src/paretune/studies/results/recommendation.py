@@ -19,6 +19,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.trials import Trial, job_of
 
 _MOST_REASONS = 6
+_RISKY = 0.15  # probability of a collapse from which on the recommendation warns of it
 _SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
 
 
@@ -49,23 +50,28 @@ class Pick:
         return title[:1].upper() + title[1:]
 
     @property
-    def collapses(self) -> str:
-        """How many of its runs collapsed, and how likely a further one is to; empty if that was not estimated."""
-        probability, count = self.point.collapse_probability, len(self.point.trials)
+    def risk(self) -> str:
+        """How likely a further run is to collapse, as a sentence; empty if that was not estimated."""
+        probability = self.point.collapse_probability
         if probability is None:
             return ""
-        runs = f"{self.point.collapses} of {count} run{'s' if count > 1 else ''}"
-        return f"{runs} collapsed; a further one collapses with a probability of {probability:.0%}"
+        sentence = f"A further run of it collapses with a probability of about {probability:.0%}"
+        return f"{sentence}: its learning rate may be too high." if probability > _RISKY else f"{sentence}."
 
-    def figures(self, objectives: Mapping[str, str]) -> list[tuple[str, str]]:
+    def figures(self, front: StudyFront) -> list[tuple[str, str]]:
         """Name and value with its standard error: the study's objectives, and what a run costs."""
         point = self.point
         origin = "" if point.trial.origin == "measured" else f" ({point.trial.origin})"
-        return [
-            (label(name), f"{format_value(name, point.means[name], point.errors[name])}{origin}")
-            for name in dict.fromkeys([*objectives, metrics.COST_USD])
+        texts = {
+            name: f"{format_value(name, point.means[name], point.errors[name])}{origin}"
+            for name in dict.fromkeys([*front.objectives, metrics.COST_USD])
             if name in point.means
-        ]
+        }
+        if self.risk and front.quality in texts:
+            count = len(point.trials)
+            collapses = f"{point.collapses} of {count} run{'s' if count > 1 else ''} collapsed"
+            texts[front.quality] += f" when it trains, {collapses}" if point.collapses < count else f", {collapses}"
+        return [(label(name), text) for name, text in texts.items()]
 
 
 def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) -> list[Pick]:
@@ -93,11 +99,10 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     if not picks:
         return [*opening, *_nothing(front)]
     pick = picks[0]
-    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front.objectives))
+    values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
     opening.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.")
     opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
-    if pick.collapses:
-        opening.append(f"{label(str(front.quality))} is what it reaches when it trains: {pick.collapses}.")
+    opening += [pick.risk] if pick.risk else []
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
     verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
@@ -135,7 +140,7 @@ def _below_baseline(point: Point) -> list[str]:
     """Sentences that say that the model is worse than TF-IDF, and what to change; empty if it is not, or unknown."""
     if point.trial.plan is None or metrics.F1 not in point.means or point.trial.baseline_f1 is None:
         return []
-    values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
+    values = {metrics.F1: point.measured[metrics.F1][0], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
     return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), values)]
 
 
@@ -195,7 +200,7 @@ def _knee(front: StudyFront) -> _Reason | None:
     knee = best[int(depths.argmax())]
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
-        reason += f" Trial {knee.number}, which does, cannot be told from it and costs more."
+        reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
     return leader, "the knee", reason
 
 

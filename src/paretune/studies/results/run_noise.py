@@ -33,6 +33,8 @@ from paretune.studies.definition.quality import KNOWN, Quality
 
 INTERVAL = 0.8
 """Probability that a stated interval holds the mean of a job over all seeds."""
+FEWEST_EQUAL = 2
+"""Repeats that must all give exactly the same value before a training counts as one without chance."""
 _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
 noise a search finds nothing."""
@@ -89,6 +91,9 @@ def pooled_noise(
     is_relative = objective in OF_THE_CLUSTER or (prior_quality is not None and prior_quality.is_relative)
     prior, degrees, assumption = _prior(objective, groups, validation_rows, prior_quality)
     here = Scatter.of(groups, is_relative=is_relative)
+    if here.degrees >= FEWEST_EQUAL and not here.squares and objective not in OF_THE_CLUSTER:
+        basis = f"all {here.degrees} repeats gave exactly the same value: it does not depend on the seed"
+        return RunNoise(deviation=0.0, degrees=here.degrees, is_relative=False, basis=basis)
     scatter = here + (earlier or Scatter())
     deviation = posterior_deviation(prior, degrees, scatter)
     basis = f"assumed before any repeats: {assumption}"

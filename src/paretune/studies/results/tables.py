@@ -144,5 +144,6 @@ def trials_table(front: StudyFront, link: Callable[[str], Cell]) -> Table:
 
 
 def _remark(trial: Trial) -> str:
-    repeat = f"repeats trial {trial.repeats} with seed {trial.seed}" if trial.repeats is not None else ""
+    seed = "" if trial.parameters.get("project") else f" with seed {trial.seed}"  # a project may have none
+    repeat = f"repeats trial {trial.repeats}{seed}" if trial.repeats is not None else ""
     return "; ".join(filter(None, (repeat, trial.reason)))

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
@@ -19,6 +19,8 @@ AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
+WITHOUT_SECONDS = _BESIDE_SECONDS - {"per_device_train_batch_size", *AS_RUN}
+"""Parameters that seconds and dollars of a completed job do not depend on, such as the learning rate."""
 
 
 class _Derived(NamedTuple):
@@ -115,6 +117,14 @@ class Trial:
         if self.plan is not None and self.plan.gradient_accumulation_steps > 1:
             names["gradient_accumulation_steps"] = None
         return ", ".join(f"{name}={text}" for name in names if (text := self.shown(name)))
+
+
+def counted(trials: Sequence[Trial]) -> str:
+    """How many trials and repeats there are, for example `4 trials and 2 repeats`."""
+    repeats = sum(trial.repeats is not None for trial in trials)
+    more = f" and {repeats} repeat{'s' if repeats > 1 else ''}" if repeats else ""
+    count = len(trials) - repeats
+    return f"{count} trial{'s' if count != 1 else ''}{more}"
 
 
 def job_of(parameters: Mapping[str, str]) -> JobSpec:

@@ -22,7 +22,7 @@ from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.note import PICTURE_FILE, picture, study_note
 from paretune.studies.results.page import page
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
 from paretune.studies.search.trial_job import PARENT
@@ -67,7 +67,8 @@ class StudyRunWriter(ParentRun):
         values = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
         outcome = f"{trial.shown_status}: {values or trial.reason[:120]} ({trial.setting()})"
         self._is_stale = True
-        self.say(f"trial {trial.number} {outcome}; {self._progress()}")
+        repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"
+        self.say(f"trial {trial.number}{repeat} {outcome}; {self._progress()}")
         if time.monotonic() >= self._next_page:
             began = time.monotonic()
             self._write(self.answer())
@@ -115,7 +116,7 @@ class StudyRunWriter(ParentRun):
         others = len(self._driver.other_drivers())
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
-        again = f"; recommended points were trained again with other seeds, {times}" if repeats else ""
+        again = f"; recommended points were trained again, {times}" if repeats else ""
         again += "" if others else self._register(final)
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return self._result(final, f"{reason}{again}")
@@ -156,7 +157,7 @@ class StudyRunWriter(ParentRun):
         left = "" if self._file.budget_usd is None else f", left {balance.left_usd(self._file.budget_usd):.4g}"
         committed = f", committed {balance.committed_usd:.4g}" if balance.committed_usd else ""
         history = self._driver.history
-        counts = f"{len(history.trials)} trials, {len(history.front)} on the front"
+        counts = f"{counted(list(history.trials.values()))}, {len(history.front)} on the front"
         return f"{counts}; USD spent {balance.spent_usd:.4g}{committed}{left}"
 
     def _write(self, current: StudyAnswer, *, is_last: bool = False) -> None:

@@ -98,8 +98,9 @@ def test_recommendation_table_and_page_say_how_likely_a_collapse_is() -> None:
     found = answered(trials)
     rows = list(csv.DictReader(io.StringIO(found.csv())))
 
-    assert "0 of 1 run collapsed; a further one collapses with a probability of" in found.text()
-    assert "0 of 1 run collapsed" in page(found)
+    assert " when it trains, 0 of 1 run collapsed" in found.text()
+    assert "A further run of it collapses with a probability of about" in found.text()
+    assert " when it trains, 0 of 1 run collapsed" in page(found)
     assert "collapse probability" in page(found)
     probabilities = [float(row["collapse_probability"]) for row in rows if row["status"] == TrialStatus.COMPLETED.value]
     assert len(probabilities) == len(trials)

@@ -190,6 +190,26 @@ def test_equal_trials_and_a_single_value_of_everything_are_drawn() -> None:
     read(page_of([trial_of(n, 0.0, 0.5, point={"seed": 1}) for n in range(9)]))
 
 
+def test_seconds_and_dollars_do_not_depend_on_the_learning_rate() -> None:
+    trials = [
+        trial_of(
+            n, 10.0 / (n + 1), 0.9 - 0.01 * n, point={"learning_rate": 1e-5 * (n + 1), "instance_count": n % 3 + 1}
+        )
+        for n in range(12)
+    ]
+    html = page(answer(trials, COST_AND_F1, {}, name="s", budget_usd=None))
+    cost, f1 = (html.split(f"<h3>{name}</h3>")[1].split("</section>")[0] for name in ("cost", "F1"))
+
+    assert "learning_rate" not in cost
+    assert "learning_rate" in f1
+
+
+def test_repeats_are_not_counted_as_trials() -> None:
+    trials = [trial_of(n, 1.0, 0.9 + 0.01 * n) for n in range(4)] + [trial_of(n, 1.0, 0.93, repeats=3) for n in (4, 5)]
+
+    assert "4 trials and 2 repeats, 6 completed" in page(answer(trials, COST_AND_F1, {}, name="s", budget_usd=None))
+
+
 def test_few_trials_get_no_importance() -> None:
     assert "Too few completed configurations" in page_of(many_trials(5))
 

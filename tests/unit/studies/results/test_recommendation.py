@@ -120,11 +120,12 @@ def test_parameters_of_no_job_give_no_line() -> None:
 def test_a_simulated_recommendation_says_so_and_shows_the_real_line_too() -> None:
     parameters = {"learning_rate": "1e-4", "launcher": "simulated", "recorded_runs": "runs.csv"}
     trials = [trial_of(0, 1.0, 0.9, parameters=parameters, origin="simulated")]
-    (pick,) = recommend(StudyFront.of(trials, COST_AND_F1, {}))
+    front = StudyFront.of(trials, COST_AND_F1, {})
+    (pick,) = recommend(front)
 
     assert "--launcher simulated" in pick.command
     assert pick.real_command == "paretune main --learning_rate 0.0001"
-    assert all(value.endswith("(simulated)") for _, value in pick.figures(COST_AND_F1))
+    assert all(value.endswith("(simulated)") for _, value in pick.figures(front))
     assert words(trials).startswith("Simulated: nothing of this has run")
 
 
@@ -190,11 +191,38 @@ def test_a_cheaper_default_never_lets_the_search_pay_and_says_what_it_bought() -
     said = payoff(trial_of(99, 2.0, 0.85), 1000)
 
     assert "in dollars the search never pays for itself" in said
-    assert "better than the default's 0.8500" in said
+    assert "is better than the default's, 0.850" in said
 
 
 def test_a_saving_within_noise_is_none() -> None:
     assert "cannot be told from noise: in dollars the search never pays" in payoff(trial_of(99, 6.1, 0.93))
+
+
+def test_a_rehearsed_default_has_no_noise_of_its_own() -> None:
+    winner = [trial_of(0, 4.0, 0.9259), *(trial_of(n, 4.0, 0.9259 + 0.001 * (n - 1.5), repeats=0) for n in (1, 2))]
+    default = {"values": {"cost_usd": 6.0, "f1": 0.9202}}
+
+    assert "is better than the default's, 0.9202." in payoff(
+        trial_of(-1, 6, 0, origin="simulated", **default), 1, winner
+    )
+    assert "are equal within noise" in payoff(trial_of(-1, 6, 0, **default), 1, winner)
+
+
+def test_a_measured_default_is_compared_by_the_mean_of_its_runs() -> None:
+    winner = [trial_of(n, 4.0, 0.925 + 0.001 * (n % 3), repeats=0 if n else None) for n in range(3)]
+    default = [trial_of(n, 6.0, 0.92 + 0.001 * (n % 3), repeats=3 if n > 3 else None) for n in range(3, 6)]
+
+    assert "in 3 runs, is better than the default's, 0.9210 ±" in payoff(default[0], 1, [*winner, *default])
+
+
+def test_the_verdict_below_tfidf_is_that_of_the_runs_and_not_of_a_model() -> None:
+    bad = [trial_of(n, 1.0, 0.62 + 0.001 * n, point={"learning_rate": 1e-5 * (n + 2)}) for n in range(7)]
+    good = trial_of(7, 0.5, 0.66, point={"learning_rate": 1e-5}, baseline_f1=0.6593)
+    shrunk = StudyFront.of([*bad, good], COST_AND_F1, {}, shrinks=True)
+    point = next(point for point in shrunk.points if point.number == 7)
+
+    assert point.measured["f1"][0] == 0.66
+    assert not any("below 0.6593" in sentence for sentence in headline(shrunk, recommend(shrunk)))
 
 
 def test_an_estimated_default_says_that_it_is() -> None:

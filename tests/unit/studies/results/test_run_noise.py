@@ -75,3 +75,9 @@ def test_two_means_are_alike_within_two_standard_errors_of_their_difference() ->
     assert are_alike(1.0, 1.99, 0.3, 0.4)  # 2 x 0.5
     assert not are_alike(1.0, 2.01, 0.3, 0.4)
     assert are_alike(1.0, 1.0, 0.0, 0.0)
+
+
+def test_repeats_that_are_all_equal_leave_no_noise_but_one_of_them_may_be_a_coincidence() -> None:
+    assert pooled_noise("f1", [[0.8, 0.8, 0.8], [0.7]]).deviation == 0.0
+    assert pooled_noise("f1", [[0.8, 0.8], [0.7]]).deviation > 0.0
+    assert pooled_noise("job_seconds", [[60.0, 60.0, 60.0]]).deviation > 0.0
