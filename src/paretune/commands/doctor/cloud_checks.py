@@ -7,10 +7,11 @@ from typing import Any
 
 from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
-from paretune.core.errors import LaunchRefused, ParetuneError
+from paretune.core.errors import ParetuneError
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.sagemaker import images, preflight
 from paretune.launchers.sagemaker.account import Account, has_credentials
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.launchers.sagemaker.permissions import PERMISSIONS, SERVICE, permission_findings, policy_text
 from paretune.launchers.sagemaker.preflight import ROLE, network_findings
 from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
@@ -126,10 +127,10 @@ def trust_finding(account: Account) -> Finding:
     if role.split(":")[4] != account.identity["Account"]:
         return not_checked(ROLE, f"{role} belongs to another account than yours, {account.identity['Account']}")
     try:
-        policy = account.trust_policy()
-    except LaunchRefused as error:
-        return not_checked(ROLE, f"whether SageMaker may assume {role}: {error}")
-    if policy is None:
+        policy = account.described_role(name).get("AssumeRolePolicyDocument", {})
+    except AWS_ERRORS as error:  # the identity may lack iam:GetRole, which no launch needs
+        if code(error) != "NoSuchEntity":
+            return not_checked(ROLE, f"whether SageMaker may assume {role}: {explain(error, 'read the role')}")
         return failed(
             ROLE,
             f"role {role} does not exist: set role to an existing one (`aws iam list-roles` shows them), or create it "

@@ -6,7 +6,7 @@ from typing import Any
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, explain
+from paretune.launchers.sagemaker.aws_errors import refused_to
 from paretune.specification.placement import Placement
 
 _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
@@ -22,11 +22,10 @@ def training_products(region: str, environment: Mapping[str, str]) -> list[dict[
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     account = Account(Placement(region=_API_REGION), environment)
     try:
-        listing = account.client("pricing").get_paginator("get_products")
-        pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
-        return [json.loads(text) for page in pages for text in page["PriceList"]]
-    except AWS_ERRORS as error:
-        raise LaunchRefused(explain(error, "read the price list (pricing:GetProducts)")) from error
+        with refused_to("read the price list (pricing:GetProducts)"):
+            listing = account.client("pricing").get_paginator("get_products")
+            pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
+            return [json.loads(text) for page in pages for text in page["PriceList"]]
     except ValueError as error:
         reason = f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
         raise LaunchRefused(reason) from error

@@ -13,7 +13,7 @@ from botocore.config import Config
 from botocore.model import OperationModel
 
 from paretune.core.errors import BadInput, LaunchRefused, first_line
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.placement import Placement
 
 PREFIX = "paretune"
@@ -40,11 +40,9 @@ class Account:
     """
 
     def __init__(self, cluster: Placement, environment: Mapping[str, str]) -> None:
-        try:
+        with refused_to("sign in"):
             # AWS_REGION is what AWS itself sets in its services; boto reads AWS_DEFAULT_REGION and the profile.
             self.session = boto3.Session(region_name=cluster.region or environment.get("AWS_REGION"))
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, "sign in")) from error
         if self.session.region_name is None:
             raise LaunchRefused("no AWS region is set: set region, AWS_REGION, or `aws configure set region us-east-1`")
         self.region: str = self.session.region_name
@@ -80,10 +78,8 @@ class Account:
         Raises:
             LaunchRefused: there are no credentials, or AWS does not accept them.
         """
-        try:
+        with refused_to("sign in"):
             answer = self.client("sts").get_caller_identity()
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, "sign in")) from error
         return {"Account": answer["Account"], "Arn": answer["Arn"]}
 
     @property
@@ -120,7 +116,7 @@ class Account:
             caller = self.identity["Arn"]
             if ":assumed-role/" in caller and "SageMaker" in caller:  # a notebook's own execution role
                 try:
-                    return str(self._described_role(caller.split("/")[1])["Arn"])
+                    return str(self.described_role(caller.split("/")[1])["Arn"])
                 except AWS_ERRORS as error:
                     raise BadInput([explain(error, "read the execution role of this notebook; set role")]) from error
             raise BadInput(
@@ -143,10 +139,10 @@ class Account:
         Roles that consoles and single sign-on make have a path, such as service-role/.
         """
         with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
-            return str(self._described_role(name.rpartition("/")[2])["Arn"])
+            return str(self.described_role(name.rpartition("/")[2])["Arn"])
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"
 
-    def _described_role(self, name: str) -> Mapping[str, Any]:
+    def described_role(self, name: str) -> Mapping[str, Any]:
         """The role as GetRole describes it; asked once.
 
         Raises:
@@ -161,21 +157,6 @@ class Account:
         if isinstance(answer, Exception):
             raise answer
         return answer
-
-    def trust_policy(self) -> Any:
-        """The trust policy of the execution role, as IAM describes it; None if there is no such role.
-
-        Raises:
-            BadInput: no role is set anywhere.
-            LaunchRefused: AWS does not show it; it needs iam:GetRole, which no launch needs.
-        """
-        try:
-            role = self._described_role(self.role_arn.rpartition("/")[2])
-        except AWS_ERRORS as error:
-            if code(error) == "NoSuchEntity":
-                return None
-            raise LaunchRefused(explain(error, "read the role")) from error
-        return role.get("AssumeRolePolicyDocument", {})
 
     @property
     def bucket(self) -> str:

@@ -1,10 +1,13 @@
 """AWS's errors, translated into sentences with a next step."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-from paretune.core.errors import first_line
+from paretune.core.errors import LaunchRefused, first_line
 from paretune.launchers.sagemaker.failures import CLOCK, named_cause
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError)
@@ -71,6 +74,15 @@ def is_denied(error: BaseException) -> bool:
 def is_missing(error: BaseException) -> bool:
     """Whether DescribeTrainingJob knows no job with the name."""
     return code(error) in {"ValidationException", "ResourceNotFound"}
+
+
+@contextmanager
+def refused_to(doing: str) -> Iterator[None]:
+    """Raise LaunchRefused, with the sentence of `explain`, for AWS's errors in the block."""
+    try:
+        yield
+    except AWS_ERRORS as error:
+        raise LaunchRefused(explain(error, doing)) from error
 
 
 def explain(error: BaseException, doing: str) -> str:

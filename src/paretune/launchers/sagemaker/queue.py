@@ -22,7 +22,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import BATCH_JOB_PREFIX, CREATED_WITHIN_S, JobState, ProjectOutput, Trials
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, request_trial_stop
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, CallBudget
@@ -123,7 +123,7 @@ class ServiceJobs:
             LaunchRefused: AWS Batch does not answer.
         """
         batch = self._account.client("batch")
-        try:
+        with refused_to(f"look for {name} in the queue {self.queue}"):
             # Without a filter, jobStatus is RUNNING by default; with one, AWS Batch lists jobs in all states.
             named = [{"name": "JOB_NAME", "values": [name]}]
             pages = batch.get_paginator("list_service_jobs").paginate(jobQueue=self.queue, filters=named)
@@ -133,8 +133,6 @@ class ServiceJobs:
                 return None
             first = min(matches, key=lambda entry: entry.get("createdAt", 0))
             return self._watch(first["jobId"], batch.describe_service_job(jobId=first["jobId"]))
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, f"look for {name} in the queue {self.queue}")) from error
 
     def look(self) -> None:
         """Describe as many jobs as the rate allows now, longest ago first; passing trouble is waited out."""
@@ -472,7 +470,7 @@ class QueuedJobs(TrainingJobs):
             LaunchRefused: AWS does not answer.
         """
         sagemaker = self.account.client("sagemaker")
-        try:
+        with refused_to(f"look for the training job of {name}"):
             pages = sagemaker.get_paginator("list_training_jobs").paginate(NameContains=_training_job_prefix(name))
             summaries = [entry for page in pages for entry in page["TrainingJobSummaries"]]
             for entry in sorted(summaries, key=lambda entry: entry["CreationTime"], reverse=True):
@@ -481,8 +479,6 @@ class QueuedJobs(TrainingJobs):
                 )
                 if _reads_document_of(name, description):
                     return description
-        except AWS_ERRORS as error:
-            raise LaunchRefused(explain(error, f"look for the training job of {name}")) from error
         return None
 
     def _queued_job(self, name: str, service_job: ServiceJob, request: Mapping[str, Any] | None = None) -> QueuedJob:

@@ -18,7 +18,7 @@ from boto3.exceptions import S3UploadFailedError
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.account import PREFIX
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,8 @@ class Staging:
         """Write a small text, each time again, and return its S3 URI."""
         if not self.dry:
             self.check()
-            try:
+            with refused_to(self._doing):
                 self.s3.put_object(Bucket=self.bucket, Key=key, Body=text.encode(), **self._encryption())
-            except AWS_ERRORS as error:
-                raise self._refused(error) from error
         self.uploaded[key] = len(text)
         return self.uri(key)
 
@@ -82,11 +80,9 @@ class Staging:
 
     def claim(self, key: str) -> Claim | None:
         """The claim on a key; None if no job has claimed it."""
-        try:
+        with refused_to(self._doing):
             answer = self._get(key)
             return answer and Claim(answer["Body"].read().decode(), answer["ETag"], answer["LastModified"].timestamp())
-        except AWS_ERRORS as error:
-            raise self._refused(error) from error
 
     def take(self, key: str, owner: str, previous: Claim | None) -> bool:
         """Claim a key for `owner` in place of the `previous` claim; False if another job was faster."""
@@ -96,7 +92,7 @@ class Staging:
         except AWS_ERRORS as error:
             if code(error) in {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}:
                 return False
-            raise self._refused(error) from error
+            raise LaunchRefused(explain(error, self._doing)) from error
         return True
 
     def remove(self, prefix: str) -> None:
@@ -127,10 +123,8 @@ class Staging:
 
     def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
         """The files that are not in S3 in their size."""
-        try:
+        with refused_to(self._doing):
             sizes = self.sizes(prefix)
-        except AWS_ERRORS as error:
-            raise self._refused(error) from error
         return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}
 
     def _send(self, key: str, path: Path) -> None:
@@ -143,13 +137,14 @@ class Staging:
                 str(path), self.bucket, key, ExtraArgs=self._encryption(), Callback=lambda _bytes: self.check()
             )
         except (S3UploadFailedError, *AWS_ERRORS) as error:
-            raise self._refused(error) from error
+            raise LaunchRefused(explain(error, self._doing)) from error
 
     def _encryption(self) -> dict[str, str]:
         return {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": self.kms_key} if self.kms_key else {}
 
-    def _refused(self, error: Exception) -> LaunchRefused:
-        return LaunchRefused(explain(error, f"use the bucket {self.bucket}"))
+    @property
+    def _doing(self) -> str:
+        return f"use the bucket {self.bucket}"
 
 
 def _digest(files: dict[str, Path]) -> str:
