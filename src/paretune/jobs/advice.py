@@ -242,7 +242,6 @@ def on_one_device(spec: JobSpec, plan: BatchPlan) -> JobSpec:
 
 
 def _with_fewer_devices(spec: Placement) -> str:
-    """The option to type for fewer devices."""
     if spec.instance_count > 1:
         return options(instance_count=1)
     instance = spec.instance()

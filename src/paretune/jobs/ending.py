@@ -105,7 +105,6 @@ def record_end(
 def _ending_of(
     job: Job, state: JobState, report: JobReport | None, reason: str, record: JobRecord, bill: JobBill
 ) -> "_Ending":
-    """Collect what an ended job has left, and book its cost."""
     has_completed = state is JobState.COMPLETED
     record.log_unwritten_events()
     remarks = [*record.collect_results(job), *script_remarks(record.spec, report)]

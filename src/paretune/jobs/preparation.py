@@ -156,7 +156,6 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
 
 
 def _last_message(log: Path) -> str:
-    """The last progress message of the preparing process; empty before the first."""
     messages = [line for line in log.read_text(errors="replace").splitlines() if line.startswith(TELLS)]
     return messages[-1].removeprefix(TELLS) if messages else ""
 

@@ -134,7 +134,6 @@ class JobResult(Result):
         }
 
     def _logged(self) -> dict[str, str]:
-        """The first few metrics of a user's own training."""
         if not self.spec.runs_own_training:
             return {}
         ours = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}

@@ -9,16 +9,17 @@ on the run and on how the attempts before it ended, so a launcher that died and 
 attempts, adopts what is there, and starts nothing twice.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import JobBill
-from paretune.jobs.capacity import CapacitySearch
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
@@ -35,11 +36,84 @@ WATCH_INTERVAL_S = 0.5
 SHOWN_WITHIN_S = 5.0
 """Seconds until AWS shows a job whose creation was cut short on this side."""
 
+CAPACITY_PAUSE_S = 60.0
+"""Between two rounds of asking all instance types for capacity."""
+_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp"}  # another number of devices can continue from them
+
 
 def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
     """The name of the first attempt's job of a run with these tags; a trial of a shared job keeps its recorded name."""
     recorded = tags.get(schema.JOB_NAME, "")
     return recorded if split_job_name(recorded)[1] else job_name(run_id, 1)
+
+
+class CapacitySearch:
+    """One job's search for capacity, over all its attempts.
+
+    After the last instance type of the list the first one follows again, as long as capacity_wait_minutes allows. If
+    one job names all types, SageMaker has tried them in turn, and the next job names all of them again. A pause between
+    two rounds is recorded in the run's tags, so that a later process continues it.
+    """
+
+    def __init__(self, record: JobRecord) -> None:
+        self.not_before = 0.0
+        """Time before which the next attempt must not begin."""
+        self._record = record
+        self._refusals = 0
+        self._waiting_since: float | None = None
+        self._earlier_pause: Mapping[str, Any] = {}
+
+    def resume(self, tags: Mapping[str, str]) -> None:
+        """Continue the pause that an earlier process has recorded in the run's tags."""
+        self._earlier_pause = json.loads(tags.get(schema.WAITING) or "{}")
+        self._waiting_since = self._earlier_pause.get("since")
+
+    def next_attempt(
+        self, refused: Job, document: JobDocument, make: Callable[..., JobDocument]
+    ) -> tuple[JobDocument, str] | None:
+        """The attempt after `refused` and a message about it; None if no time is left.
+
+        `make` makes the document of the next attempt from `document`, the one of `refused`, with changed attributes.
+        """
+        spec, clock = self._record.spec, self._record.workplace.clock
+        names_all = bool(document.plans)
+        types = (" or ".join(spec.instance_types()),) if names_all else spec.instance_types()
+        tried = types[self._refusals % len(types)]
+        self._refusals += 1
+        following = types[self._refusals % len(types)]
+        if self._waiting_since is None:
+            self._waiting_since = clock.now() - refused.seconds()
+        if names_all:
+            attempt = make()
+        else:
+            spec = spec.on_instance_type(following)
+            shared = self._record.spec.spec_hash() if spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
+            attempt = make(spec=spec, plan=spec.plan(), checkpoint_key=shared)
+        if attempt.max_seconds <= 0:
+            return None
+        round_is_over = self._refusals % len(types) == 0
+        pause_s = self._pause_before(attempt.job_name, self._waiting_since, round_is_over=round_is_over)
+        if pause_s is None:
+            return None
+        billed_s = refused.billable_seconds()  # more than 0 on spot: it trained until its instances were taken
+        message = f"no capacity for {tried}: {f'in {pause_s:g} s ' if pause_s else ''}trying {following}"
+        return attempt, message + (f"; {billed_s:.0f} s are billed until then" if billed_s else "")
+
+    def _pause_before(self, name: str, waiting_since: float, *, round_is_over: bool) -> float | None:
+        """Seconds to wait before the job of this name; None if the wait would exceed capacity_wait_minutes."""
+        launcher, now, pause_s = self._record.workplace.launcher, self._record.workplace.clock.now(), 0.0
+        if self._earlier_pause.get("job") == name:  # its process has died or left the job
+            pause_s = max(0.0, self._earlier_pause["until"] - now)
+        elif round_is_over and launcher.attach(name) is None:  # else the job exists already
+            if now + CAPACITY_PAUSE_S - waiting_since > self._record.spec.capacity_wait_minutes * 60:
+                return None
+            pause_s = CAPACITY_PAUSE_S
+            pause = {"job": name, "since": waiting_since, "until": now + pause_s}
+            self._record.run.set_tags({schema.WAITING: json.dumps(pause)})
+        self.not_before = now + pause_s
+        if (virtual_clock := launcher.virtual_clock) is not None:
+            virtual_clock.wake_at(self.not_before)
+        return pause_s
 
 
 @dataclass(eq=False)
@@ -216,7 +290,6 @@ class RetryingJob:
             return submit(self.document, inputs)
 
     def _find_created(self) -> Job | None:
-        """The job of this attempt; looks for it as long as AWS may take to show it."""
         until = self._clock.monotonic() + SHOWN_WITHIN_S
         while (
             job := _find(self.document.job_name, self._launcher, self.shared)
@@ -269,7 +342,6 @@ class RetryingJob:
             self.current = job
 
     def _add_to_bill(self, job: Job) -> None:
-        """Add an ended attempt to the bill, once."""
         ran = self._as_it_runs()
         if job.capacity().has_lost_plan:
             ran = replace(ran, spec=ran.spec.replace(training_plan=None))
@@ -337,7 +409,6 @@ class RetryingJob:
         )
 
     def _release_instances(self) -> None:
-        """End the warm pools of the attempts that have ended."""
         for problem in self.bill.release_instances():
             self._announce(problem)
 

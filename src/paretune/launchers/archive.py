@@ -100,7 +100,6 @@ def pack(files: Mapping[str, Path | str], target: Path) -> Path:
 
 
 def _is_in_git(folder: Path) -> bool:
-    """Whether the folder is in a git repository."""
     return any((path / ".git").exists() for path in (folder, *folder.parents))
 
 

@@ -143,7 +143,6 @@ class LocalJob(Job):
         return {path.name: path.read_bytes() for path in files}
 
     def _request_trial_stop(self, run_id: str) -> None:
-        """Make the file that the training looks for."""
         request = self.folder.of_member(run_id).stop_request
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
@@ -184,7 +183,6 @@ class LocalJob(Job):
         return min(self._clock.now(), max([self._started, *written]))
 
     def _report(self) -> JobReport | None:
-        """The job's report; None if there is none, or if it cannot be read."""
         return read_report(self.folder.report.read_bytes()) if self.folder.report.is_file() else None
 
     def _unexplained(self, code: int | None) -> tuple[FailureKind, str]:
@@ -367,7 +365,6 @@ def _locked(folder: JobFolder) -> Iterator[None]:
 
 
 def _code(folder: JobFolder) -> Path:
-    """The folder of a project's files in the folder of its job."""
     return folder.document.parent.with_name("code")
 
 

@@ -74,5 +74,4 @@ def _fp32_bytes(model: Path, spec: JobSpec) -> int:
 
 
 def _bytes(path: Path) -> int:
-    """The size of a file, or of all files in a folder."""
     return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())

@@ -23,10 +23,8 @@ from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.ledger import Ledger
 from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
 from paretune.pricing.budget import Balance
-from paretune.specification import metrics
 from paretune.storage.address import redacted
 from paretune.storage.database import is_same_database, open_engine
-from paretune.tracking import Tracking, schema
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
@@ -35,7 +33,6 @@ A run is opened within seconds. A driver that slept for so long in between reser
 """
 _MONTH_MARK = "@"
 """Stands between the name of a job and the month in entries of later months."""
-_ENDED = ("Completed", "Failed", "Stopped")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,23 +211,6 @@ class BudgetLedger(Ledger):
         """Add the cost of the warm pool kept after the job of a run, in place of its reservation; once only."""
         self._book_kept(BUDGET_ENTRIES.c.run_id == run_id, usd=usd)
 
-    def book_ended(self, tracking: Tracking) -> dict[str, float | None]:
-        """Book jobs that have ended while this database did not answer; returns dollars by run, None for a worst case.
-
-        Jobs whose warm pool is still kept are left to the process that books the pool.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
-        booked = {}
-        for run_id in self.unbooked():
-            for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
-                has_ended = run.tags.get(schema.STATE) in _ENDED
-                if has_ended and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
-                    booked[run_id] = run.metrics.get(metrics.COST_USD)
-                    self.book(run_id, booked[run_id])
-        return booked
-
     def unbooked(self) -> list[str]:
         """MLflow runs of jobs that are reserved and not booked: they run, or their launcher was killed."""
         query = sa.select(BUDGET_ENTRIES.c.run_id)
@@ -272,7 +252,6 @@ class BudgetLedger(Ledger):
         return ([budget for budget in unused if budget.tags], names) if names else ([], [])
 
     def _newest(self, connection: sa.Connection, request: BudgetRequest) -> Any:
-        """The newest entry of a job, or None."""
         name = BUDGET_ENTRIES.c.job
         same = (name == request.job) | name.startswith(f"{request.job}{_MONTH_MARK}", autoescape=True)
         if request.run_id:  # a trial is reserved before it has a run

@@ -93,7 +93,6 @@ class Ledger:
             return int(connection.execute(statement).rowcount)
 
     def _balance(self, connection: sa.Connection, *rows: Any) -> Balance:
-        """Dollars of the rows that meet all conditions."""
         columns = self._table.c
         spent = sa.func.sum(sa.case((self._has_ended, columns.booked_usd), else_=0.0))
         committed = sa.func.sum(sa.case((self._has_ended, columns.kept_usd), else_=columns.worst_usd))

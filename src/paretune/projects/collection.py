@@ -263,7 +263,6 @@ def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) ->
 
 
 def _missing_metrics(metrics: tuple[Metric, ...], run_id: str, client: MlflowClient) -> list[Metric]:
-    """The metrics that the run does not have yet."""
     existing: set[tuple[Any, ...]] = set()
     for name in {metric.key for metric in metrics}:
         existing |= {_point(metric) for metric in client.get_metric_history(run_id, name)}

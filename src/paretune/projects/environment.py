@@ -88,7 +88,6 @@ def _read(path: Path, kind: FileKind) -> Mapping[str, Node]:
 
 
 def _texts(name: str, node: Node | None, file: str) -> list[str]:
-    """The texts of a list; empty if the key is absent."""
     if node is None or node.is_nothing:
         return []
     if not isinstance(node.value, list) or not all(isinstance(item.as_json(), str) for item in node.value):

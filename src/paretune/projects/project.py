@@ -130,7 +130,6 @@ def read_command(
 
 
 def _path_faults(name: str, path: Path) -> list[str]:
-    """Why the path that a parameter names cannot travel into a job on SageMaker."""
     if not is_file(path) and not is_folder(path):
         return [f"{name} must be a file or a folder, and {path} is a device, a pipe or a socket"]
     if path.is_dir() and not any(child.is_file() for child in path.rglob("*")):

@@ -253,7 +253,6 @@ _WITH_A_PROJECT = {
 
 
 def _contradictions(spec: JobSpec) -> list[str]:
-    """Values of different sections that do not go together."""
     faults = _fit_faults(spec) + _profile_faults(spec) + _shared_job_faults(spec) + _task_faults(spec)
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
@@ -269,7 +268,6 @@ def _contradictions(spec: JobSpec) -> list[str]:
 
 
 def _project_faults(spec: JobSpec) -> list[str]:
-    """Parameters that do not go with a project."""
     rule, changed = f"project={spec.project}", spec.changed()
     faults = []
     for item in fields(JobSpec):
@@ -287,7 +285,6 @@ def _project_faults(spec: JobSpec) -> list[str]:
 
 
 def _fit_faults(spec: JobSpec) -> list[str]:
-    """Settings for fitting a model into memory that exclude each other."""
     faults = []
     if spec.fine_tuning == "qlora" and spec.strategy not in {"ddp", "smddp"}:
         faults.append(
@@ -334,7 +331,6 @@ def _register_faults(options: RunOptions, name: str) -> list[str]:
 
 
 def _profile_faults(spec: JobSpec) -> list[str]:
-    """Why this job cannot be profiled."""
     if spec.profile_steps is None:
         return []
     rule, faults = f"profile_steps={spec.profile_steps}", []

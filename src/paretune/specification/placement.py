@@ -110,7 +110,6 @@ def placement_faults(placement: Placement) -> list[str]:
 
 
 def _local_faults(placement: Placement) -> list[str]:
-    """Parameters that have no meaning on this machine."""
     faults = []
     if placement.launcher == "local" and placement.instance_type.startswith("ml."):
         rule = f"launcher local runs on this machine, got instance_type={placement.instance_type}"

@@ -80,7 +80,6 @@ def prediction_figure(report: JobReport) -> Any:
 
 
 def _figure(width: float, height: float) -> tuple[Any, Any]:
-    """A matplotlib figure of this size in inches, and its axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

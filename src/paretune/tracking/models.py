@@ -227,7 +227,6 @@ def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
 
 @contextmanager
 def _packed(described: Model, model: JobModel) -> Iterator[Path]:
-    """A temporary folder with the files of the model, to be uploaded."""
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
         folder = Path(scratch) / "model"
         _fill(folder, described, model, lambda source, target: target.symlink_to(source.resolve()))
@@ -320,7 +319,6 @@ def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
 
 
 def _config(folder: Path) -> dict[str, object]:
-    """The content of config.json; empty if it cannot be read."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -334,7 +332,6 @@ def _task(config: Mapping[str, object]) -> str:
 
 
 def _architecture(config: Mapping[str, object]) -> str:
-    """The first class of transformers that a configuration names; empty if it names none."""
     names = config.get("architectures")
     return str(names[0]) if isinstance(names, list) and names else ""
 

@@ -182,7 +182,6 @@ class Run:
         self._try(lambda: self._client.update_run(self.run_id, status="RUNNING"))
 
     def _steps_of(self, name: str) -> set[int]:
-        """Steps that a curve has, or is about to get."""
         if name not in self._steps:
             history = []
             with contextlib.suppress(*TROUBLE):

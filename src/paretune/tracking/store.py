@@ -227,7 +227,6 @@ class Tracking:
         return self._experiment_named(self._environment.get("MLFLOW_EXPERIMENT_NAME", "Default"))
 
     def _experiment_named(self, name: str) -> str:
-        """The id of an experiment, which is created if it is absent."""
         experiment = self._client.get_experiment_by_name(name)
         return str(experiment.experiment_id if experiment is not None else self._client.create_experiment(name))
 
@@ -276,7 +275,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the open file is the one of that path."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -340,7 +338,6 @@ def require_answer(uri: str) -> None:
 
 
 def _all_pages(search: Callable[..., Any], most: int | None = None) -> list[Any]:
-    """The results of a search of MLflow's client from all pages, at most `most`."""
     return list(
         get_results_from_paginated_fn(  # type: ignore[no-untyped-call]
             lambda size, token: search(max_results=size, page_token=token), _PAGE, most

@@ -10,11 +10,10 @@ from mlflow import MlflowClient
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, JobFailed, LaunchRefused, LostContact, OutOfMemory
-from paretune.jobs.capacity import CAPACITY_PAUSE_S
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import STOP_PATIENCE_S, RetryingJob
+from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
     Capacity,

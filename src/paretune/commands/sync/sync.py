@@ -20,16 +20,19 @@ from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, Retryin
 from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.base import CREATED_WITHIN_S, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, JobState, job_name
 from paretune.launchers.processes import is_alive
 from paretune.launchers.shared_jobs import attach
+from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.models.register import overdue, register
 from paretune.projects.collection import Collector
+from paretune.specification import metrics
 from paretune.specification.container import Event, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
+_ENDED = {state.value for state in JobState if state.is_terminal}
 _RECENT = 200
 """Jobs with budgets, the newest, whose files of budgets are looked at."""
 
@@ -178,7 +181,7 @@ class Sync:
             try:
                 if (ledger := workplace.budget_ledger(budget)) is None:
                     continue
-                booked = ledger.book_ended(self.tracking)
+                booked = _book_ended(ledger, self.tracking)
                 unbegun = ledger.release_abandoned(workplace.launcher.origin, workplace.clock.now())
             except (BadInput, LostContact) as error:
                 collected.append(Collected(run_id=run.run_id, remark=f"its budgets cannot be booked: {error}"))
@@ -224,6 +227,20 @@ def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) 
         )
     job.close(Interrupted(reason))
     return f"{reason}, so the run is closed; {again}"
+
+
+def _book_ended(ledger: BudgetLedger, tracking: Tracking) -> dict[str, float | None]:
+    """Book jobs that have ended while the ledger did not answer; returns dollars by run, None for a worst case.
+
+    Jobs whose warm pool is still kept are left to the process that books the pool.
+    """
+    booked = {}
+    for run_id in ledger.unbooked():
+        for run in tracking.runs(f"attributes.run_id = '{run_id}'"):
+            if run.tags.get(schema.STATE) in _ENDED and run.tags.get(schema.WARM_POOL) != schema.WARM_POOL_KEPT:
+                booked[run_id] = run.metrics.get(metrics.COST_USD)
+                ledger.book(run_id, booked[run_id])
+    return booked
 
 
 def _poll(job: RetryingJob) -> Collected | None:

@@ -217,7 +217,6 @@ def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging,
 
 
 def _run_id(job_name: str) -> str:
-    """The run that a job's name was made from, or the name itself if it was made from none."""
     parsed = parse_job_name(job_name)
     return parsed[0] if parsed is not None else job_name
 
@@ -250,7 +249,6 @@ def without_account(spec: JobSpec) -> JobSpec:
 
 
 def _network(document: JobDocument) -> dict[str, str]:
-    """Variables about the network for NCCL and pip."""
     return {**network_environment(document.clusters), **index_environment(document.spec)}
 
 

@@ -178,7 +178,6 @@ def _other_policy(statement: Statement, account: Account) -> str:
 
 
 def _mlflow_statements(tracking_uri: str) -> Iterator[Statement]:
-    """What writing to a managed MLflow server or app needs."""
     if not tracking_uri.startswith("arn:"):
         return
     yield Statement("sagemaker-mlflow", _MLFLOW, tracking_uri)

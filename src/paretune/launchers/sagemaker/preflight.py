@@ -184,7 +184,6 @@ def _leads_out(route: dict[str, Any]) -> bool:
 
 
 def _has_s3_endpoint(account: Account, vpcs: Collection[str]) -> bool:
-    """Whether the networks have an interface endpoint for S3."""
     names = [f"com.amazonaws.{account.region}.s3", f"cn.com.amazonaws.{account.region}.s3"]
     endpoints = account.client("ec2").describe_vpc_endpoints(
         Filters=[

@@ -352,12 +352,10 @@ class QueuedJob(AwsJob):
 
     @property
     def _is_stopping(self) -> bool:
-        """Whether it was asked to stop, here or by another process."""
         job = self._service_job
         return self._asked_to_stop or (bool(job.description.get("isTerminated")) and STOP_REASON in job.reason)
 
     def _ask(self, question: Callable[[SageMakerJob], _Value], default: _Value) -> _Value:
-        """The latest training job's answer; the default if there is none."""
         training = self.training
         return default if training is None else question(training)
 

@@ -107,7 +107,6 @@ class OutputArchive:
         return {name: (key, sizes[key]) for key, name in keys.items() if not fault_of_name(name, ())}
 
     def _download_files(self, folder: Path) -> Path | None:
-        """Download the files of an uncompressed output; None if there are none."""
         objects = self._objects()
         try:
             for name, (key, _) in objects.items():

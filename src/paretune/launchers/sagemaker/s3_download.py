@@ -35,8 +35,6 @@ _NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 
 @dataclass(frozen=True, kw_only=True)
 class _Object:
-    """One object: its key, its name below the folder, its ETag and its size in bytes."""
-
     key: str
     name: str
     etag: str
@@ -101,7 +99,6 @@ def fetch(
 
 
 def _listed(s3: Any, parameter: str, uri: str, bucket: str, key: str, suffixes: Collection[str]) -> list[_Object]:
-    """The object `key`, or those below it."""
     if key and not key.endswith("/"):
         try:
             answer = s3.head_object(Bucket=bucket, Key=key)
@@ -209,7 +206,6 @@ def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[],
 
 
 def _fault(parameter: str, uri: str, bucket: str, error: BaseException) -> str:
-    """Why an object cannot be read, with the next step."""
     if code(error) == "NoSuchBucket":
         return f"{parameter} {uri}: there is no bucket {bucket}: check the spelling; `aws s3 ls` lists your own"
     if is_denied(error):

@@ -122,7 +122,6 @@ class Staging:
         return sizes
 
     def _missing(self, prefix: str, files: dict[str, Path]) -> dict[str, Path]:
-        """The files that are not in S3 in their size."""
         with refused_to(self._doing):
             sizes = self.sizes(prefix)
         return {name: path for name, path in files.items() if sizes.get(prefix + name) != path.stat().st_size}

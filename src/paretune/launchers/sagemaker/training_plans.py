@@ -171,7 +171,6 @@ def _moment(value: Any) -> float | None:
 
 
 def _number(text: Any) -> float | None:
-    """The number that AWS gives as text; None for anything else."""
     try:
         return float(str(text).replace(",", ""))
     except ValueError:
