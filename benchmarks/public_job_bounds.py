@@ -1,25 +1,34 @@
 """Studies on budgets whose jobs take the phases of public jobs: the part `bounds` of public_jobs.py.
 
-Each job has a maximum runtime of 0.8 to 1.5 times what it needs before the upload. The rates in
-`estimating/uploading.py` were chosen on the repositories CHOSEN_ON, and the jobs played are of all others. A job of a
-model that paretune knows counts as our own training of it, any other as a script; uploads are played as they were,
-compressed, although paretune would not compress the larger ones. Nothing is launched or billed.
+Public jobs run scripts, so they are played as scripts. A study has the jobs of one notebook of one repository, each
+with a maximum runtime of 0.8 to 1.5 times what it needs before the upload, on a budget of 0.3 to 1.2 times their bill
+and two jobs. The uploads that its bounds follow from are those of the other repositories. Uploads are played as they
+were, packed and with every checkpoint; paretune packs only small ones and leaves checkpoints out. Nothing is launched.
 """
 
 import csv
 import random
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from unittest import mock
+
+from paretune.estimating import phases, uploading
+from paretune.estimating.architecture import well_known
+from paretune.pricing.budget import Balance
+from paretune.pricing.prices import PriceList
+from paretune.specification.job import JobSpec
 
 JOBS = Path(__file__).parent / "tables" / "public_jobs.csv"
-CHOSEN_ON = {"aws/amazon-sagemaker-examples", "aws-samples/amazon-sagemaker-generativeai"}
 TEN_MINUTES_S = (480.0, 720.0)
 JOBS_OF_A_STUDY = 20
 AT_ONCE = 4
 SEVEN_BILLION = "mistralai/Mistral-7B-v0.1"
+_OF_A_KIND = {"any": "ml.g5.xlarge", "cpu": "ml.m5.xlarge", "gpu": "ml.g5.xlarge", "multi_gpu": "ml.g5.12xlarge"}
+
+Table = Mapping[tuple[str, str], phases.UsualSeconds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +37,10 @@ class PublicJob:
 
     id: str
     repository: str
+    notebook: str
     instance_type: str
     instance_count: int
+    kind: str
     model: str
     downloading_s: float
     training_s: float
@@ -45,8 +56,12 @@ class PublicJob:
         """All billed seconds."""
         return self.before_upload_s + self.uploading_s
 
+    def usd(self, seconds: float) -> float:
+        """Dollars of so many seconds on its cluster."""
+        return _usd_per_hour(self.instance_type) * self.instance_count * seconds / 3600
 
-def read_jobs(path: Path) -> tuple[list[PublicJob], list[str]]:
+
+def read_jobs(path: Path, kind_of_type: Callable[[str], str]) -> tuple[list[PublicJob], list[str]]:
     """The jobs whose phases are known, and a sentence on each row with an impossible phase."""
     jobs, faults = [], []
     with path.open(encoding="utf-8", newline="") as file:
@@ -58,167 +73,178 @@ def read_jobs(path: Path) -> tuple[list[PublicJob], list[str]]:
             try:
                 count = int(float(row.get("instance_count") or 1))
                 downloading = sum(float(row.get(name) or 0) for name in names)
-                training, uploading = float(texts[0]), float(texts[1])
-            except ValueError as error:
+                training, uploaded = float(texts[0]), float(texts[1])
+            except (ValueError, OverflowError) as error:
                 faults.append(f"{row.get('id')}: left out, a phase is no number ({error})")
                 continue
-            if min(downloading, training, uploading) < 0 or training + downloading == 0:
+            if not (min(downloading, training, uploaded) >= 0 and 0 < downloading + training + uploaded < 1e9):
                 faults.append(f"{row.get('id')}: left out, a phase has fewer than 0 seconds, or none has any")
                 continue
-            source = (row.get("source") or "").partition(":")[0]
+            notebook = (row.get("source") or "").partition("@")[0].partition(":")[0]
             job = PublicJob(
                 id=row.get("id") or "",
-                repository="/".join(source.split("/")[:2]),
+                repository="/".join(notebook.split("/")[:2]),
+                notebook=notebook,
                 instance_type=texts[2],
                 instance_count=count,
+                kind=kind_of_type(texts[2]),
                 model=row.get("model") or "",
                 downloading_s=downloading,
                 training_s=training,
-                uploading_s=uploading,
+                uploading_s=uploaded,
             )
             jobs.append(job)
     return jobs, faults
 
 
-def play(path: Path, count: int) -> None:
-    """Read the jobs, name those that are left out, and print what `bounds` does."""
-    jobs, faults = read_jobs(path)
-    for fault in faults:
-        print(fault)
-    bounds(jobs, count)
+def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Table], count: int) -> None:
+    """Play `count` jobs in studies on budgets, and print what was exceeded and how much was reserved.
 
-
-def bounds(jobs: Sequence[PublicJob], count: int) -> None:
-    """Play `count` jobs in studies on budgets, and print what was exceeded and how much was reserved."""
-    held_out = [job for job in jobs if job.repository not in CHOSEN_ON]
-    repositories = {job.repository for job in held_out}
-    print(
-        f"bounds: {count:,} simulated jobs with phases of {len(held_out)} public jobs of "
-        f"{len(repositories)} repositories"
-    )
+    `uploads_without` gives the uploads fitted to all repositories but one.
+    """
+    repositories = list(dict.fromkeys(job.repository for job in jobs))
+    print(f"bounds: {count:,} simulated jobs, phases of {len(jobs)} public jobs of {len(repositories)} repositories")
     source = random.Random(0)
-    studies = [Study(source, held_out) for _ in range(count // JOBS_OF_A_STUDY)]
-    played = [job for study in studies for job in study.play()]
-    budgets = sum(study.spent_usd > study.budget_usd + 1e-9 for study in studies)
-    over = [job for job in played if job.cost_usd > job.worst_usd + 1e-9]
-    print(f"  jobs admitted                              {len(played):>8,}")
-    print(f"  budgets exceeded                           {budgets:>8,}   of {len(studies):,}")
-    print(f"  jobs beyond their worst case               {len(over):>8,}   {shown_ids(over)}")
-    for own, name in ((True, "our own trainings"), (False, "scripts")):
-        ratios = [job.worst_usd / job.cost_usd for job in played if job.is_of_ten_minutes and job.is_own is own]
-        if ratios:
-            median = statistics.median(ratios)
+    studies = []
+    for repository in repositories:
+        members = [job for job in jobs if job.repository == repository]
+        share = max(1, round(count / JOBS_OF_A_STUDY * len(members) / len(jobs)))
+        with mock.patch.object(phases, "_table", return_value=uploads_without(repository)):
+            played = [Study(source, members).run() for _ in range(share)]
+        over = [job for study in played for job in study.booked if job.is_over]
+        exceeded = sum(study.is_exceeded for study in played)
+        if exceeded or over:
+            names = ", ".join(sorted({f"{job.public.id} ({job.public.uploading_s:.0f} s)" for job in over}))
             print(
-                f"  reserved / cost of ten minutes, median     {median:>8.2f}   {name}, {len(ratios):,} jobs (aim 1.6)"
+                f"  {repository}, left out: {exceeded} of {share} budgets exceeded; jobs beyond their worst case, with "
+                f"their upload: {names or 'none'}"
             )
-    ratios = [job.worst_usd / job.cost_usd for job in played if job.is_of_ten_minutes]
-    if ratios:
-        print(f"  reserved / cost of ten minutes, median     {statistics.median(ratios):>8.2f}   all, (aim 1.6)")
-    share, longest = upload_share_of_7b()
-    print(
-        f"  expected upload of 7B in two hours         {share:>8.1%}   at most {longest:,.0f} s, p4d.24xlarge (aim 3 %)"
-    )
-
-
-def shown_ids(over: Sequence["Played"]) -> str:
-    """The public jobs behind these, by id."""
-    return ", ".join(sorted({job.id for job in over}))
+        studies += played
+    booked = [job for study in studies for job in study.booked]
+    print(f"  jobs admitted                              {len(booked):>8,}")
+    print(f"  budgets exceeded                           {sum(s.is_exceeded for s in studies):>8,}   of {len(studies)}")
+    print(f"  jobs beyond their worst case               {sum(job.is_over for job in booked):>8,}")
+    ten_minutes = [job for job in booked if TEN_MINUTES_S[0] <= job.billed_s <= TEN_MINUTES_S[1]]
+    later = [job for job in ten_minutes if not job.is_first]
+    for name, group in (("all", ten_minutes), ("after a study's first upload", later)):
+        if group:
+            median = statistics.median(job.worst_usd / job.cost_usd for job in group)
+            print(f"  reserved / cost of ten minutes, median     {median:>8.2f}   {name}, {len(group)} jobs (aim 1.6)")
+    own = [ratio for job in ten_minutes if (ratio := job.own_ratio) is not None]
+    if own:
+        print(
+            f"  the same for our own training of the model {statistics.median(own):>8.2f}   {len(own)} jobs (aim 1.6)"
+        )
+    share_of_7b, longest = upload_share_of_7b()
+    print(f"  expected upload of 7B in two hours         {share_of_7b:>8.1%}   of the bill, p4d.24xlarge (aim 3 %)")
+    print(f"  bound of that upload                       {longest:>8,.0f} s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Played:
-    """One simulated job: its reservation and its cost in USD."""
+    """One simulated job: its reservation and its cost in USD, and whether it began before any upload was seen."""
 
-    id: str
-    is_own: bool
+    public: PublicJob
+    spec: JobSpec
     billed_s: float
-    worst_usd: float
     cost_usd: float
+    worst_usd: float
+    is_first: bool
 
     @property
-    def is_of_ten_minutes(self) -> bool:
-        """Whether it was billed 8 to 12 minutes."""
-        return TEN_MINUTES_S[0] <= self.billed_s <= TEN_MINUTES_S[1]
+    def is_over(self) -> bool:
+        """Whether it cost more than was reserved."""
+        return self.cost_usd > self.worst_usd + 1e-9
+
+    @property
+    def own_ratio(self) -> float | None:
+        """What paretune's own training of its model would reserve, over its cost; None for an unknown model."""
+        if well_known(self.public.model) is None:
+            return None
+        spec = self.spec.replace(entry_script=None, model=self.public.model)
+        return self.public.usd(_worst_s(spec)) / self.cost_usd
 
 
 class Study:
-    """Jobs drawn at random, several at a time, admitted to one budget as `study` admits them."""
+    """Jobs drawn at random from one notebook, several at a time, admitted to one budget as `study` admits them."""
 
     def __init__(self, source: random.Random, jobs: Sequence[PublicJob]) -> None:
-        self._drawn = [(source.choice(jobs), source.uniform(0.8, 1.5)) for _ in range(JOBS_OF_A_STUDY)]
-        self._exceeded_s = 0.0
-        self.spent_usd = 0.0
-        usual_usd = [cost_of(job, job.billed_s) for job, _ in self._drawn]
+        notebook = source.choice(sorted({job.notebook for job in jobs}))
+        members = [job for job in jobs if job.notebook == notebook]
+        self._drawn = [(source.choice(members), source.uniform(0.8, 1.5)) for _ in range(JOBS_OF_A_STUDY)]
+        self._exceeded_s: float | None = None  # until an upload was seen
+        usual_usd = [job.usd(job.billed_s) for job, _ in self._drawn]
         self.budget_usd = max(usual_usd) * 2 + source.uniform(0.3, 1.2) * sum(usual_usd)
+        self.booked: list[Played] = []
 
-    def play(self) -> Iterator[Played]:
-        """Admit, run and book the jobs; one that does not fit ends the study once nothing runs."""
-        from paretune.pricing.budget import Balance
+    @property
+    def spent_usd(self) -> float:
+        """Dollars of all jobs that have ended."""
+        return sum(job.cost_usd for job in self.booked)
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether its jobs have cost more than its budget."""
+        return self.spent_usd > self.budget_usd + 1e-9
+
+    def run(self) -> "Study":
+        """Admit, run and book the jobs; one that does not fit is left out once nothing runs."""
         running: list[Played] = []
         for job, factor in self._drawn:
             if len(running) == AT_ONCE:
-                yield self._book(running.pop(0))
-            played = self._played(job, factor)
-            while running and not self._fits(played, running):
-                yield self._book(running.pop(0))
-            if Balance(spent_usd=self.spent_usd, committed_usd=0.0).covers(played.worst_usd, self.budget_usd):
+                self._book(running.pop(0))
+            while running and not self._covers(self._play(job, factor), running):
+                self._book(running.pop(0))
+            played = self._play(job, factor)
+            if self._covers(played, running):
                 running.append(played)
         for played in running:
-            yield self._book(played)
+            self._book(played)
+        return self
 
-    def _fits(self, played: Played, running: Sequence[Played]) -> bool:
-        from paretune.pricing.budget import Balance
-
-        balance = Balance(spent_usd=self.spent_usd, committed_usd=sum(other.worst_usd for other in running))
+    def _covers(self, played: Played, running: Sequence[Played]) -> bool:
+        committed_usd = sum(other.worst_usd for other in running)
+        balance = Balance(spent_usd=self.spent_usd, committed_usd=committed_usd)
         return balance.covers(played.worst_usd, self.budget_usd)
 
-    def _book(self, played: Played) -> Played:
-        self.spent_usd += played.cost_usd
-        over_s = played.billed_s * (1 - played.worst_usd / played.cost_usd)
-        self._exceeded_s = max(self._exceeded_s, over_s)
-        return played
+    def _book(self, played: Played) -> None:
+        self.booked.append(played)
+        over_s = max(
+            played.public.uploading_s - uploading.upload_seconds(played.spec, {})[1],
+            (played.cost_usd - played.public.usd(_worst_s(played.spec))) / played.public.usd(1.0),
+        )
+        self._exceeded_s = max(self._exceeded_s or 0.0, over_s)
 
-    def _played(self, job: PublicJob, factor: float) -> Played:
-        from paretune.estimating.architecture import well_known
-        from paretune.estimating.uploading import billed_after_limit_s, deadline_s
-        from paretune.specification.job import JobSpec
-
+    def _play(self, job: PublicJob, factor: float) -> Played:
         minutes = max(1.0, factor * job.before_upload_s / 60)
-        is_own = well_known(job.model) is not None
-        spec = JobSpec(instance_type="ml.g5.xlarge", max_runtime_minutes=minutes)
-        spec = spec.replace(model=job.model) if is_own else spec.replace(entry_script=__file__)
-        trained_s = min(job.training_s, deadline_s(spec, 60 * minutes, {}))
+        spec = JobSpec(instance_type=_OF_A_KIND[job.kind], max_runtime_minutes=minutes, entry_script=__file__)
+        spec = spec if well_known(job.model) is None else spec.replace(model=job.model)
+        trained_s = min(job.training_s, uploading.deadline_s(spec, 60 * minutes, {}))
+        extra_s = uploading.first_upload_s(spec, {}) if self._exceeded_s is None else self._exceeded_s
         billed_s = job.downloading_s + trained_s + job.uploading_s
-        worst_s = 60 * minutes + billed_after_limit_s(spec, {}) + self._exceeded_s
         return Played(
-            id=job.id,
-            is_own=is_own,
+            public=job,
+            spec=spec,
             billed_s=billed_s,
-            worst_usd=cost_of(job, worst_s),
-            cost_usd=cost_of(job, billed_s),
+            cost_usd=job.usd(billed_s),
+            worst_usd=job.usd(_worst_s(spec) + extra_s),
+            is_first=self._exceeded_s is None,
         )
 
 
-@cache
-def usd_per_hour(instance_type: str) -> float:
-    """Its price; a dollar if it has none."""
-    from paretune.pricing.prices import PriceList
+def _worst_s(spec: JobSpec) -> float:
+    return 60 * spec.max_runtime_minutes + uploading.billed_after_limit_s(spec, {})
 
+
+@cache
+def _usd_per_hour(instance_type: str) -> float:
+    """Its price; a dollar if it has none."""
     price = PriceList.read({}).price(instance_type, "us-east-1")
     return 1.0 if price is None else price.usd_per_hour
 
 
-def cost_of(job: PublicJob, seconds: float) -> float:
-    """Dollars of so many seconds on the cluster of a job."""
-    return usd_per_hour(job.instance_type) * job.instance_count * seconds / 3600
-
-
 def upload_share_of_7b() -> tuple[float, float]:
     """Share of the expected bill of two hours that uploading takes, and the bound of its seconds."""
-    from paretune.estimating.uploading import upload_seconds
-    from paretune.specification.job import JobSpec
-
     spec = JobSpec(model=SEVEN_BILLION, task="causal-lm", instance_type="ml.p4d.24xlarge")
-    expected, longest = upload_seconds(spec, {})
+    expected, longest = uploading.upload_seconds(spec, {})
     return expected / 7200, longest

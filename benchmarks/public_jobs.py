@@ -26,7 +26,7 @@ import numpy as np
 import public_job_bounds
 import published
 
-from paretune.estimating.phases import kind_of
+from paretune.estimating.phases import UsualSeconds, kind_of, usual_of_row
 from paretune.specification.catalog import instances
 from paretune.specification.job_phases import read_phases
 
@@ -34,6 +34,17 @@ REPOSITORY = Path(__file__).parents[1]
 DESCRIBE = REPOSITORY / "tests" / "unit" / "specification" / "describe_answers"
 PROGRAM = REPOSITORY / "src" / "paretune" / "estimating" / "phases.csv"
 KINDS = ("any", "cpu", "gpu", "multi_gpu")
+NAMES = [
+    "phase",
+    "kind",
+    "median_seconds",
+    "between",
+    "within",
+    "most_seconds",
+    "longest_seconds",
+    "jobs",
+    "repositories",
+]
 COLUMNS = {
     "starting": "seconds_starting",
     "data": "seconds_downloading_data",
@@ -47,6 +58,9 @@ _BETWEEN, _WITHIN = (0.2, 0.3, 0.4, 0.55, 0.75, 1.0), (0.3, 0.4, 0.55, 0.7, 0.85
 _OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm against all kinds'
 _MANY_JOBS = 5  # of a repository whose share is printed
 _PENDING_SINCE = "2024"  # SageMaker prints Pending since then
+_JOBS_FOR_A_QUANTILE = 22  # of so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
+_GPUS = {"gpu", "multi_gpu"}
+_ALIKE = {"any": set(KINDS), "cpu": {"cpu"}, "gpu": _GPUS, "multi_gpu": _GPUS}  # where a kind has few jobs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,29 +166,48 @@ def coverage(jobs: Sequence[PublicJob], column: str) -> dict[str, tuple[int, int
     return inside
 
 
-def program_rows(jobs: Sequence[PublicJob]) -> Iterable[Mapping[str, object]]:
-    """Yield the rows of phases.csv."""
+def waiting_rows(jobs: Sequence[PublicJob], longest_wait_s: float) -> Iterable[dict[str, object]]:
+    """Yield the rows of waits in phases.csv; a kind with too few for a quantile has the longest of all jobs."""
     shown = {"seconds_starting", "seconds_pending_capacity"}
     since = [job for job in jobs if job.date[:4] >= _PENDING_SINCE and shown & job.seconds.keys()]
     for kind in KINDS:
-        group = {"gpu", "multi_gpu"} if "gpu" in kind else {kind}  # jobs on GPUs since then are few
-        members = [job for job in since if kind == "any" or job.kind in group]
-        waits = [job.seconds.get("seconds_pending_capacity", 0.0) for job in members]
-        most = float(np.quantile(waits, 0.9, method="higher")) if waits else 0.0
-        yield {"phase": "waiting", "kind": kind, "median_seconds": 0, "most_seconds": round(most), "jobs": len(waits)}
-    for phase, column in COLUMNS.items():
-        fitted = fit(jobs, column)
-        for kind in KINDS:
-            alike = [job for job in jobs if job.seconds.get(column, 0.0) > 0 and kind in ("any", job.kind)]
-            yield {
-                "phase": phase,
-                "kind": kind,
-                "median_seconds": round(math.exp(fitted.means[kind]), 1),
-                "between": fitted.between,
-                "within": fitted.within,
-                "jobs": len(alike),
-                "repositories": len({job.repository for job in alike}),
-            }
+        waits = [job.seconds.get("seconds_pending_capacity", 0.0) for job in since if job.kind in _ALIKE[kind]]
+        most = float(np.quantile(waits, 0.9, method="higher")) if len(waits) >= _JOBS_FOR_A_QUANTILE else longest_wait_s
+        row = {"phase": "waiting", "kind": kind, "median_seconds": 0, "jobs": len(waits)}
+        yield row | {"most_seconds": round(most if any(waits) else 0.0), "longest_seconds": round(longest_wait_s)}
+
+
+def phase_rows(jobs: Sequence[PublicJob], phase: str) -> Iterable[dict[str, object]]:
+    """Yield the rows of a phase in phases.csv."""
+    column = COLUMNS[phase]
+    fitted = fit(jobs, column)
+    seen = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
+    for kind in KINDS:
+        alike = [job for job in seen if kind in ("any", job.kind)]
+        longest = max((job.seconds[column] for job in seen if job.kind in _ALIKE[kind]), default=0.0)
+        yield {
+            "phase": phase,
+            "kind": kind,
+            "median_seconds": round(math.exp(fitted.means[kind]), 1),
+            "between": fitted.between,
+            "within": fitted.within,
+            "longest_seconds": longest,
+            "jobs": len(alike),
+            "repositories": len({job.repository for job in alike}),
+        }
+
+
+def uploads_without(repository: str, jobs: Sequence[PublicJob]) -> Mapping[tuple[str, str], UsualSeconds]:
+    """Return the uploads that the program would expect if one repository had not been read."""
+    rows = phase_rows([job for job in jobs if job.repository != repository], "uploading")
+    texts = [dict.fromkeys(NAMES, "") | {name: str(value) for name, value in row.items()} for row in rows]
+    return {(row["phase"], row["kind"]): usual_of_row(row) for row in texts}
+
+
+def longest_wait_s(path: Path) -> float:
+    """Return the longest wait for capacity that any public job prints, serverless ones included."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        return max((_number(row.get("seconds_pending_capacity")) or 0.0 for row in csv.DictReader(lines)), default=0.0)
 
 
 def print_coverage(jobs: Sequence[PublicJob]) -> None:
@@ -233,26 +266,28 @@ def main() -> None:
     """Replay the public jobs and print what holds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
-    parser.add_argument("--count", type=int, default=5000, help="simulated jobs that are played against budgets")
+    parser.add_argument("--count", type=int, default=7000, help="simulated jobs that ask for a part of a budget")
     parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
     asked = arguments.parse(parser, folder=None, count=200)
     if asked.folder is None and not asked.small:
         sys.exit("give the folder with timelines.csv and describe/, or --small")
     print_bills(DESCRIBE if asked.folder is None else asked.folder / "describe")
-    played = public_job_bounds.JOBS if asked.folder is None else asked.folder / "timelines.csv"
-    public_job_bounds.play(played, asked.count)
-    if asked.folder is None:
-        return
-    timelines = asked.folder / "timelines.csv"
+    timelines = public_job_bounds.JOBS if asked.folder is None else asked.folder / "timelines.csv"
     jobs = read_jobs(timelines)
-    print_bill_of_rows(jobs, timelines)
-    print_coverage(jobs)
     if asked.fit:
-        names = ["phase", "kind", "median_seconds", "between", "within", "most_seconds", "jobs", "repositories"]
+        rows = [*waiting_rows(jobs, longest_wait_s(timelines))]
+        rows += [row for phase in COLUMNS for row in phase_rows(jobs, phase)]
         with PROGRAM.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, names, lineterminator="\n")
+            writer = csv.DictWriter(file, NAMES, lineterminator="\n")
             writer.writeheader()
-            writer.writerows(program_rows(jobs))
+            writer.writerows(rows)
+    played, faults = public_job_bounds.read_jobs(timelines, kind_of_type)
+    for fault in faults:
+        print(fault)
+    public_job_bounds.print_bounds(played, lambda repository: uploads_without(repository, jobs), asked.count)
+    if asked.folder is not None:
+        print_bill_of_rows(jobs, timelines)
+        print_coverage(jobs)
 
 
 if __name__ == "__main__":

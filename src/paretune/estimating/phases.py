@@ -4,6 +4,9 @@
 between repositories, which stand for accounts and habits, and between jobs of one repository. `python
 benchmarks/public_jobs.py TIMELINES --write` fits them and tells how many jobs of repositories that were left out lie
 inside. Source: 555 jobs that public notebooks and threads print, 2018 to 2026, read 2026-11-23.
+
+What a job leaves is uploaded in addition to the usual seconds, at the rates of `transfer_s`. Waits for capacity are
+assumed: a few dozen jobs show whether they waited at all.
 """
 
 import csv
@@ -12,6 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from statistics import NormalDist
+from typing import overload
+
+import numpy as np
 
 from paretune.estimating.posterior import Z80
 from paretune.specification.catalog import Instance
@@ -22,8 +29,14 @@ BOOT_SECONDS = 195.0
 
 With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
 """
-UPLOAD_BYTES_PER_S = 50e6
-"""Packed with gzip on the way; assumed."""
+COMPRESSED_BYTES = 200e6
+"""Larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller."""
+COMPRESSED_RATE = 10e6
+"""Bytes a second of /opt/ml/model, packed by gzip: the median of public jobs whose model is known."""
+UNCOMPRESSED_RATE = 200e6
+"""Bytes a second of files that are not packed; assumed, because no public job shows one."""
+BOUND_CONFIDENCE = 0.95
+"""Share of jobs whose phase takes no longer than its `bound`."""
 _FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA
 _MOST_OVERHEAD = 0.9  # of a job's billed seconds, if they are fewer than the usual phases take
 
@@ -45,6 +58,29 @@ class Seconds:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class UsualSeconds(Seconds):
+    """Seconds of a phase on a kind of instance.
+
+    Attributes:
+        bound: seconds that BOUND_CONFIDENCE of jobs stay within, whichever account they are of.
+        longest: of all public jobs on such instances; on any GPU for those.
+    """
+
+    bound: float
+    longest: float
+
+
+@overload
+def transfer_s(size: float) -> float: ...
+@overload
+def transfer_s(size: np.ndarray) -> np.ndarray: ...
+def transfer_s(size: float | np.ndarray) -> float | np.ndarray:
+    """Return the expected seconds of packing and uploading so many bytes, beyond the usual seconds of an upload."""
+    seconds = size / np.where(np.asarray(size) <= COMPRESSED_BYTES, COMPRESSED_RATE, UNCOMPRESSED_RATE)
+    return seconds if isinstance(size, np.ndarray) else float(seconds)
+
+
 def kind_of(instance: Instance) -> str:
     """Return the kind of an instance: `cpu`, `gpu` for one accelerator, `multi_gpu` for several or a network of EFA."""
     if not instance.accelerator_count:
@@ -53,7 +89,7 @@ def kind_of(instance: Instance) -> str:
     return "multi_gpu" if is_large else "gpu"
 
 
-def usual(phase: str, kind: str) -> Seconds:
+def usual(phase: str, kind: str) -> UsualSeconds:
     """Return what a phase takes on a kind of instance; `any` where the instance is not known."""
     return _table()[phase, kind]
 
@@ -75,7 +111,7 @@ def phases_of(
     kind = kind_of(spec.instance())
     billed = {phase: usual(phase, kind).scaled(factor) for phase in ("data", "image", "uploading")}
     upload = billed["uploading"]
-    billed["uploading"] = upload.scaled(1 + uploaded_bytes / UPLOAD_BYTES_PER_S / upload.seconds)
+    billed["uploading"] = upload.scaled(1 + transfer_s(uploaded_bytes) / upload.seconds)
     overhead = sum(phase.seconds for phase in billed.values())
     share = min(1.0, _MOST_OVERHEAD * total.seconds / overhead)
     billed = {phase: seconds.scaled(share) for phase, seconds in billed.items()}
@@ -92,15 +128,20 @@ def phases_of(
 
 
 @cache
-def _table() -> Mapping[tuple[str, str], Seconds]:
+def _table() -> Mapping[tuple[str, str], UsualSeconds]:
     """Read phases.csv: (phase, kind) to seconds with their interval."""
     lines = files("paretune.estimating").joinpath("phases.csv").read_text(encoding="utf-8").splitlines()
-    return {(row["phase"], row["kind"]): _interval(row) for row in csv.DictReader(lines)}
+    return {(row["phase"], row["kind"]): usual_of_row(row) for row in csv.DictReader(lines)}
 
 
-def _interval(row: Mapping[str, str]) -> Seconds:
-    median = float(row["median_seconds"])
+def usual_of_row(row: Mapping[str, str]) -> UsualSeconds:
+    """Return the seconds of a row of phases.csv."""
+    median, longest = float(row["median_seconds"]), float(row["longest_seconds"])
     if row["most_seconds"]:  # most jobs wait for nothing: the interval is that of counted jobs
-        return Seconds(seconds=median, seconds_low=0.0, seconds_high=float(row["most_seconds"]))
-    width = math.exp(Z80 * math.hypot(float(row["between"]), float(row["within"])))
-    return Seconds(seconds=median, seconds_low=median / width, seconds_high=median * width)
+        most = float(row["most_seconds"])
+        return UsualSeconds(seconds=median, seconds_low=0.0, seconds_high=most, bound=longest, longest=longest)
+    deviation = math.hypot(float(row["between"]), float(row["within"]))
+    width, most = (math.exp(z * deviation) for z in (Z80, NormalDist().inv_cdf(BOUND_CONFIDENCE)))
+    return UsualSeconds(
+        seconds=median, seconds_low=median / width, seconds_high=median * width, bound=median * most, longest=longest
+    )

@@ -45,7 +45,8 @@ class TimeEstimate:
         low, high = self.time.seconds_low, self.time.seconds_high
         dollars = "" if self.cost_usd is None else f", {self.cost_usd:.2g} USD"
         phases = [
-            f"{name} {phase.seconds:.0f} s ({phase.seconds_low:.0f} to {phase.seconds_high:.0f})"
+            f"{name} {phase.seconds:.0f} s ({phase.seconds_low:.0f} to {phase.seconds_high:.0f}"
+            + (", assumed)" if name == "waiting" else ")")
             for name, phase in self.phases.items()
             if name != "training" and phase.seconds_high
         ]

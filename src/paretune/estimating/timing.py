@@ -33,7 +33,7 @@ import numpy as np
 
 from paretune.estimating.exchange import Exchange
 from paretune.estimating.noise import SECONDS_NOISE_OF_OTHER_DATA
-from paretune.estimating.phases import UPLOAD_BYTES_PER_S, Seconds, overhead_s
+from paretune.estimating.phases import Seconds, overhead_s, transfer_s
 from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
@@ -278,7 +278,7 @@ class _Columns:
         )
         self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
-        self._upload = np.where(local, 0.0, _BYTES_OF_A_WEIGHT * column("parameters") / UPLOAD_BYTES_PER_S)
+        self._upload = np.where(local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
         self._overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
 
     def parts(self, theta: np.ndarray) -> _Parts:

@@ -3,6 +3,7 @@
 What only some launchers support is a value of its own: `WarmPool`, `Trials`, `Capacity` and `ProjectOutput` of a job.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -234,6 +235,8 @@ class Launcher(ABC):
     """Seconds that a job may take to stop once its maximum runtime is over."""
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
+    has_seen_upload = False
+    """Whether a job of the study has completed, so that its upload shows what such jobs leave."""
     jobs_log_to_mlflow = False
     """Whether its jobs write to MLflow themselves while they run."""
     virtual_clock: VirtualClock | None = None
@@ -273,6 +276,14 @@ class Launcher(ABC):
     def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
         """The part of a training plan's fee that `seconds` of the job use up; None without a plan, or if unknown."""
         return None
+
+    def upload_bound_s(self, spec: JobSpec) -> float:
+        """The part of them that an upload of the job's results may take; infinite if it has none."""
+        return math.inf
+
+    def unknown_upload_s(self, spec: JobSpec) -> float:
+        """Seconds by which a first upload may exceed its bound, because nobody knows what the job leaves."""
+        return 0.0
 
     def location_tags(self) -> Mapping[str, str]:
         """The location that `attach` looks in, as tags without prefix: account, region and bucket, or the machine."""

@@ -69,8 +69,10 @@ def test_a_short_job_keeps_a_tenth_for_its_training() -> None:
 
 def test_the_bytes_of_a_model_are_uploaded_in_addition() -> None:
     small, large = divide(uploaded_bytes=0), divide(uploaded_bytes=5e9)
-    assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(100)
-    assert large["training"].seconds == pytest.approx(small["training"].seconds - 100)
+    assert large["uploading"].seconds - small["uploading"].seconds == pytest.approx(25)  # 200 MB/s
+    assert large["training"].seconds == pytest.approx(small["training"].seconds - 25)
+    packed = divide(uploaded_bytes=1e8)
+    assert packed["uploading"].seconds - small["uploading"].seconds == pytest.approx(10)  # 10 MB/s
 
 
 def test_phases_follow_what_earlier_jobs_took_around_their_steps() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from paretune.estimating import uploading
+from paretune.estimating.phases import usual
 from paretune.specification.job import JobSpec
 
 OFFLINE = {"HF_HUB_OFFLINE": "1"}
@@ -67,3 +68,26 @@ def test_what_comes_before_the_container_training_saving_and_upload_stay_within_
     assert limit_s / 2 <= deadline_s < limit_s
     upload_s = uploading.upload_seconds(job, OFFLINE)[1]
     assert uploading.LONGEST_BEFORE_CONTAINER_S + deadline_s + saving_s + upload_s <= worst_s + 1e-6
+
+
+@pytest.mark.parametrize(("limit_s", "trained_s"), [(603, 841), (60, 350)])
+def test_the_worst_case_covers_how_late_aws_has_stopped_public_jobs(limit_s: float, trained_s: float) -> None:
+    """sagemaker-python-sdk#4451 and airflow#33982: AWS's limit did not count what came before their containers."""
+    job = spec(entry_script=__file__).replace(max_runtime_minutes=limit_s / 60)
+    billed_s = trained_s - limit_s + uploading.deadline_s(job, limit_s, OFFLINE)  # this one stops itself
+    worst_s = limit_s + uploading.billed_after_limit_s(job, OFFLINE)
+
+    assert billed_s + uploading.upload_seconds(job, OFFLINE)[1] <= worst_s
+
+
+def test_a_script_counts_with_uploads_of_public_jobs_and_its_first_with_the_longest() -> None:
+    public = usual("uploading", "gpu")
+    script = spec(entry_script=__file__)
+    large = script.replace(model="gpt2-xl")
+
+    assert uploading.upload_seconds(script, OFFLINE) == (public.seconds, public.bound)
+    assert uploading.upload_seconds(large, OFFLINE)[1] > public.bound
+    for job in (script, large):
+        upload_s, more_s = uploading.upload_seconds(job, OFFLINE)[1], uploading.first_upload_s(job, OFFLINE)
+        assert upload_s + more_s == pytest.approx(2 * public.longest)
+    assert uploading.first_upload_s(spec(model="gpt2-xl"), OFFLINE) == 0.0

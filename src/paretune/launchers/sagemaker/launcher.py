@@ -139,6 +139,14 @@ class SageMakerLauncher(Launcher):
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
         return uploading.billed_after_limit_s(spec, self._environment)
 
+    def upload_bound_s(self, spec: JobSpec) -> float:
+        """The part of them that the upload may take."""
+        return uploading.upload_seconds(spec, self._environment)[1]
+
+    def unknown_upload_s(self, spec: JobSpec) -> float:
+        """Seconds by which a first upload of a script or a project may exceed its bound."""
+        return uploading.first_upload_s(spec, self._environment)
+
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The CreateTrainingJob or SubmitServiceJob request, exactly; nothing is uploaded."""
         staging = self._staging(document.spec.kms_key)

@@ -87,7 +87,10 @@ class Packager:
             code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
         members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
         inner = replace(
-            document, spec=without_account(inner_spec), members=members, deadline_s=self._deadline_s(document)
+            document,
+            spec=without_account(inner_spec),
+            members=members,
+            deadline_s=deadline_s(spec, document.max_seconds, self.environment),
         )
         channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
         logs_to_mlflow = self.tracking_uri and not document.members  # trials are recorded in several runs
@@ -124,7 +127,7 @@ class Packager:
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
         content = {
             "run_id": _run_id(document.job_name),
-            "deadline_s": self._deadline_s(document),
+            "deadline_s": deadline_s(document.spec, document.max_seconds, self.environment),
             **project.document,
         }
         channels["job"] = _upload_document(document.job_name, content, staging)
@@ -167,10 +170,6 @@ class Packager:
                 channels[name] = staging.upload("files", path.resolve())
                 moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
-
-    def _deadline_s(self, document: JobDocument) -> float | None:
-        """Seconds after the container's start at which the job stops itself; None for a shared job, as AWS stops it."""
-        return None if document.members else deadline_s(document.spec, document.max_seconds, self.environment)
 
     def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
         environment = {

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, collecting
+from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import Job, JobState, Launcher, Trials
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -183,7 +184,6 @@ class SimulatedLauncher(Launcher):
     name = "simulated"
     origin = "simulated"
     jobs_may_appear_late = False
-    stop_s = STOP_SECONDS
     reads_inputs = False
 
     def __init__(
@@ -217,6 +217,10 @@ class SimulatedLauncher(Launcher):
     def price(self, spec: JobSpec) -> Price | None:
         """The SageMaker price of the instance type; the notional price of a local instance."""
         return usual_price(spec, self._prices, self._environment)
+
+    def billed_after_limit_s(self, spec: JobSpec) -> float:
+        """As on SageMaker for a job on its instances; else the seconds to stop."""
+        return billed_after_limit_s(spec, self._environment) if spec.has_instances else STOP_SECONDS
 
     def check(self, spec: JobSpec) -> None:
         """Raise `BadInput` if the job could not run, or has no timeline on one of its instance types."""

@@ -10,6 +10,8 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 
 TRAINING = "Training"
 """SageMaker's secondary status of a phase in which the training makes progress."""
+UPLOADING = "Uploading"
+"""SageMaker's secondary status of packing and upload, the last phase of a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +57,16 @@ class Timeline:
         return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in running)
 
     def reaches(self, running_seconds: float) -> float:
-        """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do."""
+        """Seconds since the creation at which instances have run for `running_seconds`; infinite if they never do.
+
+        An upload does not count, as in SageMaker's MaxRuntimeInSeconds.
+        """
         begin = 0.0
         for phase in self.phases:
-            if phase.runs and running_seconds < phase.seconds:
-                return begin + running_seconds
-            running_seconds -= phase.seconds if phase.runs else 0.0
+            if phase.runs and phase.detail != UPLOADING:
+                if running_seconds < phase.seconds:
+                    return begin + running_seconds
+                running_seconds -= phase.seconds
             begin += phase.seconds
         return math.inf
 

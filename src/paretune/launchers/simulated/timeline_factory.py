@@ -17,7 +17,7 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
-from paretune.launchers.simulated.timeline import TRAINING, Phase, Timeline, in_one_job
+from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline, in_one_job
 from paretune.specification import metrics
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec
@@ -214,7 +214,7 @@ def _phases(document: JobDocument, answer: ReplayedJob, work: float, draws: _Dra
         until = draws.exponential(3600 / rate, "interruption", number) if rate else math.inf
         if until >= left or number > _MOST_INTERRUPTIONS:
             yield _Work(seconds=left, detail=TRAINING, begin=done, end=trained)
-            yield _Work(seconds=work - trained, detail="Uploading", begin=trained, end=work)
+            yield _Work(seconds=work - trained, detail=UPLOADING, begin=trained, end=work)
             return
         yield _Work(seconds=until, detail=TRAINING, begin=done, end=done + until)
         done += until

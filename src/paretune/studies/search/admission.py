@@ -63,7 +63,7 @@ class Admission:
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown.
         """
-        worst_usd = self.worst_case.usd(spec)
+        worst_usd = self.worst_case.reserved_usd(spec)
         reservation = self._ledger.reserve(
             trial,
             spec.as_text(),
@@ -105,7 +105,7 @@ class Admission:
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
             try:
-                worst_usd = self.worst_case.usd(spec)
+                worst_usd = self.worst_case.reserved_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
                 return False
             limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]

@@ -37,8 +37,9 @@ from paretune.launchers.processes import this_process
 from paretune.launchers.shared_jobs import SharedJobs
 from paretune.ledger.lease import LeaseLost
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.pricing.budget import ROUNDING_USD, cost_usd
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
@@ -344,18 +345,22 @@ class Driver:
         return entries
 
     def _learn_bound(self, entry: TrialEntry) -> None:
-        """Raise the worst cases of later jobs if this trial has cost more than was reserved for it."""
-        if entry.booked_usd is None or entry.worst_usd is None or not self.workplace.launcher.is_billed:
+        """Raise the worst cases of later jobs if this trial cost more than its own, or uploaded for longer."""
+        launcher = self.workplace.launcher
+        if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
             return
         over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
-        per_second = cost_usd(self.workplace.launcher.price(spec), spec, 1.0)
+        per_second = cost_usd(launcher.price(spec), spec, 1.0)
+        if entry.end.status is TrialStatus.COMPLETED:
+            launcher.has_seen_upload = True
+            uploaded_s = entry.end.metrics.get(metrics.UPLOADING_SECONDS, 0.0)
+            self.admission.worst_case.exceeded_by(uploaded_s - launcher.upload_bound_s(spec))
         if over_usd <= ROUNDING_USD or not per_second:
             return
         self._say(
             f"trial {entry.trial} cost {entry.booked_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
             "booked in full, and later jobs reserve as much more"
         )
-        launcher = self.workplace.launcher
         usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
         self.admission.worst_case.exceeded_by((entry.booked_usd - usual_usd) / per_second)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
+from paretune.pricing.budget import cost_usd
 from paretune.specification.job import JobSpec
 from paretune.studies.search.trial_history import hash_without_seed
 
@@ -47,9 +48,9 @@ class WorstCase:
 
     def exceeded_by(self, seconds: float) -> None:
         """Reserve so many seconds more for later jobs: one was billed as much beyond its worst case."""
-        launcher = self._workplace.launcher
-        launcher.exceeded_s = max(launcher.exceeded_s, seconds)
-        self._usd.clear()
+        if seconds > self._workplace.launcher.exceeded_s:
+            self._workplace.launcher.exceeded_s = seconds
+            self._usd.clear()
 
     def limited(self, spec: JobSpec) -> JobSpec:
         """The job with a maximum runtime from an equal job or its estimate, to reserve fewer dollars.
@@ -67,6 +68,13 @@ class WorstCase:
         if key not in self._usd:
             self._usd[key] = self._workplace.launcher.worst_case_usd(spec)
         return self._usd[key]
+
+    def reserved_usd(self, spec: JobSpec) -> float | None:
+        """Like `usd`, and with an upload of unknown length until one has been seen."""
+        launcher, usd = self._workplace.launcher, self.usd(spec)
+        if usd is None or launcher.has_seen_upload or not (seconds := launcher.unknown_upload_s(spec)):
+            return usd
+        return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
     def _minutes_of(self, spec: JobSpec) -> float:
         if (longest := self._longest_s.get(hash_without_seed(spec))) is not None:

@@ -21,6 +21,7 @@ from paretune.commands.report.repricing import Terms, reprice
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.interruption import Interruption
 from paretune.estimating import evidence
+from paretune.estimating.phases import usual
 from paretune.launchers.base import CREATED_WITHIN_S, job_name
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.results import ProjectResults, TrainingResults
@@ -489,8 +490,8 @@ def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_se
 
 
 def test_the_job_of_a_project_counts_against_budgets_and_sync_books_it(user: User) -> None:
-    # AWS stops 180 s late at most, and uploads the gigabyte that a project may leave in 160 s.
-    worst = (60 * 60 + 180 + 160) / 3600 * USD_PER_HOUR
+    # It stops 100 s late at most, and uploads what projects leave on such instances.
+    worst = (60 * 60 + 100 + usual("uploading", "cpu").bound) / 3600 * USD_PER_HOUR
     nlp = f"{{name: nlp, usd_per_month: {1.5 * worst}, tags: {{team: nlp}}}}"
     (user.folder / "team.yaml").write_text(f"storage: sqlite:///accounts.db\nbudgets: [{nlp}]\n")
     chosen, file = {"tags": {"team": "nlp"}, "user": "ana", "budget": "team.yaml"}, str(user.folder / "team.yaml")

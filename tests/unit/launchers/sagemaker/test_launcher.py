@@ -580,6 +580,8 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     assert found is not None
     assert found.trials.count == 2
     (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
+    deadline_s = json.loads(document)["deadline_s"]
+    assert first.max_seconds < deadline_s < 2 * first.max_seconds  # of all its trials together
     told = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
     assert [(one.member, one.spec.learning_rate) for one in told] == [("lead", 1e-5), ("other", 1e-4)]
     assert b"secret/key" not in document

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
+from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.simulated.launcher import STOP_SECONDS, SimulatedLauncher
 from paretune.launchers.simulated.timeline import Phase, Timeline
@@ -299,3 +300,20 @@ def test_a_failure_of_the_timeline_is_a_failure_of_the_job(home: Path, clock: Vi
     assert job.state() is JobState.FAILED
     assert job.failure() == memory
     assert (job.seconds(), job.billable_seconds()) == (0, 0)
+
+
+def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
+    home: Path, clock: VirtualClock
+) -> None:
+    phases = (Phase(seconds=50.0, detail="Training"), Phase(seconds=30.0, detail="Uploading"))
+    timeline = Timeline(phases=phases, report=JobReport(metrics={}))
+    launcher = SimulatedLauncher(home, clock, {}, lambda document: timeline)
+    spec = JobSpec(launcher="simulated", instance_type="ml.g5.xlarge", max_runtime_minutes=1.0)
+    job = launcher.submit(JobDocument(job_name="paretune-test-1", spec=spec, plan=spec.plan()), JobInputs())
+    clock.sleep(100.0)
+
+    assert launcher.billed_after_limit_s(spec) == billed_after_limit_s(spec, {})
+    assert job.state() is JobState.COMPLETED
+    assert job.billable_seconds() == pytest.approx(80.0)
+    assert timeline.reaches(40.0) == 40.0
+    assert math.isinf(timeline.reaches(60.0))

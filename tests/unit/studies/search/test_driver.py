@@ -695,3 +695,26 @@ def test_a_job_beyond_its_worst_case_is_booked_in_full_said_and_learned_from(des
     restarted.workplace.launcher.exceeded_s = 0.0
     restarted.adopt()
     assert restarted.workplace.launcher.exceeded_s == pytest.approx(SECONDS - 30)
+
+
+def test_uploads_of_unknown_length_are_reserved_until_a_trial_has_completed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk.launcher, "unknown_upload_s", lambda spec: 900.0)
+    monkeypatch.setattr(desk.launcher, "upload_bound_s", lambda spec: 40.0)
+    monkeypatch.setattr(ScriptedJob, "phase_seconds", lambda job: {"uploading": 70.0})
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=1.4, n_parallel=2)
+    search(driver)
+
+    reserved = [driver.ledger.entry(trial.number).worst_usd for trial in driver.trials.values()]
+    assert reserved[0] == pytest.approx(0.5 + 900 / 3600)  # and no second one beside it: they do not fit together
+    assert max(reserved[1:]) <= 0.5 + 30 / 3600 + 1e-9  # the upload took 30 s more than its bound
+    assert driver.workplace.launcher.exceeded_s == pytest.approx(30.0)
+
+
+def test_jobs_whose_upload_is_bounded_by_their_bytes_reserve_nothing_more(desk: Desk) -> None:
+    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 30}, budget_usd=2.0, n_parallel=2)
+    search(driver)
+
+    assert driver.ledger.entry(next(iter(driver.trials))).worst_usd == pytest.approx(0.5)
+    assert driver.workplace.launcher.exceeded_s == 0.0

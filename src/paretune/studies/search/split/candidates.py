@@ -74,6 +74,7 @@ class CandidateSpace:
         self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
         after_s = [spec.keep_alive_minutes * 60 + launcher.billed_after_limit_s(spec) for spec in specs]
         self._after_s = np.array(after_s)
+        self._unknown_s = np.array([launcher.unknown_upload_s(spec) for spec in specs])
         self._launcher = launcher
         self._prices: dict[str, Price] = {}
         self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])
@@ -96,7 +97,8 @@ class CandidateSpace:
     @property
     def billed_after_limit_s(self) -> np.ndarray:
         """N seconds that may be billed after the maximum runtime, as far as earlier jobs have shown."""
-        return self._after_s + self._launcher.exceeded_s
+        unknown_s = 0.0 if self._launcher.has_seen_upload else self._unknown_s
+        return self._after_s + self._launcher.exceeded_s + unknown_s
 
     def usd_per_second_of(self, spec: JobSpec) -> float:
         """Dollars of a second on a job's cluster; an instance without a price counts as a dollar an hour."""
