@@ -69,7 +69,7 @@ def test_a_quoted_job_is_launched_with_its_worst_case_as_its_limit(agent: Agent)
     quoted = agent.call("quote", parameters=JOB)
     launched = agent.call("launch", quote=quoted["quote"])
 
-    assert quoted["worst_case_usd"] == 1.48  # 1.408 USD an hour, an hour, 178 s to stop and upload, rounded up
+    assert quoted["worst_case_usd"] == 1.4777  # 1.408 USD an hour, an hour and 178 s to stop and upload, rounded up
     assert (launched["name"], launched["state"]) == ("main-1", "running")
     assert agent.begun[0].parameters == JOB | {"max_cost_usd": f"{quoted['worst_case_usd']:.4f}"}
     assert agent.call("status")["left_usd"] == pytest.approx(2.0 - quoted["worst_case_usd"])
