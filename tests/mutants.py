@@ -30,11 +30,11 @@ from types import CodeType
 import hypothesis
 import pytest
 
-from tests.selection import ROOT, direct_imports, files_of
+from tests.selection import ROOT, direct_imports, files_of, imported
 
 MOST = 30
 IMPORTERS = 4
-"""How many test files are taken of those that import a module: the most specific ones."""
+"""How many test files are taken of those that import a module: those that load the fewest others."""
 _PYTEST = [
     "-q",
     "-n",
@@ -105,13 +105,13 @@ def most_imported(count: int = 10) -> list[str]:
 
 
 def tests_of(name: str) -> list[str]:
-    """The test file that mirrors a module, and the test files that import it and the fewest others."""
+    """The test file that mirrors a module, and of those that import it the ones that load the fewest others."""
     _, *folders, last = name.split(".")
     unit = ROOT / "tests" / "unit"
     mirror = unit.joinpath(*folders, f"test_{last}.py")
     (module,) = files_of(name)
     importers = [path for path in sorted(unit.rglob("test_*.py")) if path != mirror and module in direct_imports(path)]
-    importers.sort(key=lambda path: len(direct_imports(path)))
+    importers.sort(key=lambda path: len(imported(path)))
     return [str(path) for path in [mirror] * mirror.exists() + importers[:IMPORTERS]]
 
 

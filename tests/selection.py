@@ -72,11 +72,11 @@ def read_names(path: Path) -> frozenset[Path]:
 def is_touched(path: Path, changed: frozenset[Path]) -> bool:
     """Whether a Python file or anything that it imports has changed; files that everything uses count, too."""
     everywhere = {ROOT / "pyproject.toml", ROOT / "constraints.txt", ROOT / "tests" / "conftest.py"}
-    return bool(changed & (everywhere | _imported(path)))
+    return bool(changed & (everywhere | imported(path)))
 
 
 @cache
-def _imported(path: Path) -> frozenset[Path]:
+def imported(path: Path) -> frozenset[Path]:
     """A file and all files of this repository that it imports, directly or through others."""
     reached: set[Path] = set()
     waiting = [path]
