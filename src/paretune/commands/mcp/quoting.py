@@ -4,21 +4,40 @@ import hashlib
 import math
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from paretune.commands.mcp.quotes import VALID_S, Quote
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, refuse
+from paretune.core.untrusted import absolute, exists
 from paretune.jobs.launch import launch
 from paretune.jobs.workplace import Workplaces
-from paretune.specification.inputs import missing_files
+from paretune.specification.inputs import PATHS, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import CHARGED, completed
 from paretune.studies.definition.file import StudyFile
 
-_OWN_CODE = ("entry_script", "project", "image_uri", "package_index")
+ALLOWED = frozenset(
+    (
+        *("model", "init", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column"),
+        *("label_column", "task", "max_train_samples", "max_eval_samples", "max_seq_length"),
+        *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"),
+        *("learning_rate", "learning_rate_scaling", "reference_batch_size", "warmup_ratio"),
+        *("num_train_epochs", "seed", "precision", "fine_tuning", "lora_rank", "lora_alpha", "lora_dropout"),
+        *("lora_target_modules", "compiler", "strategy", "hybrid_shard_degree", "tensor_parallel_degree"),
+        *("context_parallel_degree", "expert_parallel_degree", "pipeline_parallel_degree", "micro_batches"),
+        *("activation_checkpointing", "activation_offloading", "cpu_offload", "instance_type"),
+        *("instance_count", "processes_per_instance", "launcher", "recorded_runs", "simulation"),
+        *("max_runtime_minutes", "max_silence_minutes", "spot", "max_wait_minutes"),
+        *("fallback_instance_types", "capacity_wait_minutes", "volume_gib", "size", "probe_steps"),
+        *("profile_steps", "merge", "log_model", "trials_per_job"),
+    )
+)
+"""Parameters of a job that an agent may set or search."""
+_OWN_CODE = ("entry_script", "project", "entry_point", "project_parameters", "image_uri", "package_index")
 """Parameters that bring code which paretune has not written."""
+_STUDY_FILES = (".yaml", ".yml")
 _WHO_PAYS = dict.fromkeys(CHARGED, "the profile of this server says whose its jobs are and who pays")
 _NOT_QUOTED = {
     "dry_run": "a quote launches nothing by itself",
@@ -35,6 +54,8 @@ class Quoter:
     Args:
         folder: for studies as they were quoted, so that what is launched is what was quoted.
         own_code: whether jobs may bring code of their own.
+
+    Agents name files below the current folder only, and set the parameters in `ALLOWED`.
     """
 
     folder: Path
@@ -48,7 +69,7 @@ class Quoter:
             BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it cannot be launched; with all faults.
         """
         refuse(_refused(_NOT_QUOTED, parameters))
-        self._check_code(parameters)
+        self.check_parameters(parameters)
         refuse(missing_files(parameters))
         spec = completed(JobSpec.from_text(parameters), os.environ)
         self._check_code(spec.changed())
@@ -72,15 +93,19 @@ class Quoter:
         """Return a quote of a study: its budget, which its jobs never exceed together.
 
         Raises:
-            BadInput: the study has faults, or no budget.
+            BadInput: the study has faults, or no budget; or it is no study file below the current folder.
         """
         refuse(_refused(_WHO_PAYS, overrides))
+        refuse(_study_faults(path, overrides))
         file = StudyFile.read(path, overrides)
         refuse(_refused(_WHO_PAYS, [*file.job, *file.search]))
+        if file.storage is not None:
+            raise BadInput(["storage cannot be set here: the study is stored where this server keeps its studies"])
         if file.budget_usd is None:
             raise BadInput(["a study is quoted by its budget: set budget_usd"])
-        searched = dict.fromkeys(file.search, "searched")
-        self._check_code({**{name: str(value or "") for name, value in file.job.items()}, **searched})
+        self.check_parameters({name: str(value or "") for name, value in file.job.items()})
+        for name, entry in file.search.items():
+            self.check_parameters({name: ",".join(str(value) for value in entry.corners)})
         text = file.as_yaml()
         identity = hashlib.sha256(text.encode()).hexdigest()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -106,7 +131,8 @@ class Quoter:
             if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != quote.identity:
                 raise BadInput(["the study that was quoted has been changed: ask for another quote"])
             return
-        parameters = {name: text for name, text in quote.parameters.items() if name not in _NOT_QUOTED}
+        own_code = _OWN_CODE if self.own_code else ()
+        parameters = {name: text for name, text in quote.parameters.items() if name in ALLOWED or name in own_code}
         now = self.job(parameters)
         quoted = (quote.identity, quote.priced_as_of)
         if (now.identity, now.priced_as_of) != quoted or now.worst_case_usd > quote.worst_case_usd:
@@ -116,6 +142,25 @@ class Quoter:
                     f"{now.worst_case_usd:.4f} USD at prices of {now.priced_as_of} now: ask for another quote"
                 ]
             )
+
+    def check_parameters(self, parameters: Mapping[str, str]) -> None:
+        """Check that an agent may set these parameters of a job, and read the files that they name.
+
+        Raises:
+            BadInput: with all parameters that it may not set, and all paths outside of the current folder.
+        """
+        self._check_code(parameters)
+        names = {item.name for item in fields(JobSpec)} - ALLOWED - set(_OWN_CODE)
+        faults = [
+            f"{name} cannot be set by an agent: leave it out, or have it set in the server's profile"
+            for name, text in parameters.items()
+            if name in names and text.strip()
+        ]
+        for name in PATHS:
+            faults += [
+                _outside(name, text) for text in parameters.get(name, "").split(",") if _is_outside(text.strip())
+            ]
+        refuse(faults)
 
     def _check_code(self, parameters: Mapping[str, str]) -> None:
         if not self.own_code:
@@ -127,6 +172,27 @@ class Quoter:
                     if parameters.get(name, "").strip()
                 ]
             )
+
+
+def _study_faults(path: str, overrides: Mapping[str, str]) -> list[str]:
+    """Faults of a study's path, which are found before the file is read, so that no message quotes another file."""
+    faults = [_outside("study", path)] if _is_outside(path) else []
+    if exists(path) and Path(path).suffix not in _STUDY_FILES:
+        faults.append(f"study must be the name of a shipped study or a file that ends with {' or '.join(_STUDY_FILES)}")
+    if overrides.get("storage", "").strip():
+        faults.append("storage cannot be set here: the study is stored where this server keeps its studies")
+    return faults
+
+
+def _is_outside(text: str) -> bool:
+    """Whether a text names a path of this machine that is not below the current folder."""
+    if "://" in text:
+        return text.lower().startswith("file:")
+    return not Path(absolute(text)).resolve().is_relative_to(Path.cwd().resolve())
+
+
+def _outside(name: str, text: str) -> str:
+    return f"{name} must lie below the current folder of this server, got {text.strip()[:200]}: copy it there"
 
 
 def _refused(reasons: Mapping[str, str], names: Collection[str]) -> list[str]:

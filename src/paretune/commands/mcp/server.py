@@ -5,25 +5,28 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paretune.commands.command import help_lines
 from paretune.commands.estimate.estimate import run_estimate
 from paretune.commands.estimate.request import EstimateRequest
 from paretune.commands.mcp.commands import CommandProcess, Running
 from paretune.commands.mcp.front import front
 from paretune.commands.mcp.quotes import Quote, Quotes
-from paretune.commands.mcp.quoting import Quoter
+from paretune.commands.mcp.quoting import ALLOWED, Quoter
 from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
+from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
-Parameters are those of `paretune main --help`, as text. estimate first; quote checks everything and bounds the dollars;
+`parameters` lists what can be set, as text. estimate first; quote checks everything and bounds the dollars;
 launch takes a quote and nothing else; status says how launched jobs do and what is left of the session's dollars."""
 
 
@@ -51,8 +54,8 @@ def make_server(tools: "Tools") -> "MCPServer":
     """
     from mcp.server import MCPServer  # an optional extra
 
-    server = MCPServer("paretune", instructions=_INSTRUCTIONS)
-    for act in (tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front):
+    server = MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS)
+    for act in (tools.parameters, tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front):
         server.tool()(act)
     return server
 
@@ -67,11 +70,16 @@ class Tools:
     clock: Clock
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)  # checks set MLflow's globals
 
+    def parameters(self) -> dict[str, str]:
+        """The parameters of a job that can be set, each with its meaning, choices and default."""
+        return {name: line for name, line in help_lines(JobSpec).items() if name in ALLOWED}
+
     def estimate(self, parameters: dict[str, str]) -> dict[str, Any]:
         """Predicted seconds, dollars and memory with 80 % intervals; comma-separated values make a table."""
         with _as_tool_errors(), self._one_at_a_time:
             if parameters.get("probe", "").strip():
                 raise BadInput(["probe launches jobs, and an estimate here launches nothing: leave it out"])
+            self.quoter.check_parameters(parameters)
             request = EstimateRequest.from_text(with_profile(parameters, os.environ))
             return run_estimate(request, say=lambda _: None, quiet=True).to_dict()
 

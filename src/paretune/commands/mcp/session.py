@@ -62,6 +62,8 @@ class Session:
                 raise BadInput(
                     ["this quote was tried before and could not be started: ask for another one with `quote`"]
                 )
+            if self._budget_usd <= 0:
+                raise BudgetRefused("this server launches nothing: it was started without --session_budget_usd")
             left = self._budget_usd - self._booked_usd()
             if not quote.worst_case_usd <= left:
                 raise BudgetRefused(

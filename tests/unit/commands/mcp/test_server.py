@@ -99,6 +99,15 @@ def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
         ({"budget": "mine.yaml"}, "budget cannot be set here"),
         ({"user": "boss"}, "user cannot be set here"),
         ({"tags": '{"team": "rich"}'}, "tags cannot be set here: the profile of this server says whose its jobs are"),
+        ({"register": "model"}, "register cannot be set by an agent"),
+        ({"role": "Administrator"}, "role cannot be set by an agent"),
+        ({"bucket": "other"}, "bucket cannot be set by an agent"),
+        ({"keep_alive_minutes": "60"}, "keep_alive_minutes cannot be set by an agent"),
+        ({"training_arguments": '{"push_to_hub": true}'}, "training_arguments cannot be set by an agent"),
+        ({"dataset": "/etc/passwd"}, "dataset must lie below the current folder of this server, got /etc/passwd"),
+        ({"model": "../secret"}, "model must lie below the current folder of this server, got ../secret"),
+        ({"recorded_runs": "~/runs.csv"}, "recorded_runs must lie below the current folder"),
+        ({"dataset": "file:///etc/passwd"}, "dataset must lie below the current folder"),
         ({"learning_rate": "-1"}, "learning_rate must be greater than 0"),
         ({"sed": "1"}, "unknown parameter sed"),
         ({"dataset": "missing.csv"}, "missing.csv does not exist"),
@@ -106,6 +115,54 @@ def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
 )
 def test_what_is_not_quoted_says_why(agent: Agent, parameters: dict[str, str], why: str) -> None:
     assert why in agent.call("quote", parameters=JOB | parameters)
+
+
+@pytest.mark.parametrize(
+    ("study", "key", "message"),
+    [
+        ("{path}", "storage: sqlite:////tmp/other.db", "storage cannot be set here"),
+        ("{path}", "", ""),
+        ("/etc/passwd", "", "study must lie below the current folder of this server, got /etc/passwd"),
+        ("secret.txt", "", "study must be the name of a shipped study or a file that ends with .yaml or .yml"),
+        ("link.yaml", "", "study must lie below the current folder of this server, got link.yaml"),
+    ],
+)
+def test_a_study_reads_and_writes_where_the_server_says(
+    agent: Agent, workplace: Path, study: str, key: str, message: str
+) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(f"{STUDY}budget_usd: 1.5\n{key}\n")
+    (workplace / "secret.txt").write_text("password")
+    (workplace / "link.yaml").symlink_to("/etc/passwd")
+
+    answer = agent.call("quote", study=study.format(path=path))
+
+    assert message in (answer if message else answer["quote"])
+    assert "password" not in str(answer)
+    assert "root:" not in str(answer)
+
+
+@pytest.mark.parametrize("change", ["job: {register: model, ", "job: {keep_alive_minutes: 60, "])
+def test_a_study_sets_nothing_that_a_job_of_an_agent_may_not(agent: Agent, workplace: Path, change: str) -> None:
+    path = workplace / "rates.yaml"
+    path.write_text(STUDY.replace("job: {", change) + "budget_usd: 1.5\n")
+
+    assert "cannot be set by an agent" in agent.call("quote", study=str(path))
+
+
+def test_a_session_without_dollars_launches_nothing(workplace: Path) -> None:
+    agent = Agent(workplace / "agents", budget_usd=0.0)
+    local = agent.call("quote", parameters={"launcher": "local", "max_train_samples": "16"})
+
+    assert "this server launches nothing" in agent.call("launch", quote=local["quote"])
+    assert not agent.begun
+
+
+def test_an_agent_can_list_the_parameters_that_it_may_set(agent: Agent) -> None:
+    parameters = agent.call("parameters")
+
+    assert "learning_rate" in parameters
+    assert not {"role", "register", "entry_script", "tags"} & parameters.keys()
 
 
 def test_an_estimate_launches_nothing_not_even_probes(agent: Agent) -> None:
