@@ -19,7 +19,7 @@ from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.queue import QueuedJobs
 from paretune.launchers.sagemaker.request import build, load_sdk
-from paretune.launchers.sagemaker.results import Results, TrainingResults
+from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
@@ -55,7 +55,7 @@ class SageMakerLauncher(Launcher):
         calls_per_minute: float = CALLS_PER_MINUTE,
         poller: Poller | None = None,
         package: Path | None = None,
-        results: type[Results] = TrainingResults,
+        results: type[Results] = Results,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)

@@ -2,7 +2,6 @@
 
 import re
 import tarfile
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -120,52 +119,34 @@ class OutputArchive:
         return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
 
 
-class Results(ABC):
-    """How the result of a training job is read from its archive."""
+class Results:
+    """The results of our training: report.json and events.jsonl. Without a readable report it has failed."""
 
-    is_project: bool
+    is_project = False
     """Whether the job runs the command of a foreign project."""
 
     def __init__(self, archive: OutputArchive) -> None:
         self.archive = archive
 
-    @abstractmethod
     def end_state(self, status: str) -> JobState:
         """The state of an ended job with this TrainingJobStatus; RUNNING while S3 does not answer."""
-
-    def report(self) -> JobReport | None:
-        """The report of a completed job; None if it leaves none."""
-        return None
-
-    def events(self) -> list[Event]:
-        """The events in the archive of an ended job."""
-        return []
-
-    def model_uri(self, *, is_compressed: bool) -> str:
-        """S3 URI of the model; "" if it is not known whether there is one."""
-        return self.archive.model_uri(is_compressed=is_compressed)
-
-
-class TrainingResults(Results):
-    """Our training leaves report.json and events.jsonl. Without a readable report it has failed."""
-
-    is_project = False
-
-    def end_state(self, status: str) -> JobState:
-        """COMPLETED if the archive has a readable report."""
         files = self.archive.files()
         if files is None:
             return JobState.RUNNING
         return JobState.COMPLETED if read_report(files.get("report.json", b"")) else JobState.FAILED
 
     def report(self) -> JobReport | None:
-        """The content of report.json."""
+        """The report of a completed job; None if it leaves none."""
         return read_report((self.archive.files() or {})["report.json"])
 
     def events(self) -> list[Event]:
-        """The content of events.jsonl."""
+        """The events in the archive of an ended job."""
         lines = (self.archive.files() or {}).get("events.jsonl", b"").decode(errors="replace").splitlines()
         return [event for event in map(read_event, lines) if event is not None]
+
+    def model_uri(self, *, is_compressed: bool) -> str:
+        """S3 URI of the model; "" if it is not known whether there is one."""
+        return self.archive.model_uri(is_compressed=is_compressed)
 
 
 class ProjectResults(Results):
@@ -176,6 +157,14 @@ class ProjectResults(Results):
     def end_state(self, status: str) -> JobState:
         """COMPLETED if SageMaker says so."""
         return JobState.COMPLETED if status == "Completed" else JobState.FAILED
+
+    def report(self) -> JobReport | None:
+        """None."""
+        return None
+
+    def events(self) -> list[Event]:
+        """No events: a file of theirs is not ours to believe."""
+        return []
 
     def model_uri(self, *, is_compressed: bool) -> str:
         """Empty, because the command may leave no model."""
