@@ -15,8 +15,8 @@ from paretune.estimating.phases import kind_of
 from paretune.estimating.timing import TimingFeatures
 from paretune.estimating.traced_step import Division, StepSetting, TracedSteps, share_in_layers
 from paretune.estimating.workload import (
-    LEAST_EVALUATED_ROWS,
     Workload,
+    evaluation_batch,
     frozen_weight_bytes,
     keeps_frozen_weights_in_half,
     recomputes,
@@ -134,7 +134,7 @@ def describe(
     step = None if steps is None or setting is None else steps.find(setting)
     memory = _memory(spec, plan, built, work, share)
     if step is not None:
-        memory = replace(memory, peak=step.peak(_division(spec, plan, work, share)))
+        memory = replace(memory, peak=step.peak(_division(spec, plan, built, work, share)))
     return JobFeatures(
         time=_timing(spec, plan, built, work, share),
         memory=memory,
@@ -177,9 +177,9 @@ def _longest(spec: JobSpec, mean_tokens: float) -> float:
     return min(float(spec.max_seq_length), _LONGEST_OVER_MEAN * mean_tokens)
 
 
-def _division(spec: JobSpec, plan: BatchPlan, work: Workload, share: DeviceShare) -> Division:
+def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> Division:
     rows, degrees = plan.per_device_train_batch_size, share.degrees
-    evaluated = spec.training_arguments.get("per_device_eval_batch_size") or max(LEAST_EVALUATED_ROWS, rows)
+    evaluated = evaluation_batch(spec, rows, built.vocabulary)
     return Division(
         rows=rows,
         evaluated_rows=0 if spec.probe_steps else min(evaluated, math.ceil(work.evaluated_rows)),

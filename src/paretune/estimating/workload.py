@@ -19,6 +19,8 @@ EVALUATIONS = 4
 """Least number of evaluations of a training, spread over it; with more epochs, one after each."""
 LEAST_EVALUATED_ROWS = 64
 """Rows of an evaluation batch on one device, or those of a training batch if these are more."""
+EVALUATED_LOGITS = 2**26
+"""Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
 LORA_SHARE = 0.015
@@ -110,6 +112,20 @@ def recomputes(spec: JobSpec) -> bool:
     """Whether the backward pass recomputes activations layer by layer instead of keeping them."""
     is_requested = spec.activation_checkpointing or bool(spec.training_arguments.get("gradient_checkpointing"))
     return is_requested and spec.fine_tuning != "head"
+
+
+def evaluation_batch(spec: JobSpec, rows: int, vocabulary: int) -> int:
+    """Return the rows of an evaluation batch on one device, whose training batch has `rows` rows.
+
+    Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
+
+    Raises:
+        BadInput: training_arguments set per_device_eval_batch_size to a value that the Trainer does not take.
+    """
+    limit = LEAST_EVALUATED_ROWS
+    if spec.task == metrics.CAUSAL_LM:
+        limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
+    return _whole_argument(spec, "per_device_eval_batch_size") or max(rows, limit)
 
 
 def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:

@@ -140,9 +140,9 @@ class ParallelDegrees:
         """Data-parallel rank of a process, from 0 to `data` - 1."""
         return rank // self.group % self.data
 
-    def is_first_with_its_rows(self, rank: int) -> bool:
-        """Whether a process has the lowest rank of all that train on the same rows."""
-        return rank % self.group == 0 and self.stage(rank) == 0
+    def is_last_with_its_rows(self, rank: int) -> bool:
+        """Whether a process is the first one in the last stage of all that train on the same rows."""
+        return rank % self.group == 0 and self.stage(rank) == self.pipeline - 1
 
     def stage(self, rank: int) -> int:
         """Pipeline stage of a process, from 0 to `pipeline` - 1."""

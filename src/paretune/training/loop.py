@@ -191,7 +191,11 @@ def _trainer(
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document,
+        checkpoint_folder,
+        steps_per_epoch=sampler.steps,
+        vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
+        of_strategy=strategy.training_arguments(),
     )  # initialises the process group
     return strategy.trainer(
         model=strategy.spread(model),
@@ -259,6 +263,8 @@ def _validation_quality(trainer: LengthGroupedTrainer, task: str) -> dict[str, f
     is_final = is_after_last_step and in_this_process and not trainer.args.load_best_model_at_end
     measured = history[-1] if is_final else trainer.evaluate()
     quality = _quality(measured, "eval", task)
+    if "loss" not in quality:
+        return {}  # it has failed, and the events say so
     speed = float(measured.get("eval_samples_per_second", 0.0))
     rates = {metrics.EVALUATION_SAMPLES: speed} if speed > 0 else {}
     return {metrics.EVAL_LOSS: quality.pop("loss"), **quality, **rates}
@@ -268,7 +274,8 @@ def _quality(measured: Mapping[str, Any], prefix: str, task: str) -> dict[str, f
     """Loss and the task's metrics from the results of `Trainer.evaluate`, whose names begin with `prefix`."""
     values = {name.removeprefix(f"{prefix}_"): value for name, value in measured.items()}
     quality = {name: float(values[name]) for name in ("loss", *metrics.TASKS[task].measures) if name in values}
-    perplexity = metrics.perplexity(quality["loss"]) if task == metrics.CAUSAL_LM else None
+    has_perplexity = task == metrics.CAUSAL_LM and "loss" in quality
+    perplexity = metrics.perplexity(quality["loss"]) if has_perplexity else None
     return quality | ({} if perplexity is None else {metrics.PERPLEXITY: perplexity})
 
 

@@ -36,6 +36,7 @@ from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
 from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
 from paretune.training.stop_signal import StopSignal
+from paretune.training.tasks.losses import next_token_loss
 
 _ROWS = (2, 4)
 """Batches that are traced: the memory is a linear function of the rows."""
@@ -155,19 +156,21 @@ def _evaluate(setting: StepSetting, model: Any, rows: int) -> None:
     """Run a forward pass whose activations are not kept."""
     model.eval()
     with torch.no_grad():
-        _loss(setting, model, rows)
+        _loss(setting, model, rows, evaluates=True)
 
 
-def _loss(setting: StepSetting, model: Any, rows: int) -> Any:
+def _loss(setting: StepSetting, model: Any, rows: int, *, evaluates: bool = False) -> Any:
     """The loss of `rows` rows, computed as in the Trainer."""
     shape, half = (rows, setting.tokens), half_format(setting.half)
     tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
     is_language = setting.task == "causal-lm"
-    labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language else {}
+    labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language and not evaluates else {}
     with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
         outputs = model(input_ids=tokens, attention_mask=mask, **labels)
     if half is not None:
         outputs = convert_outputs_to_fp32(lambda: outputs)()
+    if is_language and evaluates:
+        return next_token_loss(outputs, tokens, 1)
     return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 
 

@@ -297,6 +297,12 @@ class DeepSpeed(Strategy):
         }
         return super().training_arguments() | {"deepspeed": configuration}
 
+    def trainer(self, **arguments: Any) -> LengthGroupedTrainer:
+        """The Trainer; processes with ZeRO stage 3 gather the weights of each layer together."""
+        trainer = super().trainer(**arguments)
+        trainer.is_divided = True
+        return trainer
+
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
         """Write the model with DeepSpeed's own gathering, in which every process takes part; adapters stay unmerged."""
         trainer.save_model(str(folder.path))

@@ -1,18 +1,22 @@
 """The Hugging Face Trainer with our batches and default arguments."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import EvalPrediction, Trainer, TrainingArguments
+from transformers.trainer_utils import EvalLoopOutput
 
-from paretune.estimating.workload import EVALUATIONS, LEAST_EVALUATED_ROWS
+from paretune.core.errors import first_line
+from paretune.estimating.workload import EVALUATIONS, evaluation_batch
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
+from paretune.training.tasks.losses import next_token_loss
 
 LOG_POINTS = 50
 """Least number of points on a training curve; all steps if there are fewer."""
@@ -25,14 +29,20 @@ class Diverged(Exception):
 
 
 def training_arguments(
-    document: JobDocument, output: Path, *, steps_per_epoch: int, of_strategy: Mapping[str, Any] | None = None
+    document: JobDocument,
+    output: Path,
+    *,
+    steps_per_epoch: int,
+    vocabulary: int,
+    of_strategy: Mapping[str, Any] | None = None,
 ) -> TrainingArguments:
-    """The Trainer's arguments for this job, with checkpoints in `output`.
+    """The Trainer's arguments for this job, with checkpoints in `output`; `vocabulary` is the model's.
 
     The user's `training_arguments` override the defaults of the strategy, which override those here.
     """
     spec, plan = document.spec, document.plan
     options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
+    options["per_device_eval_batch_size"] = evaluation_batch(spec, plan.per_device_train_batch_size, vocabulary)
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(
@@ -63,7 +73,6 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
         "logging_nan_inf_filter": False,  # the filter waits for the GPU in every step and hides NaN
         "save_strategy": "epoch",
         "save_total_limit": CHECKPOINTS_KEPT if spec.on_sagemaker else 1,
-        "per_device_eval_batch_size": max(LEAST_EVALUATED_ROWS, document.plan.per_device_train_batch_size),
         "remove_unused_columns": False,  # batches are already tensors
         "use_cpu": not device.has_gpu(),
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
@@ -73,8 +82,33 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
     }
 
 
+@dataclass(kw_only=True)
+class Evaluated:
+    """What one process has computed of an evaluation.
+
+    Attributes:
+        loss: sum of the losses of `items`: rows, or for language models tokens.
+        rows: index of each row; `predictions` and `labels` have the arrays of its batches, if there are metrics.
+        failure: why the process gave up; empty if it did not.
+    """
+
+    loss: float = 0.0
+    items: int = 0
+    rows: list[int] = field(default_factory=list)
+    predictions: list[np.ndarray] = field(default_factory=list)
+    labels: list[np.ndarray] = field(default_factory=list)
+    failure: str = ""
+
+
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer
-    """A Trainer with batches from a `GlobalBatchSampler`; its stopwatch excludes evaluation and checkpoints."""
+    """A Trainer with batches from a `GlobalBatchSampler`; its stopwatch excludes evaluation and checkpoints.
+
+    An evaluation computes each row once, so that its metrics do not depend on the number of processes and the size of
+    its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
+    """
+
+    is_divided = False
+    """Whether a forward pass needs the other processes, so that none of them can repeat a batch by itself."""
 
     def __init__(self, *, sampler: GlobalBatchSampler, callback: MetricsCallback, **arguments: Any) -> None:
         super().__init__(callbacks=[callback], **arguments)
@@ -127,10 +161,114 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         return int(most)
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """The metrics of the base class; the stopwatch is paused meanwhile."""
+        """The metrics of the rows, or none if the evaluation fails; the stopwatch is paused meanwhile.
+
+        Raises:
+            Exception: the evaluation of a divided model failed, or that of a training that returns its best model.
+        """
         with self.callback.stopwatch.paused():
-            metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+            try:
+                metrics: dict[str, float] = super().evaluate(*args, **kwargs)
+            except Exception as error:
+                if self.is_divided or self.args.load_best_model_at_end:
+                    raise
+                metrics, sentence = {}, f"the evaluation has failed, and the model is kept: {first_line(error)}"
+                self.callback.events.write(self.state.global_step, {}, message=sentence)
         return metrics
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> torch.utils.data.DataLoader[Any]:
+        """The rows to evaluate, which `evaluation_loop` divides into batches."""
+        return torch.utils.data.DataLoader(self.eval_dataset if eval_dataset is None else eval_dataset)
+
+    def evaluation_loop(
+        self, dataloader: Any, description: str, *_: Any, metric_key_prefix: str = "eval", **__: Any
+    ) -> EvalLoopOutput:
+        """Loss and metrics of the data set of `dataloader`, whose batches are not used."""
+        rows = dataloader.dataset
+        model = self._wrap_model(self.model, training=False)
+        if not self.accelerator._models and model is self.model:  # evaluated without a training
+            model = self.accelerator.prepare_model(model, evaluation_mode=True)
+        model.eval()
+        if hasattr(self.optimizer, "eval"):
+            self.optimizer.eval()
+        parts = processes.gather(self._evaluate_share(model, rows))
+        for part in parts:
+            if part.failure:
+                raise RuntimeError(part.failure)
+        items = sum(part.items for part in parts)
+        values = {"loss": sum(part.loss for part in parts) / items} if items else {}
+        if self.compute_metrics is not None and any(part.rows for part in parts):
+            order = np.argsort([row for part in parts for row in part.rows], kind="stable")
+            predictions, labels = (
+                _stack(batch for part in parts for batch in getattr(part, name))[order]
+                for name in ("predictions", "labels")
+            )
+            values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
+        return EvalLoopOutput(
+            predictions=None,
+            label_ids=None,
+            metrics={f"{metric_key_prefix}_{name}": value for name, value in values.items()},
+            num_samples=len(rows),
+        )
+
+    def _evaluate_share(self, model: Any, rows: Any) -> Evaluated:
+        """What this process computes of an evaluation: every n-th row for n shares of the data.
+
+        All processes compute equally many batches; one that has no row left computes another's and leaves it out.
+        """
+        rank, shares, is_reported = self._evaluation_share()
+        share, part = np.arange(len(rows))[rank::shares], Evaluated()
+        start, size = 0, self.args.eval_batch_size
+        while start < -(-len(rows) // shares):
+            index = share[start : start + size].tolist()
+            try:
+                outcome = self._evaluate_batch(model, self.data_collator(rows.__getitems__(index or [0])))
+            except Exception as error:
+                if self.is_divided:
+                    raise
+                if size == 1 or not device.is_out_of_memory(error):
+                    part.failure = first_line(error)
+                    return part
+                outcome = None
+            if outcome is None and not self.is_divided:  # outside of the handler, whose error keeps tensors alive
+                size = self.args.per_device_eval_batch_size = -(-size // 2)
+                torch.cuda.empty_cache()
+                sentence = f"a batch of the evaluation did not fit into memory: continuing with {size} rows a batch"
+                self.callback.events.write(self.state.global_step, {}, message=sentence)
+                continue
+            start += size
+            if outcome is not None and index and is_reported:
+                loss, items, predictions, labels = outcome
+                part.loss, part.items = part.loss + loss, part.items + items
+                part.rows += index
+                if predictions is not None:
+                    part.predictions.append(predictions)
+                    part.labels.append(labels)
+        return part
+
+    def _evaluation_share(self) -> tuple[int, int, bool]:
+        """Number of this process's share of the evaluated rows, number of shares, and whether it reports them."""
+        return self.args.process_index, self.args.world_size, True
+
+    @torch.no_grad()
+    def _evaluate_batch(self, model: Any, batch: Any) -> tuple[float, int, Any, Any] | None:
+        """Summed loss, items, and if there are metrics predictions and labels; None without logits in this process."""
+        batch = self._prepare_inputs(batch)
+        labels = batch["labels"]
+        with self.compute_loss_context_manager():
+            logits = self._logits(model, {name: item for name, item in batch.items() if name != "labels"})
+        if logits is None:
+            return None
+        loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=1)
+        counted = labels if self.compute_loss_func is not None else labels[:, 1:]
+        items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
+        if self.compute_metrics is None:
+            return float(loss), items, None, None
+        return float(loss), items, self.compute_metrics.predict(logits), labels.cpu().numpy()
+
+    def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
+        logits: torch.Tensor = model(**inputs)["logits"]
+        return logits
 
     def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         with self.callback.stopwatch.paused():
@@ -145,3 +283,12 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     def floating_point_ops(self, inputs: Mapping[str, Any]) -> int:
         """0: transformers would count all parameters in every step; `metrics.training_flops` does it once."""
         return 0
+
+
+def _stack(batches: Iterable[np.ndarray]) -> np.ndarray:
+    """The rows of all batches in one array, with -100 after the shorter ones."""
+    parts = list(batches)
+    if parts[0].ndim == 1:
+        return np.concatenate(parts)
+    width = max(part.shape[1] for part in parts)
+    return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=-100) for part in parts])

@@ -31,8 +31,8 @@ def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_oth
 
 
 def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
-    assert [rank for rank in range(8) if degrees(tensor=2).is_first_with_its_rows(rank)] == [0, 2, 4, 6]
-    assert [rank for rank in range(8) if degrees(pipeline=4).is_first_with_its_rows(rank)] == [0, 1]
+    assert [rank for rank in range(8) if degrees(tensor=2).is_last_with_its_rows(rank)] == [0, 2, 4, 6]
+    assert [rank for rank in range(8) if degrees(pipeline=4).is_last_with_its_rows(rank)] == [6, 7]
 
 
 @pytest.mark.parametrize("shared", [None, 0])

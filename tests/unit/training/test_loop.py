@@ -13,7 +13,7 @@ from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.loop import train
 from paretune.training.stop_signal import StopSignal
-from paretune.training.trainer import Diverged
+from paretune.training.trainer import Diverged, LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
 
 
@@ -46,6 +46,18 @@ def test_an_ordinary_job_is_judged_and_says_what_its_model_consists_of(folder: J
     assert report.metrics["matrix_parameters"] < report.metrics["total_parameters"]
     assert report.metrics["vocabulary"] > 50
     assert "resumed" not in report.metrics
+
+
+def test_the_model_is_kept_although_its_evaluation_fails(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(LengthGroupedTrainer, "_evaluate_batch", fail)
+    report = report_of(SPEC, folder)
+
+    assert report.metrics["train_seconds"] > 0
+    assert not {"f1", "eval_loss", "test_f1"} & set(report.metrics)
+    assert (folder.model / "model.safetensors").is_file()
 
 
 @pytest.mark.slow

@@ -12,13 +12,13 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trai
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
-from paretune.training import device
+from paretune.training import device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
 from paretune.training.tasks import evaluation
-from paretune.training.tasks.losses import Units
+from paretune.training.tasks.losses import Units, loss_of
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -34,7 +34,7 @@ def document_of(spec: JobSpec) -> JobDocument:
 
 
 def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -> TrainingArguments:
-    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch)
+    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch, vocabulary=100)
 
 
 def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
@@ -60,7 +60,7 @@ def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folde
     smaller = BASE.plan().with_less_memory()
     assert smaller is not None
     document = JobDocument(job_name="job", spec=BASE, plan=smaller, attempt=2)
-    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100)
+    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100, vocabulary=100)
 
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
 
@@ -157,31 +157,92 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return made.folder
 
 
-def evaluation_of(
-    rows: TokenRows, tiny_model: Path, folder: JobFolder
-) -> tuple[dict[str, float], Any, MetricsCallback]:
+def test_an_evaluation_batch_of_a_language_model_has_bounded_logits(folder: JobFolder) -> None:
+    def rows_of(rows: int, **changes: Any) -> int:
+        spec = replace(BASE, task="causal-lm", max_seq_length=2048, per_device_train_batch_size=rows, **changes)
+        document = document_of(spec)
+        arguments = training_arguments(document, folder.checkpoints, steps_per_epoch=100, vocabulary=32000)
+        return int(arguments.per_device_eval_batch_size)
+
+    assert rows_of(1) == 1  # 64 rows would be 4.2 billion logits, 15.6 GiB in fp32
+    assert rows_of(4) == 4  # its training batch needs more memory
+    assert rows_of(4, training_arguments={"per_device_eval_batch_size": 2}) == 2
+
+
+def trainer_of(
+    rows: TokenRows, tiny_model: Path, folder: JobFolder, events: Path | None = None
+) -> LengthGroupedTrainer:
     torch.manual_seed(0)
     model = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=3)
     lengths = np.full(16, 5)
     plan = BatchPlan(per_device_train_batch_size=8, gradient_accumulation_steps=1, devices=1, learning_rate=1e-4)
     sampler = GlobalBatchSampler(lengths, plan, rank=0, seed=0)
-    callback = MetricsCallback(EventWriter(None), Progress(sampler, lengths), lambda: False)
-    classification = evaluation.evaluation_of("classification", 3, Units())
-    trainer = LengthGroupedTrainer(
+    callback = MetricsCallback(EventWriter(events), Progress(sampler, lengths), lambda: False)
+    return LengthGroupedTrainer(
         model=model,
         args=arguments_of(replace(BASE, training_arguments={"per_device_eval_batch_size": 8}), folder),
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=classification,
+        compute_metrics=evaluation.evaluation_of("classification", 3, Units()),
+        compute_loss_func=loss_of("classification", 0.0),
         sampler=sampler,
         callback=callback,
     )
-    callback.stopwatch.start()
-    found = trainer.evaluate()
-    callback.stopwatch.stop()
-    assert classification is not None
-    return found, classification.report_entries, callback
+
+
+def evaluation_of(
+    rows: TokenRows, tiny_model: Path, folder: JobFolder
+) -> tuple[dict[str, float], Any, MetricsCallback]:
+    trainer = trainer_of(rows, tiny_model, folder)
+    trainer.callback.stopwatch.start()
+    measured = trainer.evaluate()
+    trainer.callback.stopwatch.stop()
+    return measured, trainer.compute_metrics.report_entries, trainer.callback
+
+
+def test_an_evaluation_does_not_depend_on_processes_and_batches(
+    prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
+    trainer = trainer_of(rows, tiny_model, folder)
+    alone = trainer.evaluate()
+    trainer.args.per_device_eval_batch_size = 5
+    parts = []
+    for rank in range(4):  # 50 rows: 13, 13, 12 and 12
+        monkeypatch.setattr(trainer, "_evaluation_share", lambda rank=rank: (rank, 4, True))
+        parts.append(trainer._evaluate_share(trainer.model, rows))
+    monkeypatch.setattr(processes, "gather", lambda _: parts)
+    together = trainer.evaluate()
+
+    assert [len(part.rows) for part in parts] == [13, 13, 12, 12]
+    assert together["eval_loss"] == pytest.approx(alone["eval_loss"], rel=1e-6)
+    assert (together["eval_f1"], together["eval_accuracy"]) == (alone["eval_f1"], alone["eval_accuracy"])
+
+
+def test_an_evaluation_that_does_not_fit_continues_with_smaller_batches(
+    prepared: Path, tiny_model: Path, folder: JobFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = TokenRows(prepared / "validation.arrow", pad_id=0, longest_first=True)
+    trainer = trainer_of(rows, tiny_model, folder, tmp_path / "events.jsonl")
+    expected, forward = trainer.evaluate(), trainer._logits
+
+    def small(most: int) -> Any:
+        def logits(model: Any, inputs: Any) -> Any:
+            if len(inputs["input_ids"]) > most:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return forward(model, inputs)
+
+        return logits
+
+    monkeypatch.setattr(trainer, "_logits", small(3))
+    assert trainer.evaluate()["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-6)
+    assert trainer.args.per_device_eval_batch_size == 2
+    monkeypatch.setattr(trainer, "_logits", small(0))
+    assert trainer.evaluate() == {}
+    text = (tmp_path / "events.jsonl").read_text()
+    assert "continuing with 4 rows a batch" in text
+    assert "the evaluation has failed, and the model is kept: CUDA out of memory" in text
 
 
 def test_evaluating_the_longest_rows_first_gives_the_same_metrics(

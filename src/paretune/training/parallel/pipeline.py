@@ -61,10 +61,6 @@ class Pipeline:
         distributed.send(output.contiguous(), group=self._group, group_dst=self.stage.number + 1)
         return None
 
-    def shared(self, value: torch.Tensor | None, shape: tuple[int, ...] = ()) -> torch.Tensor:
-        """`value` of the last stage in every process; other stages pass None and the `shape` of the value."""
-        return self._from_last(torch.empty(shape, device=self._device) if value is None else value.float())
-
     def _from_last(self, value: torch.Tensor) -> torch.Tensor:
         value = value.detach().contiguous()
         distributed.broadcast(value, group=self._group, group_src=self.stage.stages - 1)

@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from accelerate import utils  # type: ignore[import-untyped]
-from accelerate.data_loader import prepare_data_loader  # type: ignore[import-untyped]
 from torch.distributed.checkpoint import state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
@@ -142,11 +140,11 @@ class ShardedTrainer(LengthGroupedTrainer):
     the stages of a pipeline evaluate the same rows, as `degrees` says.
     """
 
+    is_divided = True
+
     def __init__(self, *, degrees: ParallelDegrees, offloaded: bool = False, **arguments: Any) -> None:
         self._degrees, self._offloaded = degrees, offloaded
         super().__init__(**arguments)
-        self.accelerator.gather_for_metrics = self._gather_rows
-        self.gather_function = self._gather_rows
         # Mixed precision only: when training begins, accelerate would add plain data parallelism.
         self.accelerator.prepare_model(self.model, device_placement=False, evaluation_mode=True)
         self.accelerator.prepare_model = self._unchanged
@@ -159,31 +157,10 @@ class ShardedTrainer(LengthGroupedTrainer):
         """The model itself if it is offloaded to the machine's memory; else the model on the device."""
         return model if self._offloaded else super()._move_model_to_device(model, device)
 
-    def _get_dataloader(self, dataset: Any, description: str, batch_size: int, *_: Any, **__: Any) -> Any:
-        """Evaluation batches of this process, equal in all processes that train on the same rows."""
-        loader = torch.utils.data.DataLoader(
-            dataset, batch_size=batch_size, collate_fn=self.data_collator, pin_memory=device.has_gpu()
-        )
-        return prepare_data_loader(
-            loader,
-            self.args.device,
-            num_processes=self._degrees.data,
-            process_index=self._degrees.data_rank(self.args.process_index),
-            put_on_device=True,
-        )
-
-    def _gather_rows(self, data: Any, **_: Any) -> Any:
-        """Results of all processes, each row once, without the rows that fill up the last batch."""
-        world = self.args.world_size
-        ranks = [rank for rank in range(world) if self._degrees.is_first_with_its_rows(rank)]
-        state = self.accelerator.gradient_state
-        rows = state.remainder if state.end_of_dataloader and state.remainder > 0 else None
-
-        def once(gathered: torch.Tensor) -> torch.Tensor:
-            parts = gathered.chunk(world)
-            return torch.cat([parts[rank] for rank in ranks])[:rows]
-
-        return utils.recursively_apply(once, self.accelerator.gather(data))
+    def _evaluation_share(self) -> tuple[int, int, bool]:
+        """The share of a process; those that train on the same rows have the same, and one of them reports it."""
+        rank = self.args.process_index
+        return self._degrees.data_rank(rank), self._degrees.data, self._degrees.is_last_with_its_rows(rank)
 
     def _clip_grad_norm(self, model: Any) -> torch.Tensor:
         return self._gradient_norm(self.args.max_grad_norm)
@@ -267,18 +244,9 @@ class PipelinedTrainer(ShardedTrainer):
             self._pipeline.add_up_tied_gradients()
         return loss
 
-    def prediction_step(
-        self, model: Any, inputs: Any, prediction_loss_only: bool, ignore_keys: Any = None
-    ) -> tuple[Any, Any, Any]:
-        """Loss, logits and labels of a batch in every stage; logits only for classifiers."""
-        inputs = self._prepare_inputs(inputs)
-        labels = inputs["labels"]
-        logits = self._pipeline.predict(inputs)
-        items = self._get_num_items_in_batch([inputs], self.args.device)
-        loss = self._pipeline.shared(None if logits is None else self._loss(logits, labels, items=items))
-        if prediction_loss_only or not model.classifies:
-            return loss, None, None
-        return loss, self._pipeline.shared(logits, (len(labels), model.config.num_labels)), labels
+    def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
+        """Logits in the processes of the last stage; None in the others."""
+        return self._pipeline.predict(inputs)
 
     def _loss(self, logits: torch.Tensor, labels: torch.Tensor, *, items: Any) -> torch.Tensor:
         """The Trainer's loss: divided by the items of the optimiser step, times the processes that they come from."""

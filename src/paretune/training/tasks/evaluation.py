@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.special import expit
 from scipy.stats import spearmanr
 from sklearn.metrics import (
@@ -39,11 +40,13 @@ class Evaluation:
         self._measure = measure
         self.report_entries: Mapping[str, Any] | None = None
 
+    def predict(self, logits: torch.Tensor) -> np.ndarray:
+        """What is kept of the logits of a batch until all rows are evaluated."""
+        return logits.float().cpu().numpy()
+
     def __call__(self, prediction: Any) -> dict[str, float]:
         """The metrics of a transformers `EvalPrediction`."""
-        outputs = prediction.predictions
-        logits = outputs[0] if isinstance(outputs, tuple) else outputs  # some models return more than logits
-        measured, self.report_entries = self._measure(np.asarray(logits), np.asarray(prediction.label_ids))
+        measured, self.report_entries = self._measure(prediction.predictions, prediction.label_ids)
         return measured
 
 

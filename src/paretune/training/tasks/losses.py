@@ -61,6 +61,31 @@ def multi_label_loss(
     return total / (labels.numel() if num_items_in_batch is None else num_items_in_batch)
 
 
+def next_token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """Summed cross-entropy of the next tokens of one micro-batch, divided as in `classification_loss`.
+
+    `outputs` has logits (B, T, V), `labels` tokens (B, T), or -100 where there is none. The copies that a cross-entropy
+    needs are made of a piece of the tokens at a time.
+    """
+    return token_loss({"logits": outputs["logits"][:, :-1]}, labels[:, 1:], num_items_in_batch)
+
+
+def token_loss(
+    outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+) -> torch.Tensor:
+    """The same for one label (B, T) per token, or -100 where there is none, with logits (B, T, V)."""
+    pieces = zip(outputs["logits"], labels, strict=True)
+    total = torch.stack(
+        [
+            torch.nn.functional.cross_entropy(logits.float(), row, reduction="sum", ignore_index=-100)
+            for logits, row in pieces
+        ]
+    ).sum()
+    return total / ((labels != -100).sum() if num_items_in_batch is None else num_items_in_batch)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Units:
     """A number is learnt as (number - shift) / factor."""

@@ -110,11 +110,3 @@ def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
     classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
 
     assert classification.report_entries == {"confusion_matrix": ((1, 0, 0), (1, 1, 0), (0, 0, 0))}
-
-
-def test_class_metrics_take_the_logits_of_a_model_that_returns_more() -> None:
-    logits = np.eye(2, dtype=np.float32)
-    classification = evaluation("classification", 2)
-    found = classification(EvalPrediction(predictions=(logits, np.zeros((2, 9))), label_ids=np.array([0, 1])))
-
-    assert found["accuracy"] == 1.0

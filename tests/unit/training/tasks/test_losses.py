@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification
+from transformers import AutoModelForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
-from paretune.training.tasks.losses import Units, last_layer, multi_label_loss, regression_loss
+from paretune.training.tasks.losses import Units, last_layer, multi_label_loss, next_token_loss, regression_loss
 
 LABELS = {
     "regression": (1, torch.tensor([0.5, -1.0, 2.0]), regression_loss),
@@ -71,3 +71,15 @@ def test_a_head_without_a_bias_learns_numbers_without_a_shift(tiny_causal_model:
 def test_a_model_without_such_a_layer_is_said_to_have_none(tiny_model: Path) -> None:
     with pytest.raises(ValueError, match="has no linear layer with one output"):
         last_layer(model_of(tiny_model, 3, "regression"))
+
+
+def test_the_loss_of_next_tokens_is_that_of_transformers() -> None:
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)).eval()
+    tokens = torch.randint(0, 20, (3, 7))
+    labels = tokens.where(torch.arange(7) < 5, -100)
+    with torch.no_grad():
+        outputs = model(input_ids=tokens, labels=labels)
+
+    assert next_token_loss(outputs, labels).item() == pytest.approx(outputs.loss.item())
+    assert next_token_loss(outputs, labels, 1).item() == pytest.approx(12 * outputs.loss.item())
