@@ -52,15 +52,13 @@ class Comparison:
 
     def ratio(self, level: Level, quantity: str) -> Compared | None:
         """Return the level's mean of a metric over that of the first level; None for the first or if missing."""
-        mean, base = level.spread(quantity), self.levels[0].spread(quantity)
-        if level is self.levels[0]:
-            return None
-        return None if mean is None or base is None else ratio(mean, base)
+        values, base = level.by_size(quantity), self.levels[0].by_size(quantity)
+        return None if level is self.levels[0] or not values or not base else ratio(values, base)
 
     def f1_difference(self, level: Level) -> Compared | None:
         """Return the level's mean F1 minus that of the first level; None for the first or if one is missing."""
-        mean, base = level.spread(metrics.F1), self.levels[0].spread(metrics.F1)
-        return None if level is self.levels[0] or mean is None or base is None else difference(mean, base)
+        values, base = level.by_size(metrics.F1), self.levels[0].by_size(metrics.F1)
+        return None if level is self.levels[0] or not values or not base else difference(values, base)
 
     def table(self) -> Table:
         """Return a row per level: means with sample standard deviations, and ratios to the first level."""

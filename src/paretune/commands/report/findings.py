@@ -131,10 +131,9 @@ def _fit(fit: Line, is_power_law: bool) -> str:
     test = fit.lack_of_fit
     if test is None:
         reason = "there are not more settings than coefficients" if fit.has_repeats else "no setting ran twice"
-        return f"{_capital(word)}: too few repeats to tell whether {kind.lower()} holds ({reason})."
-    verdict = "holds" if fit.holds else "does not hold"
+        return f"{_capital(word)}: too few repeats to tell whether {kind.lower()} fits ({reason})."
     degrees = f"F({test.missed}, {test.repeated}) {plain(test.f, 3)}, {p_value(test.p)}"
-    return f"{kind} {verdict} for {word} ({fit.formula}; lack of fit against the scatter of repeats: {degrees})."
+    return f"{kind} {fit.verdict} for {word} ({fit.formula}; lack of fit against the scatter of repeats: {degrees})."
 
 
 def _doubts(fit: Line) -> list[str]:

@@ -1,5 +1,6 @@
 """Completed jobs as a report compares them."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -147,6 +148,27 @@ def observations(jobs: Iterable[RecordedJob]) -> list[Observation]:
     return [run for run in completed if not run.setting("probe_steps")]
 
 
+def with_rate(jobs: Sequence[RecordedJob], rate: str) -> list[RecordedJob]:
+    """Return the jobs with a learning rate that is `fixed`, or `scaled` with the global batch size, or `all` jobs.
+
+    Fixed is the rate that most jobs of a model and its data used without a rule; of several, the lowest. All others are
+    scaled, whether a rule has scaled them or whoever typed them.
+    """
+    if rate == "all":
+        return list(jobs)
+    groups: dict[tuple[str, ...], Counter[float | None]] = {}
+    rates = [(_rule_and_data(job), Observation(job).learning_rate) for job in jobs]
+    for (rule, *data), used in rates:
+        groups.setdefault(tuple(data), Counter())[used] += rule in ("", "none")
+    usual = {data: max(counts, key=lambda used: (counts[used], -(used or 0.0))) for data, counts in groups.items()}
+    is_fixed = [rule in ("", "none") and used == usual[tuple(data)] for (rule, *data), used in rates]
+    return [job for job, fixed in zip(jobs, is_fixed, strict=True) if fixed == (rate == "fixed")]
+
+
+def _rule_and_data(job: RecordedJob) -> tuple[str, ...]:
+    return tuple(map(job.param, ("learning_rate_scaling", "model", "dataset", "dataset_config_name", "task")))
+
+
 def grouped(runs: Iterable[Observation], key: Callable[[Observation], object]) -> dict[object, list[Observation]]:
     """Return the runs by `key`, in the order of their first appearance."""
     groups: dict[object, list[Observation]] = {}
@@ -156,13 +178,14 @@ def grouped(runs: Iterable[Observation], key: Callable[[Observation], object]) -
 
 
 def day(job: RecordedJob) -> str:
-    """Return the day on which its run began, in UTC; for an imported run, the day of the import."""
+    """Return the day on which its run began, in UTC; empty for an imported run, whose table does not have it."""
     return began(job, "%Y-%m-%d")
 
 
 def began(job: RecordedJob, form: str) -> str:
-    """Return when its run began, in UTC, formatted by `strftime`; empty if unknown."""
-    return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if job.run.started else ""
+    """Return when its run began, in UTC, formatted by `strftime`; empty if unknown, as of an imported run."""
+    has_date = job.run.started and not job.row_key
+    return datetime.fromtimestamp(job.run.started, UTC).strftime(form) if has_date else ""
 
 
 def sorted_levels(names: Iterable[str]) -> list[str]:

@@ -12,6 +12,9 @@ from paretune.commands.report.spread import CONFIDENCE
 
 SIGNIFICANT = 0.05
 """Probability below which a test counts as significant."""
+DOUBTFUL = 0.25
+"""Probability of a lack of fit below which a line is in doubt: the level of preliminary tests whose miss matters more
+than a false alarm (Bancroft, Biometrics 20, 1964)."""
 INFLUENTIAL = 1.0
 """Cook's distance from which one run decides a line (Cook and Weisberg, Residuals and Influence, 1982)."""
 DEVICES, ROWS, BOTH = "devices", "data size", "devices x data size"
@@ -70,9 +73,13 @@ class Line:
     predict: Callable[[Any], tuple[Any, Any, Any]]
 
     @property
-    def holds(self) -> bool | None:
-        """Whether the line misses the runs by no more than repeats scatter, or None if that cannot be tested."""
-        return None if self.lack_of_fit is None else self.lack_of_fit.p >= SIGNIFICANT
+    def verdict(self) -> str:
+        """Whether the line misses the runs by more than repeats scatter, in words."""
+        if self.lack_of_fit is None:
+            return "cannot be tested with so few repeats"
+        if self.lack_of_fit.p < SIGNIFICANT:
+            return "does not hold"
+        return "is in doubt" if self.lack_of_fit.p < DOUBTFUL else "fits"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +158,8 @@ def _line(
 
     matrix, values = fit.model.exog, fit.model.endog
     ends = fit.conf_int(1 - CONFIDENCE)
-    distances = fit.get_influence().cooks_distance[0]
+    with np.errstate(invalid="ignore", divide="ignore"):  # not a number for a run without which nothing is determined
+        distances = fit.get_influence().cooks_distance[0]
     groups = [values[(matrix == row).all(axis=1)] for row in np.unique(matrix, axis=0)]
     return Line(
         quantity=quantity,

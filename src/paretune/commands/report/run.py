@@ -7,6 +7,7 @@ from datetime import date
 from paretune.commands.report.accuracy import accuracy, estimate_errors
 from paretune.commands.report.dollars_picture import dollars_against_f1
 from paretune.commands.report.estimated import TABLE, estimated_jobs
+from paretune.commands.report.observations import with_rate
 from paretune.commands.report.report import Report, Section
 from paretune.commands.report.repricing import Terms, effective_rates, remarks, reprice, with_new_costs
 from paretune.commands.report.request import ReportRequest
@@ -30,11 +31,12 @@ def run_report(request: ReportRequest) -> CommandOutput:
     environment, clock = dict(os.environ), SystemClock()
     prices = PriceList.read(environment)
     tracking = Tracking(environment, clock)
-    jobs = [job for job in _jobs(request, tracking) if _has_rate(job, request.learning_rates)]
+    jobs = _jobs(request, tracking)
     if request.view != "runs" and not request.runs:
         condition = " and ".join(filter(None, [f"tags.`{schema.KIND}` = 'estimate'", request.filter]))
         estimated = estimated_jobs(tracking.runs(condition), lambda run_id: tracking.artifact_text(run_id, TABLE))
-        jobs += [job for job in estimated if _has_rate(job, request.learning_rates)]
+        jobs += estimated
+    jobs = with_rate(jobs, request.learning_rates)
     if request.view == "scaling":
         report = scaling_report(jobs, request.factor)
     elif request.view == "compare":
@@ -127,12 +129,6 @@ def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:
         for run in tracking.runs(f"attributes.run_id IN ({id_list})"):
             names[run.run_id] = run.tags.get(schema.STUDY) or RecordedJob(run).name or run.run_id
     return names
-
-
-def _has_rate(job: RecordedJob, rate: str) -> bool:
-    """Whether the learning rate of a job is fixed, or scaled with the global batch size, as requested."""
-    is_scaled = job.param("learning_rate_scaling") not in ("", "none")
-    return rate == "all" or is_scaled == (rate == "scaled")
 
 
 def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:

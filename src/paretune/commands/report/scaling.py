@@ -1,6 +1,6 @@
 """Effect of larger clusters, or of any other factor, on seconds, dollars, F1 and throughput."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,6 +40,14 @@ class Level:
         """Return the mean of a metric over the runs, or None if no run recorded it."""
         spread = self.spread(quantity)
         return None if spread is None else spread.mean
+
+    def by_size(self, quantity: str) -> dict[float | None, list[float]]:
+        """Return the values of a metric by the size of the data of their runs."""
+        values: dict[float | None, list[float]] = {}
+        for run in self.runs:
+            if (value := run.value(quantity)) is not None:
+                values.setdefault(run.data_size, []).append(value)
+        return values
 
     @property
     def marks(self) -> list[str]:
@@ -154,7 +162,8 @@ def scalings(runs: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Sca
         BadInput: no kind has two levels.
     """
     comparable, left_out = [], []
-    for kind, group in sorted(apart_by(runs, () if factor in OF_THE_CLUSTER else (SHAPE,)).items()):
+    kinds = _of_equal_work(apart_by(runs, ())) if factor in OF_THE_CLUSTER else apart_by(runs, (SHAPE,))
+    for kind, group in sorted(kinds.items()):
         levels = _levels(group, factor)
         if len(levels) > 1:
             comparable.append(Scaling(kind=kind, factor=factor, levels=tuple(levels)))
@@ -187,6 +196,25 @@ def apart_by(runs: Iterable[Observation], names: Sequence[str]) -> dict[Kind, li
     for run in runs:
         values = ", ".join(run.setting(name) for name in names)
         groups.setdefault(replace(run.kind, apart=values), []).append(run)
+    return groups
+
+
+def _of_equal_work(kinds: Mapping[Kind, Sequence[Observation]]) -> dict[Kind, list[Observation]]:
+    """Return the runs by their kind and by their rows x epochs; those of unknown work are of the only known one."""
+    groups: dict[Kind, list[Observation]] = {}
+    for kind, runs in kinds.items():
+        parts: list[list[Observation]] = []
+        for run in sorted((run for run in runs if run.samples), key=lambda run: run.samples or 0.0):
+            if not parts or (run.samples or 0.0) > (1 + _SAME_WORK) * (parts[-1][0].samples or 0.0):
+                parts.append([])
+            parts[-1].append(run)
+        if len(parts) < 2:
+            groups[kind] = list(runs)
+            continue
+        for part in parts:
+            groups[replace(kind, apart=f"{part[0].samples:,.0f} rows x epochs")] = part
+        if unknown := [run for run in runs if not run.samples]:
+            groups[replace(kind, apart="an unknown number of rows x epochs")] = unknown
     return groups
 
 

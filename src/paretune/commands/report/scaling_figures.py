@@ -155,9 +155,9 @@ def _f1_over_devices(scaling: Scaling, number: int) -> Picture | None:
         "The axis of devices is logarithmic."
     )
     if fit is not None:
-        held = {True: "holds", False: "does not hold", None: "cannot be tested with so few repeats"}[fit.holds]
         caption += (
-            f" Lines: {fit.formula}, least squares, with {CONFIDENCE:.0%} bands of the mean; a straight line {held}."
+            f" Lines: {fit.formula}, least squares, with {CONFIDENCE:.0%} bands of the mean; a straight line "
+            f"{fit.verdict}."
         )
     return Picture(name=_name("f1", number), title=_title(scaling, "F1 over devices"), caption=caption, draw=draw)
 

@@ -1,7 +1,7 @@
 """Repeats: mean, sample standard deviation, intervals, and the ratio and the difference of two means."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
@@ -49,26 +49,65 @@ class Compared:
     high: float | None = None
 
 
-def ratio(spread: Spread, base: Spread) -> Compared | None:
-    """Return the mean of `spread` divided by that of `base`, or None if a value is not above 0.
+Blocks = Mapping[float | None, Sequence[float]]
+"""The values of one quantity by the size of the data that their runs were trained on."""
 
-    The interval is that of the difference of the means of logarithms.
+
+def ratio(values: Blocks, base: Blocks) -> Compared | None:
+    """Return the mean of `values` divided by that of `base`, or None if a value is not above 0.
+
+    With several data sizes it is the ratio within a size. The interval is that of a difference of logarithms.
     """
-    if min(*spread.values, *base.values) <= 0:
+    if min(min(block) for both in (values, base) for block in both.values()) <= 0:
         return None
-    value = spread.mean / base.mean
-    logs = [[math.log(item) for item in both.values] for both in (spread, base)]
-    if (margin := _margin(*logs)) is None:
-        return Compared(value=value)
-    centre = fmean(logs[0]) - fmean(logs[1])
-    return Compared(value=value, low=math.exp(centre - margin), high=math.exp(centre + margin))
+    logs = [{size: [math.log(item) for item in block] for size, block in both.items()} for both in (values, base)]
+    within = difference(logs[0], logs[1])
+    ends = [None if end is None else math.exp(end) for end in (within.low, within.high)]
+    is_plain = len({*values, *base}) == 1
+    value = _mean(values) / _mean(base) if is_plain else math.exp(within.value)
+    return Compared(value=value, low=ends[0], high=ends[1])
 
 
-def difference(spread: Spread, base: Spread) -> Compared:
-    """Return the mean of `spread` minus that of `base`."""
-    value = spread.mean - base.mean
-    margin = _margin(spread.values, base.values)
-    return Compared(value=value) if margin is None else Compared(value=value, low=value - margin, high=value + margin)
+def difference(values: Blocks, base: Blocks) -> Compared:
+    """Return the mean of `values` minus that of `base`.
+
+    With several data sizes it is the difference within a size, by least squares with a constant for each of these
+    blocks (Montgomery, Design and Analysis of Experiments, 2017, chapter 4); a size that only one of the two has
+    counts for nothing, unless they share none.
+    """
+    shared = [size for size in values if size in base]
+    if len({*values, *base}) == 1 or not shared:
+        centre, margin = _mean(values) - _mean(base), _margin(_all(values), _all(base))
+    else:
+        centre, margin = _within(values, base, shared)
+    return (
+        Compared(value=centre) if margin is None else Compared(value=centre, low=centre - margin, high=centre + margin)
+    )
+
+
+def _all(blocks: Blocks) -> list[float]:
+    return [item for block in blocks.values() for item in block]
+
+
+def _mean(blocks: Blocks) -> float:
+    return fmean(_all(blocks))
+
+
+def _within(values: Blocks, base: Blocks, shared: Sequence[float | None]) -> tuple[float, float | None]:
+    """Return the difference within blocks, and half of its interval; None if there are too few repeats."""
+    weights = {size: 1 / (1 / len(values[size]) + 1 / len(base[size])) for size in shared}
+    gaps = {size: fmean(values[size]) - fmean(base[size]) for size in shared}
+    total = sum(weights.values())
+    centre = sum(weights[size] * gaps[size] for size in shared) / total
+    squares = sum(weights[size] * (gaps[size] - centre) ** 2 for size in shared) + sum(
+        (item - fmean(both[size])) ** 2 for both in (values, base) for size in shared for item in both[size]
+    )
+    freedom = sum(len(values[size]) + len(base[size]) for size in shared) - len(shared) - 1
+    if freedom < 1:
+        return centre, None
+    from scipy.stats import t
+
+    return centre, float(t.ppf((1 + CONFIDENCE) / 2, freedom)) * math.sqrt(squares / freedom / total)
 
 
 def _margin(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -7,7 +7,7 @@ from scipy import stats
 
 from paretune.commands.report.comparison import Comparison, comparisons, loss_curves
 from paretune.commands.report.observations import observations
-from paretune.commands.report.spread import Spread, ratio
+from paretune.commands.report.spread import difference, ratio
 from paretune.core.errors import BadInput
 from paretune.tracking import RecordedJob
 from tests.recorded_jobs import on_p3
@@ -32,7 +32,7 @@ def test_the_default_is_what_the_others_are_compared_with() -> None:
 
 def test_a_ratio_s_interval_is_welch_s_on_logarithms() -> None:
     one, base = [80.0, 84.0, 81.0], [100.0, 104.0]
-    found = ratio(Spread(values=tuple(one)), Spread(values=tuple(base)))
+    found = ratio({None: one}, {None: base})
     assert found is not None
     welch = stats.ttest_ind([math.log(x) for x in one], [math.log(x) for x in base], equal_var=False)
     interval = welch.confidence_interval(0.95)
@@ -98,3 +98,39 @@ def test_dollars_of_a_simulated_curve_follow_its_steps() -> None:
 
     ((points,),) = found.values()
     assert [dollars for _, dollars, _ in points] == [0.25, 1.0]
+
+
+def test_runs_are_compared_within_their_data_size() -> None:
+    one, base = [0.9012, 0.9410, 0.9511], [0.9006, 0.9406, 0.9506]
+    blocks = [dict(zip((1e5, 6e5, 1e6), ([value] for value in values), strict=True)) for values in (one, base)]
+    paired = stats.ttest_rel(one, base).confidence_interval(0.95)
+    apart = difference({None: one}, {None: base})
+    together = difference(*blocks)
+
+    assert together.value == pytest.approx(0.0005)
+    assert (together.low, together.high) == (pytest.approx(paired.low), pytest.approx(paired.high))
+    assert together.low is not None
+    assert together.low > 0
+    assert apart.low is not None
+    assert apart.low < -0.05  # the sizes differ by more than the two values of the setting
+    assert ratio(*blocks).low == pytest.approx(
+        math.exp(
+            difference(
+                *[{size: [math.log(item) for item in block] for size, block in both.items()} for both in blocks]
+            ).low
+        )
+    )
+
+
+def test_repeats_and_sizes_together_are_the_least_squares_of_their_blocks() -> None:
+    import statsmodels.api as sm
+
+    values, base = {1.0: [3.0, 3.2, 2.9], 2.0: [5.1]}, {1.0: [2.0, 2.3], 2.0: [4.0, 4.4], 3.0: [9.0]}
+    rows = [(1.0, size == 2.0, item) for size, block in values.items() for item in block]
+    rows += [(0.0, size == 2.0, item) for size, block in base.items() if size in values for item in block]
+    design = [[level, 1.0, float(second)] for level, second, _ in rows]
+    fit = sm.OLS([item for *_, item in rows], design).fit()
+    within = difference(values, base)
+
+    assert within.value == pytest.approx(fit.params[0])
+    assert (within.low, within.high) == tuple(pytest.approx(end) for end in fit.conf_int(0.05)[0])

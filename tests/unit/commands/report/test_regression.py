@@ -52,7 +52,7 @@ def test_lack_of_fit_is_tested_against_the_scatter_of_repeats() -> None:
 
     assert found.lack_of_fit.f == pytest.approx((missed - pure) / 1 / (pure / 3))
     assert (found.lack_of_fit.missed, found.lack_of_fit.repeated) == (1, 3)
-    assert found.holds is False
+    assert found.verdict == "does not hold"
 
 
 def by_size(f1_of: Callable[[int, int], float]) -> list[RecordedJob]:
@@ -81,7 +81,7 @@ def test_the_effect_of_devices_may_depend_on_the_data_size() -> None:
     assert by_rows.estimate == pytest.approx(0.01 * devices / 8)
     assert constant.estimate == pytest.approx(np.mean([one.f1 for one in jobs]))
     assert found.predict([[16.0, 1000.0]])[0][0] == pytest.approx(0.9 + 0.04 * (math.log2(1000) - 16) / 8)
-    assert found.holds is True
+    assert found.verdict == "fits"
     assert found.lack_of_fit is not None
     assert (found.lack_of_fit.missed, found.lack_of_fit.repeated) == (9 - 4, 9)
 
@@ -98,14 +98,14 @@ def test_a_line_that_misses_no_more_than_repeats_scatter_holds() -> None:
     found = line(observations(f1_at([0.91, 0.90, 0.893, 0.897, 0.874, 0.886])), metrics.F1)
 
     assert found is not None
-    assert found.holds is True
+    assert found.verdict == "fits"
 
 
 def test_without_repeats_nothing_is_said_of_the_fit() -> None:
     found = line(observations(f1_at([0.9, 0.91, 0.88], [1, 2, 4])), metrics.F1)
 
     assert found is not None
-    assert (found.holds, found.has_repeats) == (None, False)
+    assert (found.verdict, found.has_repeats) == ("cannot be tested with so few repeats", False)
 
 
 def test_a_power_law_of_seconds_gives_its_exponent() -> None:
@@ -166,3 +166,12 @@ def test_without_repeats_tukey_says_nothing() -> None:
     (scaling,), _ = scalings(observations([*on_p3(1, [100]), *on_p3(2, [60])]))
 
     assert tukey(scaling.levels, metrics.BILLABLE_SECONDS) == []
+
+
+def test_a_fit_whose_test_is_almost_significant_is_in_doubt() -> None:
+    fit = line(observations(f1_at([0.90, 0.902, 0.9035, 0.9055, 0.90, 0.902])), metrics.F1)
+
+    assert fit is not None
+    assert fit.lack_of_fit is not None
+    assert 0.05 < fit.lack_of_fit.p < 0.25
+    assert fit.verdict == "is in doubt"

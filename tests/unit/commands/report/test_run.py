@@ -17,7 +17,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, RunTag
 
 from paretune.cli.main import main
-from tests.recorded_jobs import TOLD, published_table
+from paretune.commands.report.observations import with_rate
+from tests.recorded_jobs import TOLD, published_table, recorded
 
 Run = Callable[..., tuple[int, str, str]]
 OWN = "instance_type,region,price_usd_per_hour,as_of,source\nml.g5.xlarge,eu-west-1,2,2026-10-01,mine\n"
@@ -478,3 +479,14 @@ def test_runs_with_a_scaled_rate_can_be_looked_at_alone(
 
     assert [row["run_id"] for row in own_run(store, run("--learning_rates", "scaled")[1])[1]] == [scaled]
     assert [row["run_id"] for row in own_run(store, run("--learning_rates", "fixed")[1])[1]] == [fixed]
+
+
+def test_rates_that_were_scaled_without_a_rule_are_not_fixed() -> None:
+    jobs = [
+        recorded(instance_type="ml.p3.2xlarge", instance_count=count, learning_rate=rate)
+        for count, rate in ((1, 5e-5), (2, 5e-5), (4, 5e-5), (4, 1e-4), (2, 7e-5))
+    ]
+
+    assert with_rate(jobs, "fixed") == jobs[:3]
+    assert with_rate(jobs, "scaled") == jobs[3:]
+    assert with_rate(jobs, "all") == jobs

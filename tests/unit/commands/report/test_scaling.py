@@ -90,10 +90,20 @@ def test_what_differs_between_shapes_beside_them_is_known() -> None:
     assert found.confounded == {"strategy": ["ddp", "fsdp"]}
 
 
-def test_unequal_work_is_known() -> None:
-    found = scaling_of([*on_p3(1, [100], max_train_samples=1000), *on_p3(2, [60], max_train_samples=2000)])
+def test_only_runs_of_equal_work_are_one_line() -> None:
+    jobs = [
+        *(job for count in (1, 2) for job in on_p3(count, [100 / count], max_train_samples=1000, num_train_epochs=4)),
+        *(job for count in (1, 2) for job in on_p3(count, [25 / count], max_train_samples=1000, num_train_epochs=1)),
+        *on_p3(4, [2.0], max_train_samples=100, num_train_epochs=1),
+    ]
+    groups, left_out = scalings(observations(jobs))
 
-    assert not found.is_equal_work
+    assert [(group.kind.apart, group.efficiency(1)) for group in groups] == [
+        ("1,000 rows x epochs", 1.0),
+        ("4,000 rows x epochs", 1.0),
+    ]
+    assert len(left_out) == 1
+    assert "100 rows x epochs: 1 run" in left_out[0]
 
 
 @pytest.mark.parametrize("factor", ["shape", "learning_rate", "devices"])

@@ -6,6 +6,7 @@ import pytest
 
 from paretune.commands.report.dollars_picture import dollars_against_f1
 from paretune.commands.report.factors import TOTAL_KEYS
+from paretune.commands.report.observations import day
 from paretune.commands.report.totals import ALL, NONE, Total, keys_of, total_rows, total_sentences, total_tables, totals
 from paretune.presentation.table import Table
 from paretune.tracking import RecordedJob
@@ -186,3 +187,10 @@ def test_every_one_of_many_runs_is_drawn_with_the_rare_colours_together() -> Non
 
 def test_jobs_without_dollars_or_f1_have_no_picture() -> None:
     assert dollars_against_f1([recorded(instance_type="ml.g5.xlarge", metrics={"f1": 0.5})], {}) is None
+
+
+def test_an_imported_run_has_no_month() -> None:
+    job = recorded(tags={"origin": "published", "row_key": "abc"}, started=NOVEMBER)
+
+    assert keys_of(job, "month", {}) == [NONE]
+    assert day(job) == ""
