@@ -4,6 +4,7 @@ No warning stops a job. `foreseen` gathers the facts about a job, `warnings_of` 
 Warnings about a finished job are in `verdicts`.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from paretune.estimating.workload import training_rows
 from paretune.jobs.verdicts import is_full_rate, is_unscaled
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
+from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import catalog
 from paretune.specification.batch_size import BatchPlan
@@ -37,6 +39,9 @@ _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
 """Parameters, beside a user's own script, that two jobs share if one of them shows that the other works."""
 _SAME_TRAINING = (*OWN_TRAINING, "entry_point")
 _MOST_RUNS = 50
+_NOTABLY_SCALED = 2.0
+_USUAL_WARMUP = 0.06
+"""Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +145,7 @@ def warnings_of(jobs: Sequence[ForeseenJob], *, only_common: bool = False) -> li
     are not about all jobs, for a search, which finds out itself which of its jobs are bad.
     """
     warnings = []
-    for warning in (unscaled_rate, full_rate_of_adapters, idle_devices, unproven, inefficient, nearly_full, small_disk):
+    for warning in _WARNINGS:
         cases = [(job, text) for job in jobs if job.spec.probe_steps is None and (text := warning(job))]
         if not cases or (only_common and len(cases) < len(jobs)):
             continue
@@ -160,6 +165,31 @@ def unscaled_rate(job: ForeseenJob) -> str:
         f"{job.plan.learning_rate:g} is not scaled: fewer steps of the same size usually learn less; "
         f"{options(learning_rate_scaling='sqrt')}, or {options(reference_batch_size=size)} if this rate suits that "
         "batch"
+    )
+
+
+def scaled_rate_without_warmup(job: ForeseenJob) -> str:
+    """Warn if the rate of a small batch is scaled to twice its value or more, and applied from the first step on."""
+    times = job.plan.learning_rate / job.spec.unscaled_learning_rate
+    has_warmup = job.spec.warmup_ratio or job.spec.training_arguments.get("warmup_steps")
+    if job.spec.runs_own_training or has_warmup or times < _NOTABLY_SCALED:
+        return ""
+    return (
+        f"learning rate {job.plan.learning_rate:g} is scaled to {times:.3g} times that of batch "
+        f"{job.spec.reference_batch_size}: the first steps of such a rate may not converge (Goyal et al., arXiv "
+        f"1706.02677); {options(warmup_ratio=_USUAL_WARMUP)}"
+    )
+
+
+def ended_by_its_limit(job: ForeseenJob) -> str:
+    """Warn if a job is estimated to take longer than max_runtime_minutes."""
+    spec, estimate, limit_s = job.spec, _estimate(job), job.spec.max_runtime_minutes * 60
+    if estimate is None or estimate.time.seconds <= limit_s:
+        return ""
+    return (
+        f"estimated {duration(estimate.time.seconds)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
+        f"after {duration(limit_s)}: it is paid and leaves a checkpoint, but no model; "
+        f"{options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))}"
     )
 
 
@@ -300,6 +330,12 @@ def small_disk(job: ForeseenJob) -> str:
         f"{SPARE_GIB} GiB to spare: a full disk fails a job when most of it is paid; {options(volume_gib=needed)}, "
         "or leave it out"
     )
+
+
+_WARNINGS = (
+    *(unscaled_rate, scaled_rate_without_warmup, full_rate_of_adapters, idle_devices, unproven, inefficient),
+    *(nearly_full, ended_by_its_limit, small_disk),
+)
 
 
 def doubtful_price(job: ForeseenJob) -> list[str]:

@@ -332,10 +332,9 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if spec.runs_project and kind not in (FailureKind.CAPACITY, FailureKind.DISK_FULL):
         return reason
     if kind is FailureKind.OUT_OF_MEMORY:
-        return (
-            f"out of memory, {why_not_smaller}: lower max_seq_length, set fine_tuning to lora, qlora or head, or use a "
-            f"larger instance ({reason})"
-        )
+        kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
+        other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
+        return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
     if kind is FailureKind.DIVERGED:
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
     if kind is FailureKind.CAPACITY:

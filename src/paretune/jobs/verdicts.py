@@ -4,10 +4,12 @@ The sentences are printed at the end of the job, are the tag `paretune.verdict` 
 study prints those of the jobs that it recommends.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, variance
 
 from paretune.core.commands import options
+from paretune.estimating.noise import TELLING_ERRORS
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobReport
@@ -124,10 +126,14 @@ def _unmoved_loss(spec: JobSpec, values: Mapping[str, float], loss: Sequence[flo
     if len(loss) < _FEWEST_POINTS or (is_compared and not below_baseline(spec, values)):
         return []
     count = max(2, len(loss) // 4)
-    first, last = fmean(loss[:count]), fmean(loss[-count:])
-    if last <= (1 - _LEAST_FALL) * first:
+    parts = loss[:count], loss[-count:]
+    first, last = map(fmean, parts)
+    # A pretrained language model improves by less than the least fall: its loss must fall by more than it scatters.
+    scatter = TELLING_ERRORS * math.sqrt(sum(variance(part) for part in parts) / count)
+    if last <= (first - scatter if spec.task == metrics.CAUSAL_LM else (1 - _LEAST_FALL) * first):
         return []
-    return [f"the training loss did not fall: {first:.4f} at the beginning, {last:.4f} at the end"]
+    verb = "did not fall" if last >= first else f"fell by {1 - last / first:.1%} only"
+    return [f"the training loss {verb}: {first:.4f} at the beginning, {last:.4f} at the end"]
 
 
 def _is_far_too_high(spec: JobSpec) -> bool:

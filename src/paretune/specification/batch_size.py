@@ -57,6 +57,13 @@ class Batch:
     reference_batch_size: int = parameter(
         16, "global batch size for which learning_rate is given", minimum=1, maximum=LARGEST_BATCH_SIZE, affects=_BATCH
     )
+    warmup_ratio: float = parameter(
+        0.0,
+        "share of the steps over which the learning rate rises from 0; 0.06 suits a scaled rate",
+        minimum=0,
+        maximum=0.9,
+        affects={"quality"},
+    )
     num_train_epochs: float = parameter(
         1.0, "passes over the training rows", above=0, maximum=10_000, affects={"quality"}, basic=True
     )

@@ -259,6 +259,9 @@ def _contradictions(spec: JobSpec) -> list[str]:
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
     if spec.register is not None:
         faults += _register_faults(spec, spec.register)
+    if spec.warmup_ratio and (spec.entry_script is not None or "warmup_steps" in spec.training_arguments):
+        other = "training_arguments with warmup_steps" if spec.entry_script is None else "entry_script"
+        faults.append(f"warmup_ratio goes without {other}: set the warm-up in training_arguments, or leave it out")
     if spec.project is not None:
         faults += _project_faults(spec)
     if not spec.runs_own_training and spec.validation_file and spec.dataset.startswith(BUNDLED):

@@ -110,7 +110,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
 def longest_text(config: Any) -> int | None:
     """Largest number of tokens that a model of this configuration reads; None if the configuration sets no limit."""
     longest = getattr(config, "max_position_embeddings", None)
-    if not isinstance(longest, int):
+    if not isinstance(longest, int) or longest < 1:  # XLNet's is -1
         return None
     return longest - (config.pad_token_id + 1 if config.model_type in _POSITIONS_AFTER_PADDING else 0)
 

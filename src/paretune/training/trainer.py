@@ -78,6 +78,7 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
         "ddp_broadcast_buffers": False,  # buffers such as position ids are constant
         "prediction_loss_only": spec.task == "causal-lm",
         "eval_strategy": "steps" if by_steps else "epoch",
+        "warmup_steps": spec.warmup_ratio,  # below 1 it is a share of all steps
         **({"eval_steps": max(1, -(-total // EVALUATIONS))} if by_steps else {}),
     }
 

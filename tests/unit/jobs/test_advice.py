@@ -30,7 +30,7 @@ def foreseen(
     What `ForeseenJob` has wins over parameters of a job.
     """
     own = {name: given.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in given}
-    spec = JobSpec(**{"learning_rate_scaling": "sqrt", **given})
+    spec = JobSpec(**{"learning_rate_scaling": "sqrt", "warmup_ratio": 0.06, **given})
 
     def estimate_of(one: JobSpec, plan: BatchPlan) -> Estimate:
         needed = gib * plan.per_device_train_batch_size / spec.plan().per_device_train_batch_size
@@ -98,6 +98,30 @@ def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(
     named = f"fine_tuning={kind} needs about ten times that"
     assert [named in text and "--learning_rate 0.0005" in text for text in found] == [True] * said
     assert warnings_of([foreseen(fine_tuning="full", **changes)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "warns"),
+    [
+        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.0}, True),  # sqrt(4) = 2
+        ({"per_device_train_batch_size": 32, "warmup_ratio": 0.0}, False),
+        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.1}, False),
+        ({"per_device_train_batch_size": 64, "warmup_ratio": 0.0, "training_arguments": {"warmup_steps": 20}}, False),
+    ],
+)
+def test_a_scaled_rate_asks_for_a_warm_up(changes: dict[str, Any], warns: bool) -> None:
+    warnings = warnings_of([foreseen(**changes)])
+
+    assert any("--warmup_ratio 0.06" in text for text in warnings) is warns
+
+
+def test_a_job_that_its_limit_will_end_is_warned_about() -> None:
+    job = {"max_runtime_minutes": 900}
+    (text,) = warnings_of([foreseen(seconds=lambda _: 56_640.0, **job)])
+
+    assert text.startswith("estimated 15 h 44 m, and max_runtime_minutes 900 ends it after 15 h: it is paid and")
+    assert text.endswith("leaves a checkpoint, but no model; --max_runtime_minutes 16667")
+    assert warnings_of([foreseen(seconds=lambda _: 53_000.0, **job)]) == []
 
 
 @pytest.mark.parametrize(("rows", "said"), [(7.0, True), (8.0, False), (None, False)])

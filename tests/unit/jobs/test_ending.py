@@ -58,3 +58,17 @@ def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() ->
 
     assert (float(found["learning_rate"]), float(found["scaled_learning_rate"])) == pytest.approx((5e-4, 2e-3))
     assert JobSpec.from_text({name: found[name] for name in spec.as_text()}).plan() == spec.plan()
+
+
+@pytest.mark.parametrize(
+    ("fine_tuning", "remedy"),
+    [
+        ("full", "lower max_seq_length, set fine_tuning to lora, qlora or head, or use"),
+        ("lora", "lower max_seq_length, set fine_tuning to qlora, or use"),
+        ("qlora", "lower max_seq_length, or use"),
+    ],
+)
+def test_the_remedy_of_a_lack_of_memory_is_something_else_than_what_ran(fine_tuning: str, remedy: str) -> None:
+    failure = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
+
+    assert remedy in failure_message(JobSpec(fine_tuning=fine_tuning), failure, "with batch 1")

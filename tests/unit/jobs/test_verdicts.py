@@ -65,6 +65,20 @@ def test_what_is_wrong_with_a_training_is_said(
     assert any(sentence.startswith(said) for sentence in sentences)
 
 
+def test_a_language_model_whose_loss_falls_by_more_than_it_scatters_has_learnt() -> None:
+    falling = [5.56, 5.55, 5.53, 5.52, 5.51, 5.50, 5.49, 5.48]
+
+    assert verdicts(JobSpec(task="causal-lm"), {"perplexity": 240.0}, None, falling) == []
+    (text,) = verdicts(JobSpec(task="causal-lm"), {"perplexity": 240.0}, None, [5.5, 5.6, 5.5, 5.6] * 2)
+    assert text.startswith("the training loss did not fall")
+
+
+def test_a_loss_that_fell_a_little_is_not_said_to_have_risen() -> None:
+    (text,) = verdicts(JobSpec(), {}, None, [0.700, 0.698, 0.697, 0.696, 0.695])
+
+    assert text == "the training loss fell by 0.5% only: 0.6990 at the beginning, 0.6955 at the end"
+
+
 def test_a_loss_that_did_not_fall_is_no_news_of_a_model_that_beats_words_alone() -> None:
     assert verdicts(JobSpec(), GOOD, None, [0.1, 0.1, 0.1, 0.1]) == []
 

@@ -350,6 +350,7 @@ CHANGES: dict[str, Any] = {
     "learning_rate_scaling": "sqrt",
     "reference_batch_size": 32,
     "num_train_epochs": 2.0,
+    "warmup_ratio": 0.1,
     "seed": 1,
     "precision": "fp32",
     "fine_tuning": "head",

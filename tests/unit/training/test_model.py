@@ -13,6 +13,7 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
@@ -34,6 +35,7 @@ from paretune.training.model import (
     find_model,
     leave_out_unused_rows,
     load_tokenizer,
+    longest_text,
     model_faults,
     restore_embeddings,
 )
@@ -464,3 +466,12 @@ def test_only_adamw_without_weight_decay_leaves_unused_rows_where_they_are(
     options: dict[str, Any], allowed: bool
 ) -> None:
     assert optimizer_skips_zero_gradients(options) is allowed
+
+
+@pytest.mark.parametrize(("kind", "longest"), [("xlnet", None), ("gpt2", 1024), ("bert", 512), ("roberta", 510)])
+def test_the_longest_text_is_that_of_the_configuration(kind: str, longest: int | None) -> None:
+    config = AutoConfig.for_model(kind)
+    if kind == "roberta":
+        config.max_position_embeddings = 512
+
+    assert longest_text(config) == longest

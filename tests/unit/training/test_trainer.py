@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TrainingArguments
 
+from paretune.core.errors import BadInput
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.specification.job import JobSpec
@@ -108,6 +109,15 @@ def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
     made = arguments_of(replace(BASE, training_arguments=own), folder)
 
     assert {name: getattr(made, name) for name in own} == own
+
+
+def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
+    made = arguments_of(replace(BASE, warmup_ratio=0.1), folder)
+
+    assert made.get_warmup_steps(250) == 25
+    assert arguments_of(BASE, folder).get_warmup_steps(250) == 0
+    with pytest.raises(BadInput, match="warmup_ratio goes without training_arguments with warmup_steps"):
+        replace(BASE, warmup_ratio=0.1, training_arguments={"warmup_steps": 3})
 
 
 def test_steps_of_the_user_s_own_decide_when_to_log_and_evaluate(folder: JobFolder) -> None:

@@ -27,8 +27,10 @@ def plan_text(plan: DesignPlan, bill: Bill) -> str:
         Column("at worst", lambda row: row_bill[row.run].worst_usd, dollars),
     ]
     budget = "" if plan.file.budget_usd is None else f", budget {plan.file.budget_usd:g} USD"
-    estimated, worst = ("unknown" if usd is None else dollars(usd) for usd in (bill.usd, bill.worst_usd))
-    bill_line = f"estimated {estimated} USD, at worst {worst} USD{budget}"
+    estimated = "no estimate" if bill.usd is None else f"estimated {dollars(bill.usd)} USD"
+    worst = "an unknown worst case" if bill.worst_usd is None else f"at worst {dollars(bill.worst_usd)} USD"
+    reason = f" (not estimated: {bill.no_estimate})" if bill.no_estimate else ""
+    bill_line = f"{estimated}, {worst}{budget}{reason}"
     warnings = [f"warning: {text}" for text in [*plan.warnings(), *bill.warnings]]
     return "\n".join([plan.table(columns), "", *plan.findings(), bill_line, *bill.remarks, *warnings])
 

@@ -27,11 +27,15 @@ class RowBill:
 
 @dataclass(frozen=True, kw_only=True)
 class Bill:
-    """The bill of all rows, in their order. `remarks` name the prices, `warnings` concern the jobs."""
+    """The bill of all rows, in their order. `remarks` name the prices, `warnings` concern the jobs.
+
+    `no_estimate` is the reason why a row has no estimate; empty if all have one.
+    """
 
     rows: Sequence[RowBill]
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
+    no_estimate: str = ""
 
     @property
     def usd(self) -> float | None:
@@ -81,7 +85,22 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
     if refused:
         raise BudgetRefused(refused[0])
     remarks = [f"prices of {region}, SageMaker Training, on demand"] if specs[0].has_instances else []
-    return Bill(rows=rows, remarks=remarks, warnings=warnings_of(with_history(jobs, workplace.tracking)))
+    return Bill(
+        rows=rows,
+        remarks=remarks,
+        warnings=warnings_of(with_history(jobs, workplace.tracking)),
+        no_estimate=next((_why_no_estimate(job) for job, row in zip(jobs, rows, strict=True) if row.usd is None), ""),
+    )
+
+
+def _why_no_estimate(job: ForeseenJob) -> str:
+    if job.spec.runs_own_training:
+        return "nothing is known of a training of your own before it has run"
+    if job.rows is None:
+        return f"the rows of {job.spec.dataset} are unknown until they are read; set max_train_samples"
+    if job.price is None:
+        return f"the price of {job.spec.instance_type} is unknown"
+    return f"the configuration of {job.spec.model} is unknown until it is read"
 
 
 def _type_of(spec: Placement) -> str:

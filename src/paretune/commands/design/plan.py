@@ -14,6 +14,7 @@ from paretune.commands.design.points import centre_points, choose
 from paretune.commands.design.rows import RowJob
 from paretune.core.errors import BadInput
 from paretune.presentation.table import Column, Table
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 
@@ -115,7 +116,13 @@ class DesignPlan:
         lines += [f"r of {first} and {second}: {r:.2f}" for (first, second), r in self.between_factors.items()]
         for item in self.detectable:
             if item.seconds is not None and item.f1 is not None:
-                text = f"{item.factor}: differences from {item.seconds:.1%} of the seconds and {item.f1:.4f} of F1"
+                quality = metrics.TASKS[self.rows[0].spec.task].quality
+                # The noise is that of F1 and of the loss; perplexity is exp(loss).
+                parts = {
+                    metrics.F1: f" and {item.f1:.4f} of F1",
+                    metrics.PERPLEXITY: f" and {item.f1:.1%} of perplexity",
+                }
+                text = f"{item.factor}: differences from {item.seconds:.1%} of the seconds{parts.get(quality, '')}"
                 lines.append(f"{text} are found with probability {POWER:.0%} (level {SIGNIFICANCE:.0%})")
         return lines
 

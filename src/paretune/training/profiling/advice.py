@@ -89,7 +89,7 @@ def advice_of(time: StepTime, job: Circumstances) -> list[Advice]:
         if mean_us < SMALL_OPERATOR_US and job.spec.compiler == "none" and job.spec.strategy in {"ddp", "smddp"}:
             reason = "compiled, small operators become fewer larger ones; compiling takes minutes, so for long jobs"
             add(share / 2, figure, reason, {"compiler": "inductor"})
-    more_accumulation = {"gradient_accumulation_steps": str(2 * job.accumulation)} | _free_global_batch(job.spec)
+    more_accumulation = {"gradient_accumulation_steps": str(2 * job.accumulation)} | _doubled_global_batch(job.spec)
     if (share := percent["communication"]) >= COMMUNICATING and job.processes > 1:
         figure = f"communication that no compute hides {share:g} % of the step"
         if job.spec.strategy == "fsdp" and job.spec.data_parallel_devices == job.processes:  # only rows are divided
@@ -107,9 +107,9 @@ def _larger_batch(job: Circumstances) -> dict[str, str]:
     doubled = {"per_device_train_batch_size": str(2 * job.batch)}
     if job.accumulation % 2 == 0:
         return doubled | {"gradient_accumulation_steps": str(job.accumulation // 2)}
-    return doubled | _free_global_batch(job.spec)
+    return doubled | _doubled_global_batch(job.spec)
 
 
-def _free_global_batch(spec: Batch) -> dict[str, str]:
-    """An empty global batch size if one is set, so that it follows from the other sizes."""
-    return {} if spec.global_batch_size is None else {"global_batch_size": ""}
+def _doubled_global_batch(spec: Batch) -> dict[str, str]:
+    """Twice the global batch size if one is set, because it contradicts the other sizes."""
+    return {} if spec.global_batch_size is None else {"global_batch_size": str(2 * spec.global_batch_size)}

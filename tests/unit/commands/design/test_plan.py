@@ -11,6 +11,8 @@ import pytest
 from pydoe import fracfact
 from scipy import stats
 
+from paretune.commands.design.answer import plan_text
+from paretune.commands.design.bill import Bill, RowBill
 from paretune.commands.design.file import flat
 from paretune.commands.design.plan import DesignPlan
 from paretune.commands.design.reading import read_design
@@ -218,3 +220,20 @@ def test_an_i_optimal_design_estimates_its_model(tmp_path: Path) -> None:
 def test_a_model_that_cannot_be_is_refused(tmp_path: Path, model: str, runs: int, said: str) -> None:
     with pytest.raises(BadInput, match=said):
         plan(tmp_path, model=model, design="d-optimal", runs=runs)
+
+
+def test_the_differences_of_language_models_are_of_perplexity(tmp_path: Path) -> None:
+    text = plan(tmp_path, replicates=2, job={"task": "causal-lm"}).findings()[-1]
+
+    assert "of perplexity are found" in text
+    assert "F1" not in text
+
+
+def test_a_bill_without_an_estimate_says_why(tmp_path: Path) -> None:
+    design = plan(tmp_path)
+    row = RowBill(seconds=None, seconds_low=None, seconds_high=None, usd=None, worst_usd=2.0)
+    bill = Bill(
+        rows=[row] * 4, no_estimate="the rows of some/data are unknown until they are read; set max_train_samples"
+    )
+
+    assert "no estimate, at worst 8.00 USD (not estimated: the rows of some/data" in plan_text(design, bill)

@@ -70,7 +70,7 @@ CASES = [
         {"instance_count": 2, "global_batch_size": 64},
         {},
         "communication that no compute hides 30 %",
-        {"gradient_accumulation_steps": "4", "global_batch_size": ""},
+        {"gradient_accumulation_steps": "4", "global_batch_size": "128"},
     ),
     (time_of(optimiser=25), {}, {}, "optimiser 25 %", {"gradient_accumulation_steps": "2"}),
 ]
