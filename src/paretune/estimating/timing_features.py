@@ -179,7 +179,7 @@ def _longest(spec: JobSpec, mean_tokens: float) -> float:
 
 def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> Division:
     rows, degrees = plan.per_device_train_batch_size, share.degrees
-    evaluated = evaluation_batch(spec, rows, built.vocabulary)
+    evaluated = evaluation_batch(spec, plan, built.vocabulary)
     return Division(
         rows=rows,
         evaluated_rows=0 if spec.probe_steps else min(evaluated, math.ceil(work.evaluated_rows)),

@@ -114,8 +114,8 @@ def recomputes(spec: JobSpec) -> bool:
     return is_requested and spec.fine_tuning != "head"
 
 
-def evaluation_batch(spec: JobSpec, rows: int, vocabulary: int) -> int:
-    """Return the rows of an evaluation batch on one device, whose training batch has `rows` rows.
+def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
+    """Return the rows of an evaluation batch on one device, at least those of a training batch.
 
     Logits of a language model are rows x tokens x vocabulary, so its batches are limited by them.
 
@@ -125,7 +125,7 @@ def evaluation_batch(spec: JobSpec, rows: int, vocabulary: int) -> int:
     limit = LEAST_EVALUATED_ROWS
     if spec.task == metrics.CAUSAL_LM:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
-    return _whole_argument(spec, "per_device_eval_batch_size") or max(rows, limit)
+    return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
 
 
 def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import transformers
 
+from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
 from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -191,12 +192,9 @@ def _trainer(
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document,
-        checkpoint_folder,
-        steps_per_epoch=sampler.steps,
-        vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
-        of_strategy=strategy.training_arguments(),
+        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )  # initialises the process group
+    arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
     return strategy.trainer(
         model=strategy.spread(model),
         args=arguments,

@@ -315,6 +315,7 @@ class Shape:
     left_out: int
     matrices: int
     trained_share: float
+    vocabulary: int
 
     @classmethod
     def of(cls, model: Any) -> "Shape":
@@ -334,6 +335,7 @@ class Shape:
             left_out=left_out,
             matrices=_count(matrices),
             trained_share=_count(item for item in matrices if item.requires_grad) / _count(matrices),
+            vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
         )
 
 

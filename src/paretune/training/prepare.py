@@ -107,7 +107,7 @@ def _training_argument_faults(spec: JobSpec) -> list[str]:
         # With the defaults of the job; `device_faults` checks the precision.
         document = JobDocument(job_name="check", spec=replace(spec, precision="fp32"), plan=spec.plan())
         try:
-            training_arguments(document, Path("unused"), steps_per_epoch=1, vocabulary=1)
+            training_arguments(document, Path("unused"), steps_per_epoch=1)
         except Exception as error:
             faults.append(f"training_arguments {dict(spec.training_arguments)} are refused by transformers: {error}")
     return faults

@@ -11,7 +11,7 @@ from transformers import EvalPrediction, Trainer, TrainingArguments
 from transformers.trainer_utils import EvalLoopOutput
 
 from paretune.core.errors import first_line
-from paretune.estimating.workload import EVALUATIONS, evaluation_batch
+from paretune.estimating.workload import EVALUATIONS
 from paretune.specification.container import CHECKPOINTS_KEPT, JobDocument
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import MetricsCallback
@@ -29,20 +29,14 @@ class Diverged(Exception):
 
 
 def training_arguments(
-    document: JobDocument,
-    output: Path,
-    *,
-    steps_per_epoch: int,
-    vocabulary: int,
-    of_strategy: Mapping[str, Any] | None = None,
+    document: JobDocument, output: Path, *, steps_per_epoch: int, of_strategy: Mapping[str, Any] | None = None
 ) -> TrainingArguments:
-    """The Trainer's arguments for this job, with checkpoints in `output`; `vocabulary` is the model's.
+    """The Trainer's arguments for this job, with checkpoints in `output`.
 
     The user's `training_arguments` override the defaults of the strategy, which override those here.
     """
     spec, plan = document.spec, document.plan
     options = _default_options(document, steps_per_epoch) | dict(of_strategy or {}) | dict(spec.training_arguments)
-    options["per_device_eval_batch_size"] = evaluation_batch(spec, plan.per_device_train_batch_size, vocabulary)
     if spec.probe_steps:
         options |= {"max_steps": spec.probe_steps, "eval_strategy": "no", "save_strategy": "no"}
     return TrainingArguments(

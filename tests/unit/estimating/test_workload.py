@@ -9,6 +9,7 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced_step import NF4_BYTES
 from paretune.estimating.workload import (
     Workload,
+    evaluation_batch,
     frozen_weight_bytes,
     profile_faults,
     trains_used_rows,
@@ -210,3 +211,14 @@ def test_a_profile_is_not_refused_where_the_rows_are_not_known_yet_nor_a_job_wit
 )
 def test_unused_rows_are_left_out_where_a_process_has_the_whole_table(changes: dict[str, Any], may: bool) -> None:
     assert trains_used_rows(JobSpec(**changes)) is may
+
+
+def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:
+    def rows_of(rows: int, **changes: Any) -> int:
+        spec = JobSpec(task="causal-lm", max_seq_length=2048, per_device_train_batch_size=rows, **changes)
+        return evaluation_batch(spec, spec.plan(), 32000)
+
+    assert rows_of(1) == 1  # 64 rows would be 4.2 billion logits, 15.6 GiB in fp32
+    assert rows_of(4) == 4  # its training batch needs more memory
+    assert rows_of(4, training_arguments={"per_device_eval_batch_size": 2}) == 2
+    assert evaluation_batch(JobSpec(), JobSpec().plan(), 32000) == 64

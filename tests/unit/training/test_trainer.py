@@ -35,7 +35,7 @@ def document_of(spec: JobSpec) -> JobDocument:
 
 
 def arguments_of(spec: JobSpec, folder: JobFolder, steps_per_epoch: int = 100) -> TrainingArguments:
-    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch, vocabulary=100)
+    return training_arguments(document_of(spec), folder.checkpoints, steps_per_epoch=steps_per_epoch)
 
 
 def test_what_the_user_decides_reaches_the_trainer(folder: JobFolder) -> None:
@@ -61,7 +61,7 @@ def test_a_smaller_plan_after_a_lack_of_memory_wins_over_the_specification(folde
     smaller = BASE.plan().with_less_memory()
     assert smaller is not None
     document = JobDocument(job_name="job", spec=BASE, plan=smaller, attempt=2)
-    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100, vocabulary=100)
+    made = training_arguments(document, folder.checkpoints, steps_per_epoch=100)
 
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (8, 2)
 
@@ -165,18 +165,6 @@ def prepared(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         tmp_path_factory.mktemp("prepared"),
     )
     return made.folder
-
-
-def test_an_evaluation_batch_of_a_language_model_has_bounded_logits(folder: JobFolder) -> None:
-    def rows_of(rows: int, **changes: Any) -> int:
-        spec = replace(BASE, task="causal-lm", max_seq_length=2048, per_device_train_batch_size=rows, **changes)
-        document = document_of(spec)
-        arguments = training_arguments(document, folder.checkpoints, steps_per_epoch=100, vocabulary=32000)
-        return int(arguments.per_device_eval_batch_size)
-
-    assert rows_of(1) == 1  # 64 rows would be 4.2 billion logits, 15.6 GiB in fp32
-    assert rows_of(4) == 4  # its training batch needs more memory
-    assert rows_of(4, training_arguments={"per_device_eval_batch_size": 2}) == 2
 
 
 def trainer_of(
