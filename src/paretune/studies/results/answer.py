@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd
 from paretune.pricing.budget import ROUNDING_USD
 from paretune.studies.definition.objectives import spelled
@@ -159,8 +160,13 @@ class StudyResult(Result):
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # a constant for all other results
-        """4 if the study cost more than its budget."""
-        return BudgetRefused.exit_code if self.answer.over_budget_usd else 0
+        """4 if the study cost more than its budget, 3 if it has trials and all of them failed, else 0."""
+        if self.answer.over_budget_usd:
+            return BudgetRefused.exit_code
+        trials = self.answer.front.trials
+        failures = {TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY}
+        all_failed = trials and all(trial.status in failures for trial in trials)
+        return JobFailed.exit_code if all_failed else 0
 
     @property
     def title(self) -> str:

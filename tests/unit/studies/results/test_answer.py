@@ -159,6 +159,20 @@ def test_without_trials_it_is_its_header() -> None:
     )
 
 
+def test_a_study_whose_trials_all_failed_ends_with_3() -> None:
+    def exit_code(*statuses: TrialStatus) -> int:
+        trials = [
+            trial_of(number, 1.0, 0.8, status=status, values={} if status is not TrialStatus.COMPLETED else {"f1": 0.8})
+            for number, status in enumerate(statuses)
+        ]
+        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=None, committed_usd=0.0, later_runs=None)
+        return StudyResult(answer=result, run_id="r", ending="e", open_command="o").exit_code
+
+    assert exit_code(TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY) == 3
+    assert exit_code(TrialStatus.FAILED, TrialStatus.COMPLETED) == 0
+    assert exit_code() == 0
+
+
 def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> None:
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
