@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, object]
 """Field name to value; None if a value is not known."""
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", *"\uff1d\uff0b\uff0d\uff20")  # the last four are full-width
 _MOST_ROWS = 60  # in a notebook
 
 

@@ -73,7 +73,7 @@ def find_model(name: str, init: str = "pretrained") -> Path:
 def load_tokenizer(folder: Path) -> Any:
     """The model's tokenizer, with a padding token; raises BadInput if the folder has no usable tokenizer."""
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise BadInput([f"model {folder} has no tokenizer that transformers can load: {first_line(error)}"]) from error
     files = {*tokenizer.vocab_files_names.values(), "tokenizer.json"}
@@ -90,7 +90,7 @@ def load_tokenizer(folder: Path) -> Any:
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     """Why the model in `folder` cannot do the task; empty if it can."""
     try:
-        config = transformers.AutoConfig.from_pretrained(folder)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         return [f"model {spec.model} has no configuration that transformers can load: {first_line(error)}"]
     faults = []
@@ -161,7 +161,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     """
     kind, head = auto_class(spec.task), _head_settings(spec.task, labels)
     if spec.init == "random":
-        config = transformers.AutoConfig.from_pretrained(folder, **head)
+        config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False, **head)
         return kind.from_config(config, dtype=torch.float32), []
     half = keeps_frozen_weights_in_half(spec, device.choose_precision(spec.precision))
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
@@ -169,7 +169,7 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
         options["ignore_mismatched_sizes"] = True
     if spec.fine_tuning == "qlora":
         options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
-    model, loading = kind.from_pretrained(folder, output_loading_info=True, **head, **options)
+    model, loading = kind.from_pretrained(folder, trust_remote_code=False, output_loading_info=True, **head, **options)
     if spec.fine_tuning == "qlora":
         _correct_four_bits(model)
     return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
@@ -198,7 +198,9 @@ def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
 def _without_weights(spec: JobSpec, folder: Path) -> Any:
     """The model of `folder` on PyTorch's meta device: its layers, without memory for their weights."""
     with torch.device("meta"):
-        return auto_class(spec.task).from_config(transformers.AutoConfig.from_pretrained(folder))
+        return auto_class(spec.task).from_config(
+            transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        )
 
 
 def _heads(model: Any) -> list[str]:

@@ -24,11 +24,11 @@ def test_cells_of_a_table_are_numbers_truths_and_texts() -> None:
     assert row == {"run_id": "12345", "a": 1, "b": 2.5e-5, "c": True, "d": None, "e": "nan", "f": "ml.g5.xlarge"}
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1"])
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\n=1", "\uff1d1+1"])
 def test_a_cell_that_a_spreadsheet_would_take_for_a_formula_is_text(text: str) -> None:
     table = csv_text(["a", "b"], [{"a": text, "b": -0.5}])
 
-    assert table.splitlines()[1].strip('"').startswith("'")
+    assert table.removeprefix("a,b\n").strip('"').startswith("'")
     assert table.endswith(",-0.5\n")
     assert read_rows(table) == [{"a": text, "b": -0.5}]
 

@@ -160,6 +160,20 @@ def test_a_configuration_that_nobody_knows_is_a_fault_and_no_traceback(tmp_path:
     assert fault.startswith("model mine has no configuration that transformers can load: ")
 
 
+def test_code_that_comes_with_a_model_is_never_run(tiny_model: Path, tmp_path: Path) -> None:
+    folder, mark = tmp_path / "model", tmp_path / "ran"
+    shutil.copytree(tiny_model, folder)
+    config = json.loads((folder / "config.json").read_text())
+    names = {"AutoConfig": "evil.Evil", "AutoModelForSequenceClassification": "evil.Evil", "AutoTokenizer": "evil.Evil"}
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "evil", "auto_map": names}))
+    (folder / "evil.py").write_text(f"open({str(mark)!r}, 'w')\nclass Evil: pass\n")
+
+    assert model_faults(JobSpec(model=str(folder)), folder)
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        build(folder)
+    assert not mark.exists()
+
+
 def test_positions_that_the_model_keeps_for_padding_are_no_room_for_text(tmp_path: Path) -> None:
     RobertaConfig(max_position_embeddings=66, pad_token_id=1).save_pretrained(tmp_path)
 

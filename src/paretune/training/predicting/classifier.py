@@ -112,7 +112,7 @@ def _read_config(folder: Path) -> Any:
             reason = "no Hugging Face model: it has no config.json"
         raise BadInput([f"model {folder} is {reason}: give the folder of a trained model, with its tokenizer"])
     try:
-        return transformers.AutoConfig.from_pretrained(folder)
+        return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         fault = f"model {folder} has a config.json that transformers cannot read: {first_line(error)}"
         raise BadInput([fault]) from error
@@ -149,7 +149,9 @@ def _load_model(folder: Path, config: Any) -> Any:
             base = find_model(str(described.get("base_model_name_or_path") or ""))
             plain = model_class.from_pretrained(base, config=config, dtype=torch.float32, ignore_mismatched_sizes=True)
             return PeftModel.from_pretrained(plain, str(folder)).merge_and_unload()
-        model, loading = model_class.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        model, loading = model_class.from_pretrained(
+            folder, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
+        )
     except BadInput:
         raise
     except Exception as error:
