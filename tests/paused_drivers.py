@@ -44,7 +44,7 @@ sampler: grid
 budget_usd: 10
 """
 WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
-MOST_STEPS = 40
+MOST_STEPS = 99
 
 
 def main() -> None:

@@ -153,6 +153,28 @@ def test_a_server_that_is_away_while_the_job_trains_leaves_no_gap(
         assert "has gaps" not in running.text
 
 
+@pytest.mark.slow
+def test_artifacts_that_a_server_could_not_store_at_a_job_s_end_are_stored_by_sync(
+    workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+    artifacts = workplace / "artifacts"
+    with tracking_server(workplace, port):
+        artifacts.write_text("a file, where the server would make its folder of artifacts")
+
+        assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]) == 0
+
+        assert "has gaps" in capsys.readouterr().out
+        (run,) = MlflowClient().search_runs(["0"])
+        assert (run.info.status, run.data.tags["paretune.gap"]) == ("FINISHED", "true")
+        artifacts.unlink()
+        assert main(["sync"]) == 0
+        assert [item.path for item in MlflowClient().list_artifacts(run.info.run_id)] == ["report.json"]
+        capsys.readouterr()
+        assert main(["sync"]) == 0
+        assert "nothing to do" in capsys.readouterr().out
+
+
 def _events(job: Path) -> list[Event]:
     return list(EventReader(JobFolder(job).events).new())
 

@@ -80,11 +80,14 @@ class JobEnd:
 def record_end(
     record: JobRecord, bill: JobBill, job: Job, why_not_smaller: str, *, patience_s: float = _PATIENCE_S
 ) -> JobEnd:
-    """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away."""
+    """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away.
+
+    The run of a completed job that MLflow has not taken whole after that gets the tag of a gap, which `sync` closes.
+    """
     bill.recorded_usd = record.recorded_usd()
     state, report, failure = job.state(), job.report(), job.failure()
     ending = _ending_of(job, state, report, failure_message(record.spec, failure, why_not_smaller), record, bill)
-    model_uri = ending.write_patiently(record, bill, patience_s)
+    model_uri = ending.write_patiently(record, bill, 0.0 if record.has_gap_tag else patience_s)
     end = JobEnd(
         job_name=job.name,
         state=state,
@@ -144,7 +147,7 @@ def _result(record: JobRecord, bill: JobBill, job: Job, end: JobEnd, model_uri: 
         open_command=open_command,
         model=job.model_location(),
         model_uri=model_uri,
-        has_gap=record.run.has_gap,
+        has_gap=record.run.has_gap or record.is_uncollected,
         origin=workplace.launcher.origin,
         basis=job.facts().get("basis", ""),
         remarks=(*end.remarks, *filter(None, [record.run.missing]), *end.verdicts),
@@ -205,9 +208,13 @@ class _Ending:
                 run.log_files(self.profile, PROFILE)
             if report is not None and job is not None and self.state is JobState.COMPLETED:
                 model_uri = _record_model(record, bill, job, report, values)
+            has_gap = self.state is JobState.COMPLETED and (run.has_gap or record.is_uncollected)
+            gap_tag = "true" if has_gap else "" if record.has_gap_tag else None
+            record.has_gap_tag = has_gap
             run.set_tags(
                 {
                     schema.STATE: self.state.value,
+                    schema.GAP: gap_tag,
                     schema.FAILURE_REASON: self.reason or None,
                     schema.OVER_BOUND_USD: f"{self.over_bound_usd:.6g}" if self.over_bound_usd else None,
                     schema.REMARKS: "; ".join(self.remarks) or None,

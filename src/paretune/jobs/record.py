@@ -6,6 +6,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paretune.core.commands import command_line
+from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.time_estimate import TimeEstimate
@@ -62,6 +64,10 @@ class JobRecord:
         """Metrics that an earlier process or the project's command has written to the run."""
         self.is_adopted = False
         """Whether an earlier process has started the job."""
+        self.has_gap_tag = False
+        """Whether the run says that MLflow did not take the whole record of the finished job."""
+        self.is_uncollected = False
+        """Whether what the job has recorded itself could not be copied, and may be later."""
         self._detail = ""
         self._arns: list[str] = []  # of training jobs that a queue has named
         self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
@@ -112,6 +118,7 @@ class JobRecord:
         """
         self.is_adopted = True
         tags = self.run.tags()
+        self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
@@ -198,7 +205,10 @@ class JobRecord:
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
-        remarks = [] if self._collector is None else self._collector(job, self.run.run_id)
+        try:
+            remarks = [] if self._collector is None else self._collector(job, self.run.run_id)
+        except LostContact as error:
+            self.is_uncollected, remarks = True, [f"{error}; `{command_line('sync')}` tries it again"]
         if self.spec.project is not None:
             self.former_metrics = self.run.metrics()  # its curves have their last points
         return remarks

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paretune.core.commands import command_line
 from paretune.core.result import Result, Row, as_json, value_of
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -36,7 +37,7 @@ class JobResult(Result):
         price: price of one instance; None if it is unknown, and then cost_usd is absent.
         model: where the files of the model are: a folder, or an S3 URI.
         model_uri: address of the model in MLflow; empty if MLflow has none.
-        has_gap: MLflow did not answer, so the run is incomplete; the job's own files are complete.
+        has_gap: MLflow did not take everything, so the run is incomplete; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
         remarks: sentences on what the record lacks and why, and on the model.
     """
@@ -86,8 +87,11 @@ class JobResult(Result):
 
     def notes(self) -> list[str]:
         """Where to look, what the record lacks, and verdicts on the model."""
-        gap = ["MLflow was away: this run's record has gaps; the job's own files are complete"] if self.has_gap else []
-        return [*filter(None, [self.open_command]), *gap, *self.remarks]
+        gap = (
+            "MLflow did not take everything: this run's record has gaps, and the job's own files are complete; "
+            f"`{command_line('sync')}` fills the gaps"
+        )
+        return [*filter(None, [self.open_command, gap if self.has_gap else ""]), *self.remarks]
 
     def __str__(self) -> str:
         """The table at the end of a job: quality against baselines, speed, seconds, cost, and where to look."""

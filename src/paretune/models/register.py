@@ -43,7 +43,7 @@ def overdue(tracking: Tracking) -> list[RecordedRun]:
         TrackingUnavailable: MLflow does not answer.
     """
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
-    return [run for run in runs if not run.tags.get(schema.REGISTERED)]
+    return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]
 
 
 def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registry) -> str:
@@ -51,6 +51,8 @@ def _register(name: str, run: RecordedRun, tracking: Tracking, registry: Registr
     if version is None:
         model = registry.model(run.run_id)
         is_simulated = run.tags.get(schema.ORIGIN) == "simulated"
+        if model is None and run.tags.get(schema.GAP) == "true":
+            return f"nothing is registered as {name} yet: MLflow has not taken its model"
         if model is None or is_simulated:
             missing = run.tags.get(schema.NO_MODEL) or "its run has no model in MLflow (see log_model)"
             reason = "a simulated job has no model" if is_simulated else missing

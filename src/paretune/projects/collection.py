@@ -63,6 +63,9 @@ class Collector:
         """Copy the job's store into the run and return remarks on what could not be copied.
 
         S3 and the tracking server are tried several times.
+
+        Raises:
+            LostContact: one of the two does not answer, or refuses; the same call may succeed later.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -70,11 +73,11 @@ class Collector:
                     output = None if job.output is None else job.output.fetch(Path(folder))
                     return [] if output is None else collect(output, run_id, self.client)
             except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
-                if attempt == _ATTEMPTS or isinstance(error, _DAMAGED):
-                    return [
-                        f"the records of the command could not be copied ({without_password(first_line(error))}); try "
-                        f'again with --backend-config \'{{"run_id": "{run_id}", ...}}\''
-                    ]
+                problem = f"the records of the command could not be copied ({without_password(first_line(error))})"
+                if isinstance(error, _DAMAGED):
+                    return [problem]
+                if attempt == _ATTEMPTS:
+                    raise LostContact(problem) from error
                 self.clock.sleep(_PAUSE_S)
         return []
 

@@ -46,6 +46,7 @@ SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"
 WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
+GAP = "paretune.gap"  # `true` on the run of a finished job that MLflow did not take whole; `sync` completes it
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
 REMARKS = "paretune.remarks"
 """What is to be known of a job that has ended, in words, such as what its record lacks and why.

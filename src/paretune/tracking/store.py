@@ -128,13 +128,15 @@ class Tracking:
                 self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
 
     def unfinished(self) -> list[RecordedRun]:
-        """Runs of all experiments whose job was running when somebody last looked, oldest first.
+        """Runs of all experiments whose job was running when somebody last looked, oldest first; then those with gaps.
 
         Raises:
             TrackingUnavailable: MLflow does not answer.
         """
-        states = ("InProgress", "Running")  # MLflow's search knows no OR
-        return [run for state in states for run in self.runs(f"tags.`{schema.STATE}` = '{state}'")[::-1]]
+        # MLflow's search has no OR.
+        pairs = ((schema.STATE, "InProgress"), (schema.STATE, "Running"), (schema.GAP, "true"))
+        runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
+        return list({run.run_id: run for run in runs}.values())
 
     def runs(self, condition: str, newest: int | None = None) -> list[RecordedRun]:
         """Runs of all experiments for which `condition` holds, in MLflow's search language; newest first.

@@ -1,8 +1,9 @@
 """Bring MLflow up to date with jobs whose launcher has ended.
 
 Jobs that run are adopted and followed, jobs that have ended are collected, and the run of a job that was never created
-is closed. A finished model that should have been registered gets its version. Instances kept after a job are followed
-until they are given back, and booked. Jobs of MLflow projects are treated like jobs of our training.
+is closed. A finished job that MLflow did not take whole is recorded again, and a finished model that should have been
+registered gets its version. Instances kept after a job are followed until they are given back, and booked. Jobs of
+MLflow projects are treated like jobs of our training.
 """
 
 import time
@@ -104,6 +105,9 @@ class Sync:
         name = first_job_name(run.run_id, run.tags)  # the next attempts follow from it
         try:
             if not _is_there(name, run, workplace):
+                if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
+                    workplace.tracking.run(run.run_id).set_tags({schema.GAP: ""})
+                    return "its record has gaps, which stay, because its job is no longer there"
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"

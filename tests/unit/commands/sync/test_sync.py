@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import LoggedModelStatus
+from mlflow.exceptions import MlflowException
 
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BudgetRefused, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.core.interruption import Interruption
+from paretune.jobs.ending import record_end
 from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
@@ -243,6 +245,44 @@ def test_the_model_of_a_collected_job_is_recorded_once_however_often_it_is_colle
 
 
 PROFILE = {"profile.json": b'{"summary": "compute 90 %"}', "profile.md": b"# Profile", "trace.json.gz": b"packed"}
+
+
+def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
+    raise MlflowException("the bucket of artifacts refuses: AccessDenied")
+
+
+def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = desk.leave(EndingJob("", looks=0, place="s3://mine/output/model.tar.gz"), entry_script=None)
+    with monkeypatch.context() as away:
+        away.setattr(MlflowClient, "log_text", artifacts_away)
+        away.setattr(record_end, "__kwdefaults__", {"patience_s": 0.0})
+        for _ in range(2):
+            outcome = desk.sync()[run_id].result
+            assert outcome is not None
+            assert outcome.has_gap
+            assert (desk.tags(run_id)["state"], desk.tags(run_id)["gap"]) == ("Completed", "true")
+            assert desk.status(run_id) == "FINISHED"
+
+    outcome = desk.sync()[run_id].result
+
+    assert outcome is not None
+    assert not outcome.has_gap
+    assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"README.md", "report.json"}
+    assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
+    assert desk.sync() == {}
+
+
+def test_gaps_stay_if_the_job_is_no_longer_there_and_its_run_stays_completed(desk: Desk) -> None:
+    run_id = desk.leave(EndingJob("", looks=0))
+    desk.sync()
+    desk.client.set_tag(run_id, "paretune.gap", "true")
+    desk.account.jobs.clear()
+
+    assert "no longer there" in desk.sync()[run_id].remark
+    assert (desk.tags(run_id)["state"], desk.status(run_id)) == ("Completed", "FINISHED")
+    assert desk.sync() == {}
 
 
 def test_the_profile_of_a_job_whose_launcher_died_becomes_artifacts_of_its_run(desk: Desk) -> None:
