@@ -1,6 +1,6 @@
 """A driver that is paused and then killed at each step of a trial: `python -m tests.paused_drivers` in an empty folder.
 
-Numbers of steps may follow; without any, all steps are taken.
+Numbers of steps may follow; without any, all steps are taken until the study ends before the next one.
 
 The study's first point runs out of memory. At each step, one after the other:
 
@@ -12,6 +12,7 @@ Printed, as a line of JSON for each step: its name, and what is wrong with books
 """
 
 import gc
+import itertools
 import json
 import os
 import signal
@@ -36,21 +37,21 @@ ml.g5.xlarge,1,8,1e-5,600,0.9,Completed
 """
 STUDY = """name: paused
 job: {launcher: simulated, instance_type: ml.g5.xlarge, recorded_runs: runs.csv, learning_rate: 1e-5,
-  max_runtime_minutes: 60}
+  max_runtime_minutes: 15}
 search:
   per_device_train_batch_size: {choices: [8, 16]}
 objectives: {cost_usd: minimize, f1: maximize}
 sampler: grid
-budget_usd: 10
+budget_usd: 0.5  # for these two jobs, and not for a third
 """
+BUDGET_USD = 0.5
 WORDS = ["study", "--study", "study.yaml", "--n_parallel", "1"]
-MOST_STEPS = 99
 
 
 def main() -> None:
     """Pause and kill a driver at each step."""
     import_everything()
-    for step in [int(word) for word in sys.argv[1:]] or range(1, MOST_STEPS):
+    for step in [int(word) for word in sys.argv[1:]] or itertools.count(1):
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, in_folder(Path(folder)):
             name, faults = at_step(step)
         if not name:
@@ -154,7 +155,8 @@ def costs() -> dict[str, float]:
 def final_faults() -> list[str]:
     """What is wrong when the study has ended."""
     jobs = {job.name: job.usd or 0.0 for job in simulated_jobs(Path(".paretune"))}
-    faults = [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
+    faults = [f"{sum(jobs.values())} USD were billed of {BUDGET_USD}"] if sum(jobs.values()) > BUDGET_USD else []
+    faults += [f"{name} was launched after {name.rpartition('-')[0]}-1" for name in jobs if not name.endswith("-1")]
     with closing(sqlite3.connect(".paretune/studies.db")) as connection:
         rows = connection.execute("SELECT trial, run_id, booked_usd, ended FROM paretune_ledger").fetchall()
     ends = [json.loads(ended)["status"] for *_, ended in rows if ended is not None]

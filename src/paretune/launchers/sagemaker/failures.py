@@ -6,10 +6,10 @@ AWS's texts have a structure, which is read in this order:
 2. the kind before the first colon: CapacityError, ClientError, AlgorithmError, InternalServerError
 3. in an AlgorithmError what the training toolkit adds: ExitCode, ErrorMessage, Command
 4. the Python exception in ErrorMessage; if there is none, the last exception of the log
-5. the exit code; above 128 it is a signal
+5. the exit code; above 128, or below 0, it is a signal
 
 A rule applies only if its words name one cause. Any other text is shown as it is, with the cause "unknown".
-Sources of the texts: tests/recorded/failures.csv.
+Sources: tests/recorded/failures.csv, documentation of AWS, public issue threads.
 """
 
 import re
@@ -21,6 +21,7 @@ from paretune.specification.container import FailureKind
 
 UNKNOWN, CLOCK = "unknown", "clock"
 _LONGEST_QUOTE = 400  # characters of AWS's text behind a cause; an unknown text is shown whole
+_SIGNALLED = 128  # an exit code above it is 128 and the number of a signal
 _BARE = {UNKNOWN, "exit code"}  # causes that the log may still explain
 
 
@@ -59,6 +60,8 @@ class _Rule:
     sentence: str
     next_step: str
     kind: FailureKind = FailureKind.ERROR
+    is_of_aws: bool = False
+    """Whether only AWS can mean it: the same words in the error of a script mean something else."""
 
     def apply(self, text: str) -> Failure | None:
         match = re.search(self.pattern, text)
@@ -96,12 +99,14 @@ _RULES = (
         "AWS had no free instance of this type",
         "try again later, or set fallback_instance_types, capacity_wait_minutes or another region",
         FailureKind.CAPACITY,
+        is_of_aws=True,
     ),
     _Rule(
         "quota",
-        r"\blimit (?:for )?'?(?P<quota>[^']+?)'? is (?P<limit>[\d.]+)(?:.*utilization of (?P<used>[\d.]+))?",
+        r"\bservice limit (?:for )?'?(?P<quota>[^']+?)'? is (?P<limit>[\d.]+)(?:.*utilization of (?P<used>[\d.]+))?",
         "the account's quota {quota} is {limit} instances, of which {used} are in use",
         'ask for more (AWS console, Service Quotas, Amazon SageMaker, "{quota}"), or use another instance type',
+        is_of_aws=True,
     ),
     _Rule(
         "instance type",
@@ -109,12 +114,14 @@ _RULES = (
         r"|Value '(?P<value>[^']+)' at '\S*[iI]nstanceType' failed to satisfy constraint",
         "SageMaker does not offer this instance type for training here",
         "set another instance_type or region",
+        is_of_aws=True,
     ),
     _Rule(
         "quota",
         r"ResourceLimitExceeded|(?:exceeded|reached) the maximum number of",
         "a quota of the account is used up",
         "ask for more (AWS console, Service Quotas, Amazon SageMaker), or wait until other jobs have ended",
+        is_of_aws=True,
     ),
     _Rule(
         "throttling", r"Rate exceeded|Throttl\w+|TooManyRequests|SlowDown", "AWS throttles requests", "wait a minute"
@@ -124,36 +131,49 @@ _RULES = (
         r"must be unique within an AWS account|ResourceInUse",
         "a job with this name exists, and AWS never gives a name free",
         "use another name; `aws sagemaker list-training-jobs` shows the existing ones",
+        is_of_aws=True,
     ),
     _Rule(
         "role",
         r"(?:unable to|[Cc]ould not|[Cc]annot|not be able to) (?:be )?assumed? (?:the )?role|role \S+ cannot be "
-        r"assumed|trust (?:relationship|policy)|[Cc]ross-account pass role",
+        r"assumed|trust (?:relationship|policy)|[Cc]ross-account pass role|sts:AssumeRole",
         "SageMaker may not assume the role of the job",
         "let the role trust sagemaker.amazonaws.com; `paretune doctor` prints the command",
+        is_of_aws=True,
     ),
     _Rule(
         "runtime limit",
-        r"MaxRuntimeExceeded",
+        r"MaxRuntimeExceeded|exceeded MaxRuntimeInSeconds",
         "the job ran longer than it was allowed to",
         "set max_runtime_minutes higher; the job continues from its checkpoint",
+        is_of_aws=True,
     ),
     _Rule(
         "capacity",
-        r"MaxWaitTimeExceeded",
+        r"MaxWaitTimeExceeded|exceeded MaxWaitTimeInSeconds",
         "spot capacity did not come within the longest wait",
         "set max_wait_minutes higher, fallback_instance_types, or spot=false",
         FailureKind.CAPACITY,
+        is_of_aws=True,
     ),
     _Rule(
         "network",
         r"subnet's route table|S3 VPC endpoint|NAT device",
         "the job's subnets do not reach S3",
         "add a gateway endpoint for S3 or a route to a NAT gateway to their route tables, and allow outbound traffic",
+        is_of_aws=True,
+    ),
+    _Rule(
+        "network",
+        r"\b[Ss]ubnets?\b|\b[Ss]ecurity groups?\b|[Nn]etwork interface",
+        "AWS cannot place the job into its subnets and security groups",
+        "check subnets and security_group_ids: they exist, belong to one VPC, and have free addresses",
+        is_of_aws=True,
     ),
     _Rule(
         "KMS key",
-        r"KMS\.\w+Exception|kms:\w+|AWSKMS|(?:KMS|kms) key \S* ?(?:is|does|not)|[Ff]ailed to .{0,40}KMS",
+        r"KMS\.\w+Exception|kms:\w+|AWSKMS|(?:KMS|kms) key \S* ?(?:is|does|not)|[Ff]ailed to .{0,40}KMS"
+        r"|customer master key",
         "the key of kms_key may not be used, or is not usable",
         f"allow kms:Decrypt, kms:Encrypt and kms:GenerateDataKey on it to the role of the job ({_POLICIES})",
     ),
@@ -185,6 +205,16 @@ _RULES = (
         "check its name, accept its terms, and give the job a token or a copy in S3",
     ),
     _Rule(
+        "image",
+        r"[Ii]nvalid training image|\bmanifest (?:for|type|unknown)|Requested image not found|[Uu]nsupported [Ii]mage"
+        r"|CannotPull\w+|(?:[Cc]annot|[Cc]ould not|[Uu]nable to|[Ff]ailed to) (?:pull|find|access|resolve) "
+        r"(?:the |a )?(?:\w+ )?(?:image|container|repository)\b|pull access denied|registry ID"
+        r"|repository .{0,200}(?:does not exist|registry|grant ecr:)",
+        "the training image does not exist, or the job may not pull it",
+        "check image_uri (`aws ecr describe-images`) and the ecr actions of the role",
+        is_of_aws=True,
+    ),
+    _Rule(
         "permission",
         r"\((?:AccessDenied\w*|UnauthorizedOperation|403)\) when calling the (?P<operation>\w+) operation",
         "AWS does not allow {operation}",
@@ -204,22 +234,17 @@ _RULES = (
     ),
     _Rule(
         "image",
-        r"[Ii]nvalid training image|manifest .{0,200}(?:not found|unknown)|Requested image not found"
-        r"|CannotPullContainer|Cannot find (?:image|repository)|repository .{0,200}does not exist|pull access denied",
-        "the training image does not exist, or the job may not pull it",
-        "check image_uri (`aws ecr describe-images`) and the ecr actions of the role",
-    ),
-    _Rule(
-        "image",
         r"CannotStartContainer",
         "the container of the job did not start",
         "check that image_uri is a training image with bash and python3",
+        is_of_aws=True,
     ),
     _Rule(
         "spot settings",
-        r"MaxWaitTimeInSeconds.{0,60}EnableManagedSpotTraining",
-        "a longest wait goes with spot jobs only",
-        "set spot=true or leave max_wait_minutes out",
+        r"MaxWaitTimeInSeconds",
+        "a longest wait goes with spot jobs only, and is at least as long as the longest runtime",
+        "set spot=true and max_wait_minutes to at least max_runtime_minutes, or leave max_wait_minutes out",
+        is_of_aws=True,
     ),
     _Rule(
         "parameter",
@@ -229,15 +254,22 @@ _RULES = (
     ),
     _Rule(
         "missing job",
-        r"Requested resource not found",
+        r"Requested resource not found|\(ResourceNotFound\w*\) when calling",
         "AWS knows no job of this name in this account and region",
         "check name, region and AWS_PROFILE",
+        is_of_aws=True,
     ),
     _Rule(
         "bucket",
         r"NoSuchBucket|specified bucket does not exist",
         "the bucket does not exist",
         "check bucket with `aws s3 ls`",
+    ),
+    _Rule(
+        "bucket",
+        r"bucket is in this region|PermanentRedirect|must be addressed using the specified endpoint",
+        "the bucket lies in another region than the job",
+        "set region to the bucket's, or bucket to one of this region",
     ),
     _Rule(
         "disk full",
@@ -249,6 +281,7 @@ _RULES = (
     _Rule(
         "host memory",
         r"use an instance type with more memory|Cannot allocate memory|DefaultCPUAllocator|\bMemoryError\b"
+        r"|\bjava\.lang\.OutOfMemoryError|\bray\.exceptions\.OutOfMemory|OOM when allocating .*by allocator cpu"
         r"|std::bad_alloc|Unable to allocate .{0,60} for an array|DataLoader worker .{0,30}killed by signal: Killed",
         "the memory of the machine (not of its GPUs) was used up",
         "use a larger instance, or load fewer data at once",
@@ -262,14 +295,14 @@ _RULES = (
     ),
     _Rule(
         "killed",
-        r"exitcode *: -9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL",
+        r"exitcode *: -9\b|Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|terminated with signal SIGKILL",
         "a process of the job was killed, most often because the memory of the machine was used up",
         "use a larger instance, or load fewer data at once",
     ),
     _Rule(
         "GPU memory",
-        r"(?:CUDA|HIP) (?:error: )?out of memory|\bOutOfMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|ResourceExhaustedError"
-        r"|RESOURCE_EXHAUSTED|OOM when allocating",
+        r"(?:CUDA|HIP) (?:error: )?out of memory|\bOutOfMemoryError\b|CUBLAS_STATUS_ALLOC_FAILED|OOM when allocating"
+        r"|RESOURCE_EXHAUSTED: Out of memory",
         "the memory of a GPU was used up",
         "lower the batch size or the sequence length, or use an instance with larger GPUs",
         FailureKind.OUT_OF_MEMORY,
@@ -296,7 +329,8 @@ _RULES = (
     ),
     _Rule(
         "communication",
-        r"NCCL error|nccl(?:System|Internal|Unhandled\w*|Remote)Error|Watchdog caught collective|DistBackendError"
+        r"NCCL (?:error|communicator)|nccl(?:System|Internal|Unhandled\w*|Remote)Error|Watchdog caught collective"
+        r"|DistBackendError|\bgloo/transport\b"
         r"|Rendezvous\w*Error|connectFullMesh|DistNetworkError",
         "the processes of the job lost each other",
         "look in the log for the process that failed first; between instances, check that the security groups let them "
@@ -306,15 +340,17 @@ _RULES = (
         "network",
         r"Max retries exceeded|NewConnectionError|Name or service not known|failure in name resolution|"
         r"Failed to establish a new connection|ConnectTimeout|Could not connect to the endpoint URL|"
-        r"LocalEntryNotFoundError|[Cc]ouldn't connect to|Network is unreachable|Connection error",
-        "the job did not reach a server that it asked",
+        r"LocalEntryNotFoundError|[Cc]ouldn't connect to|Network is unreachable|Connection error|Read timed out|"
+        r"\b50[0234] Server Error",
+        "the job did not get an answer from a server",
         "give its subnets a route to a NAT gateway or leave subnets out, or bring model and data from S3",
     ),
     _Rule(
         "package",
-        r"No module named '?(?P<package>[\w.]+)|No matching distribution found for (?P<other>\S+)|Install\w*Error",
-        "a Python package is missing in the job or could not be installed",
-        "add it to requirements.txt beside the script, in a version that the image's Python can install",
+        r"No module named|cannot import name|No matching distribution found|Could not find a version that satisfies"
+        r"|Install\w*Error",
+        "a Python package is missing in the job, has another version, or could not be installed",
+        "put it into requirements.txt beside the script, in a version that the image's Python can install",
     ),
     _Rule(
         "arguments",
@@ -341,12 +377,33 @@ _RULES = (
         "another process of the job failed first and the rest was ended",
         "look in the log for the first error",
     ),
+    _Rule(
+        "data",
+        r"Data download failed: ?(?P<problem>.+)",
+        "an input of the job could not be downloaded ({problem})",
+        "look at it with `aws s3 ls`; a key may not be an object and a folder at once",
+        is_of_aws=True,
+    ),
+    _Rule(
+        "upload",
+        r"Artifact upload failed: ?(?P<problem>.+)",
+        "the results of the job could not be uploaded ({problem})",
+        f"compare the policy of the role with the documented one ({_POLICIES})",
+        is_of_aws=True,
+    ),
+    _Rule(
+        "parameter",
+        r"\(Validation\w*\) when calling the (?P<operation>\w+) operation: (?P<problem>.+)",
+        "AWS does not accept the request {operation}: {problem}",
+        "change what it names",
+        is_of_aws=True,
+    ),
 )
 _KINDS = r"(?:Algorithm|Client|Capacity|InternalServer)Error|ResourceLimitExceeded|ValidationException"
 _WRAPPED = re.compile(r"^.{0,200}?(?:[Rr]eason: |Reason for failure: )(?=\w+Error)|^botocore\.\S+: ", re.DOTALL)
 _NOISE = re.compile(r"\[\d+,\d+\]<std(?:err|out)>:?|\x1b\[[0-9;]*m|#015|#011|[│┃]")
 _COMMAND = re.compile(r',? ?Command "')
-_EXIT_CODE = re.compile(r"[Ee]xit ?[Cc]ode:? '?(-?\d+)")
+_EXIT_CODE = re.compile(r"(?:[Ee]xit ?[Cc]ode|return code) ?[:=]? ?'?(-?\d+)")
 _EXCEPTION = re.compile(r"\b((?:\w+\.)*[A-Z]\w*?(?:Error|Exception))\1*: (?!with |raise |return |self\.)")
 _SECONDARY = re.compile(
     rf"{_KINDS}|ChildFailedError|CalledProcessError|\w*ScriptError|SignalException|Process\w+Exception|"
@@ -391,21 +448,23 @@ def _ours(text: str) -> Failure | None:
 def _by_text(text: str) -> Failure:
     """The cause by rule, else by exception, else by exit code."""
     words = _COMMAND.split(text)[0]  # a command's arguments name no cause
-    if failure := named_cause(words):
+    is_of_script = text.startswith("AlgorithmError")
+    if failure := named_cause(words, is_of_script=is_of_script):
         return failure
     if failure := _by_exception(words):
         return failure
     code = _EXIT_CODE.search(text)
-    if code is not None and _is_bare(words):
+    if code is not None and (_is_bare(words) or not 0 <= int(code[1]) <= _SIGNALLED):
         return Failure(cause="exit code", sentence=_ended_with(int(code[1])), next_step="read the log")
     if "ExecuteUserScriptError" in words and _is_bare(words):
         return Failure(cause="exit code", sentence="the script failed, and AWS gives only its command", text=text)
     return Failure(cause=UNKNOWN, sentence=text or "SageMaker gave no reason")
 
 
-def named_cause(words: str) -> Failure | None:
-    """The cause that AWS's words name; None if they name none."""
-    return next(filter(None, (rule.apply(words) for rule in _RULES)), None)
+def named_cause(words: str, *, is_of_script: bool = False) -> Failure | None:
+    """The cause that AWS's words name, or those of a script's error; None if they name none."""
+    rules = (rule for rule in _RULES if not (is_of_script and rule.is_of_aws))
+    return next(filter(None, (rule.apply(words) for rule in rules)), None)
 
 
 def _is_bare(words: str) -> bool:
@@ -442,7 +501,7 @@ def _by_log(log: Sequence[str]) -> Failure | None:
         match = _EXCEPTION.search(line)
         is_cause = match is not None and not _SECONDARY.fullmatch(match[1].rpartition(".")[2])
         if is_cause or re.search("error: (?:unrecognized|argument|the following)|MPI_ABORT|^Segmentation fault", line):
-            return named_cause(line.strip()) or _by_exception(line)
+            return named_cause(line.strip(), is_of_script=True) or _by_exception(line)
     return None
 
 
@@ -453,7 +512,7 @@ def _ended_with(code: int) -> str:
         return f"{sentence}: it was killed, most often for lack of memory"
     if code in (126, 127):
         return f"{sentence}: its command was not found or may not be executed"
-    number = -code if code < 0 else code - 128
+    number = -code if code < 0 else code - _SIGNALLED
     if 0 < number < signal.NSIG and (name := signal.strsignal(number)):
         return f"{sentence}: {name} (signal {number})"
     return sentence

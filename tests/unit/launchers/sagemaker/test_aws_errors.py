@@ -48,7 +48,10 @@ PAGE = ResponseParserError("Unable to parse response (not well-formed), invalid 
         (error("403", "Forbidden", 403), ["does not allow", "Forbidden"]),
         (error("ThrottlingException", "Rate exceeded"), ["throttling", "try again in a minute"]),
         (
-            error("ResourceLimitExceeded", "The limit 'ml.p4d.24xlarge for training job usage' is 0 Instances."),
+            error(
+                "ResourceLimitExceeded",
+                "The account-level service limit 'ml.p4d.24xlarge for training job usage' is 0 Instances.",
+            ),
             ["Service Quotas", '"ml.p4d.24xlarge for training job usage"', "another instance type"],
         ),
         (error("ResourceLimitExceeded", "no type here"), ["a quota of the account is used up", "Service Quotas"]),
