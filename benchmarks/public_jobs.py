@@ -57,6 +57,7 @@ _MULTIPLE = re.compile(r"ml\.(p2|p3)\.(8|16)xlarge|ml\.p3dn\.24xlarge")
 _BETWEEN, _WITHIN = (0.2, 0.3, 0.4, 0.55, 0.75, 1.0), (0.3, 0.4, 0.55, 0.7, 0.85, 1.0)
 _OF_A_KIND = 0.6  # prior standard deviation of a kind's logarithm against all kinds'
 _MANY_JOBS = 5  # of a repository whose share is printed
+_POLL_S = 35  # the SDK polls every 30 s and prints the time of its poll
 _PENDING_SINCE = "2024"  # SageMaker prints Pending since then
 _JOBS_FOR_A_QUANTILE = 22  # of so many jobs, the longest wait exceeds the 90 % quantile with 90 % probability
 _GPUS = {"gpu", "multi_gpu"}
@@ -240,6 +241,63 @@ def print_bills(folder: Path) -> None:
     print("bills from transitions: " + ", ".join(f"{count} {state}" for state, count in counts.items()))
 
 
+def print_confirmed(folder: Path) -> None:
+    """Print how many public jobs are behind each behaviour of AWS that the code relies on."""
+    answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
+    with (folder / "timelines.csv").open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    ended = [answer for answer in answers if read_phases(answer).has_ended]
+    exact = [answer for answer in ended if answer.get("TrainingTimeInSeconds") is not None]
+    billed = [answer for answer in exact if read_phases(answer).billed_seconds == answer["TrainingTimeInSeconds"]]
+    order = ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    in_order = [one for one in ended if [step["Status"] for step in one["SecondaryStatusTransitions"]] == order]
+    spot = [one for one in exact if one.get("EnableManagedSpotTraining")]
+    dates = {"Pending": "seconds_pending_capacity", "image": "seconds_downloading_image"}
+    shown = {name: [row for row in rows if row[column]] for name, column in dates.items()}
+    since = [row for row in shown["image"] if row["date"] >= "2024"]
+
+    def seconds(row: Mapping[str, str], column: str) -> float:
+        return _number(row[column]) or 0.0
+
+    printed = [row for row in rows if row["billable_seconds_printed"] and row["training_seconds_printed"]]
+    cheaper = [
+        row
+        for row in printed
+        if 0 < seconds(row, "billable_seconds_printed") < seconds(row, "training_seconds_printed")
+    ]
+    several = [row for row in printed if seconds(row, "instance_count") > 1 and row["billed_start_to_end"]]
+    times_count = [row for row in several if _is_billed_per_instance(row)]
+    failed = [row for row in rows if row["status"] == "Failed" and row["seconds_training"]]
+    uploaded = [row for row in failed if row["seconds_uploading"]]
+    reused = [row for row in rows if "Found matching resource" in row["note"]]
+    table = [
+        (
+            "a finished job went from `Starting` over `Downloading`, `Training` and `Uploading` to its end",
+            ended,
+            in_order,
+        ),
+        ("billed: whole seconds from the first `Downloading` to the end, with image and upload", exact, billed),
+        ("on a cluster these seconds are billed for each instance", several, times_count),
+        ("a failed job goes through `Uploading`", failed, uploaded),
+        ("the billable seconds of a spot job are fewer than its training seconds", None, [*spot, *cheaper]),
+        ("`Pending` while a job waits for capacity (since 2024)", None, shown["Pending"]),
+        ("the pull of the image is part of `Downloading` (since 2024)", None, since),
+        ("a warm pool starts the next job at once", None, reused),
+    ]
+    counts = [
+        (behaviour, str(len(jobs)) if of is None else f"{len(jobs)} of {len(of)}") for behaviour, of, jobs in table
+    ]
+    print(published.block("met_aws", published.table(["behaviour", "public jobs"], counts)))
+
+
+def _is_billed_per_instance(row: Mapping[str, str]) -> bool:
+    """Return whether the printed seconds of a cluster are those of its phases, times its instances."""
+    seconds, count, whole = (
+        _number(row[name]) or 0.0 for name in ("training_seconds_printed", "instance_count", "billed_start_to_end")
+    )
+    return abs(seconds / count - whole) <= _POLL_S
+
+
 def print_bill_of_rows(jobs: Sequence[PublicJob], path: Path) -> None:
     """Print how far the printed phases of console jobs add up to their printed training seconds."""
     errors = []
@@ -250,7 +308,7 @@ def print_bill_of_rows(jobs: Sequence[PublicJob], path: Path) -> None:
             if row.get("id") in names and whole and printed:
                 errors.append(abs(whole - printed))
     if errors:
-        near = sum(error <= 35 for error in errors)  # the SDK polls every 30 s and prints the time of its poll
+        near = sum(error <= _POLL_S for error in errors)
         print(f"console jobs whose printed phases add up to the printed seconds within 35 s: {near} of {len(errors)}")
 
 
@@ -288,6 +346,7 @@ def main() -> None:
     if asked.folder is not None:
         print_bill_of_rows(jobs, timelines)
         print_coverage(jobs)
+        print_confirmed(asked.folder)
 
 
 if __name__ == "__main__":

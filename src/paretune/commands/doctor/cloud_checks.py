@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
+from importlib.metadata import version
 from typing import Any
 
 from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
@@ -168,4 +169,7 @@ def image_findings(spec: JobSpec, region: str) -> list[Finding]:
     if faults:
         return [failed(IMAGE, fault) for fault in faults]
     uri = images.choose(spec, region, direct=False).uri
-    return [passed(IMAGE, f"{uri.rpartition('/')[2]} for {spec.strategy} on {spec.instance_type} in {region}")]
+    listed = f"newest on {images.LIST_READ_ON} in the list of sagemaker-core, {version('sagemaker-core')} is installed"
+    origin = "image_uri" if spec.image_uri else listed
+    name = uri.rpartition("/")[2]
+    return [passed(IMAGE, f"{name} for {spec.strategy} on {spec.instance_type} in {region} ({origin})")]

@@ -12,6 +12,8 @@ from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec, launch_faults
 
+LIST_READ_ON = "2026-11-20"
+"""When that list was last looked through for newer images."""
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
 _CPU = {"version": "2.9.0", "py_version": "py312"}
