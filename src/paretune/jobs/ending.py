@@ -80,10 +80,7 @@ class JobEnd:
 def record_end(
     record: JobRecord, bill: JobBill, job: Job, why_not_smaller: str, *, patience_s: float = _PATIENCE_S
 ) -> JobEnd:
-    """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away.
-
-    The run of a completed job that MLflow has not taken whole after that gets the tag of a gap, which `sync` closes.
-    """
+    """Record how a job ended and book its cost; waits `patience_s` for a tracking server that is away."""
     bill.recorded_usd = record.recorded_usd()
     state, report, failure = job.state(), job.report(), job.failure()
     ending = _ending_of(job, state, report, failure_message(record.spec, failure, why_not_smaller), record, bill)
@@ -196,7 +193,7 @@ class _Ending:
         return model_uri
 
     def write(self, record: JobRecord, bill: JobBill) -> str:
-        """Fill and close the run; returns the address of the model in MLflow, or an empty text."""
+        """Fill and close the run, with a tag if MLflow lacks some; returns the model's address in MLflow, or nothing."""
         run, job, report, model_uri = record.run, self.job, self.report, ""
         values = _all_metrics(report, bill)
         facts = {} if job is None else job.facts()

@@ -62,10 +62,7 @@ class Collector:
     def __call__(self, job: Job, run_id: str) -> list[str]:
         """Copy the job's store into the run and return remarks on what could not be copied.
 
-        S3 and the tracking server are tried several times.
-
-        Raises:
-            LostContact: one of the two does not answer, or refuses; the same call may succeed later.
+        Raises LostContact if S3 or the tracking server does not answer or refuses, after several attempts.
         """
         for attempt in range(1, _ATTEMPTS + 1):
             try:
