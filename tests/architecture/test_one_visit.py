@@ -31,7 +31,8 @@ from paretune.estimating.recorded.run_table import OTHERS
 from paretune.jobs import preparation
 from paretune.launchers.sagemaker.packaging import without_account
 from paretune.specification.container import JobDocument
-from paretune.specification.job import JobSpec, parameter_help
+from paretune.commands.command import parameter_help
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import NOT_SEARCHED
 from paretune.studies.search import default_job, optuna_study
 from paretune.studies.results.quality_model import quality_key

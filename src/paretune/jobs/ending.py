@@ -193,7 +193,7 @@ class _Ending:
         return model_uri
 
     def write(self, record: JobRecord, bill: JobBill) -> str:
-        """Fill and close the run, with a tag if MLflow lacks some; returns the model's address in MLflow, or nothing."""
+        """Fill and close the run, tagged if MLflow lacks some; returns its model's address in MLflow, or no text."""
         run, job, report, model_uri = record.run, self.job, self.report, ""
         values = _all_metrics(report, bill)
         facts = {} if job is None else job.facts()
