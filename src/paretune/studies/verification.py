@@ -14,7 +14,7 @@ from paretune.studies.results.run_noise import FEWEST_EQUAL
 from paretune.studies.search.driver import Driver
 
 RUNS = 3
-"""Runs of a recommended point, each with its own seed."""
+"""Runs of a recommended point that trained, each with its own seed; a run that collapsed does not count."""
 MOST_REPEATS = 12
 """Repeats of a study: twice as many as three recommended points need, because repeats may change the recommendation."""
 MOST_SHARE = 1.0
@@ -60,7 +60,7 @@ class Verification:
         under_way = Counter(self._under_way.values())
         points = {pick.point.number: pick.point for pick in self._recommended()}
         self.reasons.clear()
-        missing = [(point, RUNS - len(point.trials) - under_way[number]) for number, point in points.items()]
+        missing = [(point, RUNS - point.trained - under_way[number]) for number, point in points.items()]
         return [point for point, count in missing for _ in range(count)]
 
     def _begin(self, point: Point) -> None:
@@ -88,7 +88,8 @@ class Verification:
             if not driver.admission.fits(spec):
                 return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
         if repeats >= RUNS:
-            return f"of {repeats} repeats {len(point.trials) - 1} completed"
+            collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
+            return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"
         trials = driver.trials.values()
         if sum(trial.repeats is not None for trial in trials) + len(self._under_way) >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"

@@ -77,6 +77,11 @@ class Point:
         return self.trial.number
 
     @property
+    def trained(self) -> int:
+        """Number of its runs that did not collapse."""
+        return len(self.trials) - self.collapses
+
+    @property
     def usd_per_run(self) -> float | None:
         """Mean dollars of one run, or None if the price is unknown."""
         return self.means.get(metrics.COST_USD)

@@ -33,6 +33,14 @@ from paretune.studies.definition.quality import KNOWN, Quality
 
 INTERVAL = 0.8
 """Probability that a stated interval holds the mean of a job over all seeds."""
+_USUAL_SHARE = 0.4
+"""Noise that is likely before any repeats, as a share of the largest that was seen: the median pair of repeated jobs
+differs by a tenth of what the largest does."""
+_QUALITY_DEGREES = 1
+"""Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
+Chosen, as the share above, on the development worlds of benchmarks/search."""
+_FEWEST_DEGREES = 2
+"""Degrees of freedom of Student's t at least: with one, no two values would ever be told apart."""
 FEWEST_EQUAL = 2
 """Repeats that must all give exactly the same value before a training counts as one without chance."""
 _OF_THE_SPREAD = 0.1
@@ -102,7 +110,8 @@ def pooled_noise(
         if earlier is not None and earlier.degrees:
             repeats.append(f"{earlier.degrees} in earlier runs of the same model and data")
         basis = f"pooled from {' and '.join(repeats)}, which count beside what is {basis}"
-    return RunNoise(deviation=deviation, degrees=degrees + scatter.degrees, is_relative=is_relative, basis=basis)
+    degrees = max(degrees + scatter.degrees, _FEWEST_DEGREES)
+    return RunNoise(deviation=deviation, degrees=degrees, is_relative=is_relative, basis=basis)
 
 
 def _prior(
@@ -113,14 +122,15 @@ def _prior(
         return SECONDS_NOISE, SECONDS_DEGREES, "1.4 % between two runs, as repeated SageMaker jobs have shown"
     if quality is None or quality.noise is None:
         return _of_the_spread([statistics.fmean(group) for group in groups if group])
-    size = f"{100 * quality.noise:.1f} % of it" if quality.is_relative else str(quality.noise)
-    basis = f"{size}, the most that repeated SageMaker jobs have shown in F1"
+    usual = _USUAL_SHARE * quality.noise
+    size = f"{100 * usual:.1f} % of it" if quality.is_relative else f"{usual:g}"
+    basis = f"{size}, less than half of the most that repeated SageMaker jobs have shown in F1"
     values = [value for group in groups for value in group]
     if quality.is_share and validation_rows and values:
         binomial = binomial_error(statistics.median(values), validation_rows)
         if binomial > quality.noise:
             return binomial, F1_DEGREES, f"binomial standard error of F1 on {validation_rows:,} validation rows"
-    return quality.noise, F1_DEGREES, basis
+    return usual, _QUALITY_DEGREES, basis
 
 
 def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:

@@ -13,9 +13,9 @@ from paretune.studies.results.run_noise import INTERVAL, pooled_noise
 def test_deviations_are_pooled_over_groups_beside_what_is_assumed() -> None:
     noise = pooled_noise("f1", [[0.90, 0.92], [0.80, 0.80, 0.83], [0.7]])
 
-    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and two of the assumed 0.004
-    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 2 * 0.004**2) / 5))
-    assert noise.degrees == 5
+    # sums of squares: 0.0002 and 0.0006; degrees of freedom: 1 and 2, and one of the assumed 0.0016
+    assert noise.deviation == pytest.approx(math.sqrt((0.0002 + 0.0006 + 0.0016**2) / 4))
+    assert noise.degrees == 4
     assert noise.basis.startswith("pooled from 3 repeats in this study, which count beside what is assumed before any")
     assert not noise.is_relative
 
@@ -37,16 +37,16 @@ def test_repeated_sagemaker_jobs_stand_in_for_repeats_of_seconds() -> None:
 
 
 def test_many_validation_rows_do_not_make_two_runs_alike_and_few_ones_make_them_differ() -> None:
-    assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.004  # binomial: 0.0021
+    assert pooled_noise("f1", [[0.9]], validation_rows=20_000).deviation == 0.0016  # binomial: 0.0021
     assert pooled_noise("f1", [[0.9]], validation_rows=900).deviation == pytest.approx(0.01)
     assert pooled_noise("f1", [[1.0]], validation_rows=50).deviation == pytest.approx(0.02)
-    assert pooled_noise("f1", [[0.9]]).deviation == 0.004
+    assert pooled_noise("f1", [[0.9]]).deviation == 0.0016
 
 
 def test_until_repeats_are_known_the_interval_is_wide() -> None:
-    unknown, known = pooled_noise("f1", [[0.9]]), pooled_noise("f1", [[0.9 - 0.004, 0.9 + 0.004]] * 10)
+    unknown, known = pooled_noise("f1", [[0.9]]), pooled_noise("f1", [[0.9 - 0.0015, 0.9 + 0.0015]] * 10)
 
-    assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.004 * student.ppf(0.9, 2))
+    assert unknown.margin(unknown.standard_error(0.9, 1)) == pytest.approx(0.0016 * student.ppf(0.9, 2))
     assert known.margin(known.standard_error(0.9, 1)) < unknown.margin(unknown.standard_error(0.9, 1))
 
 
@@ -55,7 +55,7 @@ def test_repeats_of_earlier_studies_count_as_those_of_this_one() -> None:
 
     both = pooled_noise("f1", here, earlier=Scatter.of(there))
 
-    assert (both.deviation, both.degrees) == (pooled_noise("f1", here + there).deviation, 5)
+    assert (both.deviation, both.degrees) == (pooled_noise("f1", here + there).deviation, 4)
     assert "1 repeat in this study and 2 in earlier runs of the same model and data" in both.basis
 
 
@@ -63,7 +63,7 @@ def test_intervals_hold_their_probability_where_the_noise_is_as_uncertain_as_ass
     random = np.random.default_rng(7)
     inside = []
     for _ in range(4000):
-        deviation = 0.004 * math.sqrt(2 / random.chisquare(2))
+        deviation = 0.0016 * math.sqrt(1 / random.chisquare(1))
         runs = [list(random.normal(mean, deviation, 2)) for mean in (0.7, 0.8, 0.9)]
         noise = pooled_noise("f1", runs)
         error = noise.standard_error(0.9, 2)
