@@ -68,7 +68,9 @@ class ImportRequest:
             except BadInput as error:
                 for fault in error.faults:
                     faults.setdefault(fault, []).append(row.line)
-        refuse([*(_located(fault, lines, table) for fault, lines in faults.items()), *_missing_faults(table, typed)])
+        untimed = [] if "billable_seconds" in table.columns else [f"{table.name}: column billable_seconds is missing"]
+        located = [_located(fault, lines, table) for fault, lines in faults.items()]
+        refuse([*untimed, *located, *_missing_faults(table, typed)])
         return cls(table=table, specs=tuple(specs), typed=typed)
 
 

@@ -39,7 +39,7 @@ class ReplayedJob:
     """The result of one job, according to the table.
 
     Attributes:
-        billable_seconds: seconds billed per instance, start-up included.
+        billable_seconds: seconds billed per instance, start-up included; not a number if the table has none.
         f1: None for a probe and for a job that does not complete.
         status: Completed, OutOfMemory or Failed.
         curve: F1 after each epoch; may be empty.
@@ -69,6 +69,11 @@ class RecordedRuns:
         self._groups: dict[tuple[str, ...], list[RecordedRow]] = {}
         for row in table.rows:
             self._groups.setdefault((row.instance_type, *row.others.values()), []).append(row)
+
+    @property
+    def has_seconds(self) -> bool:
+        """Whether the table has the seconds of its runs, and not their F1 alone."""
+        return "billable_seconds" in self.table.columns
 
     @classmethod
     def read(cls, path: Path | str) -> "RecordedRuns":

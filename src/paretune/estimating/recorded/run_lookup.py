@@ -37,7 +37,7 @@ class MatchingRows:
         """Return billable seconds, interpolated in their logarithm."""
         if len(self.parts) == 1:
             return self.parts[0][0].billable_seconds or math.nan
-        return math.exp(sum(weight * math.log(row.billable_seconds or 1.0) for row, weight in self.parts))
+        return math.exp(sum(weight * math.log(row.billable_seconds or math.nan) for row, weight in self.parts))
 
     def f1(self) -> float:
         """Return F1, interpolated linearly."""

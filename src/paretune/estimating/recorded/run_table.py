@@ -1,6 +1,7 @@
 """Tables of recorded runs: CSV files with one finished training job a row, read strictly.
 
-    instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1   needed
+    instance_type,instance_count,per_device_train_batch_size,learning_rate,f1   needed
+    billable_seconds             of all completed runs, or no such column: simulated jobs then take what is estimated
     status                       Completed (the default), OutOfMemory or Failed
     f1_epoch_1,f1_epoch_2,...    the curve: F1 after each epoch
     train_seconds,throughput_samples_per_second,peak_memory_gib,train_rows    where they were measured
@@ -36,7 +37,7 @@ OF_ALL_ROWS = ("dataset_size", "hourly_price_usd", "price_as_of")
 """Columns beside the parameters of a job that may be given once for all rows."""
 MEASURED = ("train_seconds", "throughput_samples_per_second", "peak_memory_gib", "train_rows")
 CLUSTER = ("instance_type", "instance_count", "per_device_train_batch_size", "learning_rate")
-NEEDED = (*CLUSTER, "billable_seconds", "f1")
+NEEDED = (*CLUSTER, "f1")
 _EPOCH = re.compile(r"f1_epoch_([1-9]\d*)")
 _BATCH = {*affecting(JobSpec, "batch")} - {*CLUSTER}
 OTHERS = {*affecting(JobSpec, *COMPUTES, without=("batch", "cluster", "noise"))} - {"probe_steps"}
@@ -52,7 +53,7 @@ class RecordedRow:
         line: its line in the file, from 1.
         learning_rate: the rate that was used, scaled to the global batch size.
         others: further hyperparameters of the table, as they would be typed.
-        billable_seconds: seconds billed per instance; None only for a run that did not complete.
+        billable_seconds: seconds billed per instance; None for a run that did not complete, or if no run has them.
         f1: None unless the status is Completed.
         curve: F1 after each epoch; may be empty.
         measured: the metrics of MEASURED that the row has.
@@ -161,9 +162,11 @@ def _column_faults(header: list[str], columns: Mapping[str, str]) -> list[str]:
 
 def _header_faults(header: list[str]) -> list[str]:
     faults = [f"column {name} is there twice" for name in sorted({name for name in header if header.count(name) > 1})]
-    for name in NEEDED:
+    for name in (*NEEDED, "billable_seconds"):
         if name not in header:
-            near = difflib.get_close_matches(name, set(header) - set(NEEDED), n=1)
+            near = difflib.get_close_matches(name, set(header) - {*_COLUMNS}, n=1)
+            if name not in NEEDED and not near:
+                continue
             hint = f"did you mean it by {near[0]}?" if near else f"it has {', '.join(header) or 'no header line'}"
             faults.append(f"column {name} is missing: {hint}")
     return faults
@@ -192,7 +195,9 @@ class _LineReader:
         for name in CLUSTER:
             if name not in self._texts:
                 self._fault(f"{name} is empty")
-        seconds = self._number("billable_seconds", needed=completed, above_zero=True)
+        seconds = self._number(
+            "billable_seconds", needed=completed and "billable_seconds" in self._header, above_zero=True
+        )
         f1 = self._number("f1", needed=completed, highest=1.0)
         curve = tuple(self._curve())
         measured = {name: value for name in MEASURED if (value := self._number(name, above_zero=True)) is not None}
@@ -305,6 +310,6 @@ class _LineReader:
         self.faults.append(f"line {self._line}: {text}")
 
 
-_COLUMNS = {*NEEDED, "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
+_COLUMNS = {*NEEDED, "billable_seconds", "status", "seed", "num_steps", *MEASURED, *OF_ALL_ROWS, "cost_usd"}
 """Columns beside the parameters of a job."""
 _FIELDS = {item.name: item for item in fields(JobSpec)}

@@ -37,7 +37,7 @@ class TimelineFactory:
     """Makes the timeline of a job.
 
     For jobs without a table of recorded runs, `predict` gives the estimate of a job, and `recall_f1` the F1 of runs
-    like it with a text that names them. Both return None if there is nothing.
+    like it with a text that names them. Both return None if there is nothing. A table without seconds gives F1 only.
     """
 
     predict: Callable[[JobDocument], Estimate | None]
@@ -74,11 +74,12 @@ class TimelineFactory:
         return _timeline(document, answer, wait, draws)
 
     def _answer(self, document: JobDocument, settings: Simulation) -> ReplayedJob:
-        spec = document.spec
+        spec, replayed = document.spec, None
         if spec.recorded_runs is not None:
-            return self.read_table(Path(spec.recorded_runs)).answer(
-                spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds
-            )
+            table = self.read_table(Path(spec.recorded_runs))
+            replayed = table.answer(spec, document.plan, draw=settings.seed, startup_seconds=settings.startup_seconds)
+            if table.has_seconds or replayed.status != COMPLETED:
+                return replayed
         estimate = self.predict(document)
         if estimate is None:
             remedy = "set recorded_runs to a table of runs, or set max_train_samples"
@@ -95,11 +96,14 @@ class TimelineFactory:
                 status=OUT_OF_MEMORY,
                 basis=f"{estimate.memory.gib:.1f} GiB do not fit a device of {spec.instance_type} ({basis})",
             )
-        recalled = self.recall_f1(document) if spec.probe_steps is None else None
+        recalled = None if spec.probe_steps is not None or replayed is not None else self.recall_f1(document)
         f1, source = (None, "") if recalled is None else (recalled[0], f", F1 from {recalled[1]}")
+        if replayed is not None:
+            f1, source = replayed.f1, f", F1 from {replayed.basis}"
         return ReplayedJob(
             billable_seconds=estimate.time.seconds,
             f1=f1,
+            curve=() if replayed is None else replayed.curve,
             basis=f"seconds from {basis}{source}",
             startup_seconds=estimate.time.startup_seconds,
             steps=estimate.time.steps,

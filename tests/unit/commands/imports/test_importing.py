@@ -268,3 +268,10 @@ def test_help_names_the_parameters_that_describe_a_run(workplace: Path) -> None:
 
     assert {"recorded_runs", "model", "max_train_samples", "region"} <= set(shown)
     assert not {"launcher", "dry_run", "max_cost_usd"} & set(shown)
+
+
+def test_a_table_without_seconds_is_not_imported(workplace: Path) -> None:
+    path = workplace / "f1.csv"
+    path.write_text("instance_type,instance_count,per_device_train_batch_size,learning_rate,f1\nlocal,1,8,5e-5,0.9\n")
+    with pytest.raises(BadInput, match="column billable_seconds is missing"):
+        ImportRequest.from_text({"recorded_runs": str(path)})

@@ -123,6 +123,10 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         ([HEADER], "it holds no run"),
         ([""], "column instance_type is missing"),
         ([HEADER.replace("learning_rate", "lerning_rate"), ROW], "column learning_rate is missing: did you mean it by"),
+        (
+            [HEADER.replace("billable_seconds", "bilable_seconds"), ROW],
+            "column billable_seconds is missing: did you mean",
+        ),
         ([HEADER.replace(",f1", ""), ROW], "column f1 is missing: it has instance_type"),
         ([f"{HEADER},f1", f"{ROW},1"], "column f1 is there twice"),
         ([HEADER, ROW + ",7"], "line 2: has 7 cells, the header line 6"),

@@ -267,6 +267,19 @@ def test_without_a_table_seconds_come_from_the_estimate_and_f1_from_runs_like_it
     assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from 3 runs like it"}
 
 
+def test_a_table_without_seconds_gives_f1_and_the_estimate_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "f1.csv"
+    path.write_text(
+        "instance_type,instance_count,per_device_train_batch_size,learning_rate,f1\nml.g5.xlarge,1,16,5e-5,0.8\n"
+    )
+    timeline = factory(predict=lambda _: ESTIMATE)(document(str(path)))
+
+    assert timeline.report is not None
+    assert timeline.seconds == pytest.approx(STARTING + 620)
+    assert timeline.report.metrics["f1"] == 0.8
+    assert timeline.facts == {"basis": "seconds from the estimate (data sheets), F1 from the recorded run in line 2"}
+
+
 def test_an_f1_that_nobody_knows_is_absent() -> None:
     timeline = factory(predict=lambda _: ESTIMATE, recall_f1=lambda _: None)(document(None))
 
