@@ -46,7 +46,7 @@ def f1(global_batch: int, rate: float, rows: int) -> float:
     """F1 of a job, without noise."""
     more = rows / TRAININGS[0][0]
     off = math.log2(rate / (5e-5 * math.sqrt(global_batch / 32)))
-    lost = 0.012 * (global_batch / 512 * 5e-5 / rate) ** 1.5 * more**-1.2
+    lost = 0.012 * math.pow(global_batch / 512 * 5e-5 / rate, 1.5) * math.pow(more, -1.2)
     return max(0.0, 0.932 + 0.02 * math.log10(more) - lost - 0.4 / (1 + math.exp(-3 * (off - 2.5))))
 
 
