@@ -17,7 +17,7 @@ preflight       checks of credentials, role, bucket, network, quotas and queue b
 polling         asks about all jobs of a process, within a limited number of calls a minute
 logs            reads a job's log in CloudWatch, each line once
 aws_errors      AWS's errors as sentences with a next step
-failures        the cause in a failure reason or a refusal, and the next step
+failures        the cause in a failure reason or a refusal, and the next step; failures.toml has the rules
 """
 
 from paretune.core.errors import refuse
