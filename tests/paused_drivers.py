@@ -6,7 +6,7 @@ The study's first point runs out of memory. At each step, one after the other:
 
 1. the driver is paused, as a living process of another machine looks, and `sync` runs beside it as cron would;
 2. the driver is killed, and `sync` runs on that machine, then on another one;
-3. the same command goes on with the study to its end.
+3. the same command continues the study to its end.
 
 Printed, as a line of JSON for each step: its name, and what is wrong with books and jobs.
 """

@@ -186,7 +186,7 @@ def test_a_local_study_that_is_ended_twice_leaves_no_process_and_goes_on(local_s
             assert running.wait(90.0) == code, running.text
             wait_until(lambda: not working_in(local_study / ".paretune"), within_s=30.0, what="no process is left")
             if sent is not signal.SIGKILL:
-                assert "the same command goes on with the study" in running.text
+                assert "the same command continues the study" in running.text
                 assert "Traceback" not in running.text
 
     with started(local_study) as running:

@@ -93,7 +93,7 @@ class Work:
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], description=f"{self._title}: {detail}" if detail else self._title)
         elif self._clock() - self._printed_at >= _QUIET_S:
-            self._print(detail or "goes on")
+            self._print(detail or "still working")
 
     def _print(self, detail: str) -> None:
         self._printed_at = self._clock()

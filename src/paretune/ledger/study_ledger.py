@@ -41,7 +41,7 @@ class StudyLedger(Ledger):
     _has_ended = TRIALS.c.ended.is_not(None)
     _revisions = "studies"
     _version_table = "paretune_schema"
-    _try_again = "the same command goes on with the study"
+    _try_again = "the same command continues the study"
 
     def __init__(self, storage: str, study: str) -> None:
         self._study = study

@@ -164,7 +164,7 @@ def test_what_is_prepared_is_told_while_it_takes_its_time(
 
     told = capsys.readouterr().err.splitlines()
     assert told[0] == "preparing model and data ..."
-    assert any(line.startswith("preparing model and data: ") and not line.endswith("goes on") for line in told)
+    assert any(line.startswith("preparing model and data: ") and not line.endswith("still working") for line in told)
 
 
 def test_an_interruption_ends_the_preparing_process(workplace: Path) -> None:

@@ -265,7 +265,7 @@ def test_a_storage_that_is_lost_later_or_has_the_same_trial_already_is_lost_cont
     ledger: StudyLedger, storage: str
 ) -> None:
     reserve(ledger, 0)
-    with pytest.raises(LostContact, match=r"another process has written the same \(.*\): the same command goes on"):
+    with pytest.raises(LostContact, match=r"another process has written the same \(.*\): the same command continues"):
         reserve(ledger, 0)
 
     ledger.close()

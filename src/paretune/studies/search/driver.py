@@ -231,7 +231,7 @@ class Driver:
             again = "the command without once=true" if self._is_round else "the same command"
             raise LaunchRefused(
                 f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would "
-                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} goes on"
+                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
             )
 
     def wait(self) -> None:

@@ -85,12 +85,12 @@ class OptunaStudy:
         """Translate the errors of Optuna when its storage goes away.
 
         Raises:
-            LostContact: it does not answer; the same command goes on with the study.
+            LostContact: it does not answer; the same command continues the study.
         """
         try:
             yield
         except (StorageInternalError, SQLAlchemyError) as error:
-            text = f"it does not answer ({first_line(error)}): the same command goes on with the study"
+            text = f"it does not answer ({first_line(error)}): the same command continues the study"
             raise LostContact(f"storage {self._where}: {text}") from error
 
     def ask(

@@ -83,7 +83,7 @@ class ParentRun(ABC):
             self.write_results()
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
-        self.say(f"the same command goes on with the {self._kind}")
+        self.say(f"the same command continues the {self._kind}")
 
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; a `status` of None leaves it open for other drivers."""

@@ -380,7 +380,7 @@ def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_
     desk.launcher.judge = lambda spec, times: DONE if desk.launcher.created else lost
     driver = desk.driver(n_parallel=2)
 
-    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command goes on"):
+    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command continues"):
         search(driver)
 
     assert len(desk.launcher.created) == 2
@@ -390,7 +390,7 @@ def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_
         later = desk.driver(once=True)
         later.ledger.lease.take("round")
         later.adopt()
-        with pytest.raises(LaunchRefused, match="the command without once=true goes on"):
+        with pytest.raises(LaunchRefused, match="the command without once=true continues"):
             search(later)
         later.ledger.lease.release()
     assert len(desk.launcher.created) == 2

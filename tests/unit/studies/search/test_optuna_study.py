@@ -213,5 +213,5 @@ def test_a_storage_that_goes_away_says_that_the_same_command_goes_on(
         raise optuna.exceptions.StorageInternalError("server closed the connection")
 
     monkeypatch.setattr(made._study, "ask", crash)
-    with pytest.raises(LostContact, match="the same command goes on with the study"), made.reachable():
+    with pytest.raises(LostContact, match="the same command continues the study"), made.reachable():
         made.ask()
