@@ -22,7 +22,6 @@ _TRIVIAL_ANSWERS = {
     metrics.CLASSIFICATION: "always answering the most frequent class",
     metrics.MULTI_LABEL: "always answering the most frequent set of labels",
     metrics.REGRESSION: "always answering the mean of the training rows",
-    metrics.CAUSAL_LM: "",
 }
 _TIMES_THE_EPOCHS = 3
 _MOST_TRUNCATED = 0.5
@@ -69,8 +68,10 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         meaning = "the model has learnt nothing"
     elif tfidf is not None and sign * measured < sign * tfidf:
         side = "below" if sign > 0 else "above"
-        model = "ridge" if spec.task == metrics.REGRESSION else "logistic"
-        comparison = f"{side} {tfidf:{form}}, which TF-IDF with {model} regression reaches on the same rows"
+        model = f"TF-IDF with {'ridge' if spec.task == metrics.REGRESSION else 'logistic'} regression"
+        if spec.task == metrics.WORDS:
+            model = "the most frequent label of each word"
+        comparison = f"{side} {tfidf:{form}}, which {model} reaches on the same rows"
         meaning = "the model has not learnt what single words tell"
     else:
         return []

@@ -26,6 +26,11 @@ IN_S3 = "s3://"
 """Prefix of a file or folder in S3; it is downloaded before the job is launched."""
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
+_TASKS_OF_SCRIPTS = ("question-answering", "qa", "seq2seq", "sequence-to-sequence", "summarization", "translation")
+_WITH_A_SCRIPT = (
+    "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
+    "with entry_script, and its arguments in training_arguments"
+)
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 
 
@@ -72,13 +77,17 @@ class Data:
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
-        "column with the class, the number (regression) or the labels (multi-label: lists, a|b, or columns of 0 and 1 "
-        "as a,b)",
+        "column with the class, the number (regression), the labels (multi-label: lists, a|b, or columns of 0 and 1 as "
+        "a,b), or a label per word (token-classification)",
         affects=_ROWS,
         basic=True,
     )
     task: str = parameter(
-        metrics.CLASSIFICATION, "what the model learns", choices=tuple(metrics.TASKS), affects=TRAINING | _ROWS
+        metrics.CLASSIFICATION,
+        "what the model learns",
+        choices=tuple(metrics.TASKS),
+        instead=dict.fromkeys(_TASKS_OF_SCRIPTS, _WITH_A_SCRIPT) | {"ner": f"set task={metrics.WORDS}"},
+        affects=TRAINING | _ROWS,
     )
     max_train_samples: int | None = parameter(
         None,

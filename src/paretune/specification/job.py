@@ -303,8 +303,8 @@ def _fit_faults(spec: JobSpec) -> list[str]:
 
 
 def _task_faults(spec: JobSpec) -> list[str]:
-    """Settings that paretune's own training does not support for regression and multi-label classification."""
-    if spec.entry_script is not None or spec.task not in {metrics.REGRESSION, metrics.MULTI_LABEL}:
+    """Settings that paretune's own training does not support for tasks other than classes and language models."""
+    if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
         return []
     rule, faults = f"task={spec.task}", []
     if (spec.pipeline_parallel_degree or 1) > 1:

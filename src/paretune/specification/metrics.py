@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-F1 = "f1"  # macro F1 over classes or labels, on the validation split, of the returned model
+F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, on the validation split, of the returned model
 ACCURACY = "accuracy"  # share of validation rows with the right class
 RMSE = "rmse"  # root mean squared error on the validation split, in units of the label
 MAE = "mae"  # mean absolute error, likewise
@@ -51,6 +51,8 @@ BASELINE_MAJORITY = "baseline_f1_majority"
 BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression, same training and validation rows
 BASELINE_MEAN_RMSE = "baseline_rmse_mean"  # RMSE of always predicting the mean of the training rows, same split
 BASELINE_TFIDF_RMSE = "baseline_rmse_tfidf"  # RMSE of TF-IDF and ridge regression, same training and validation rows
+BASELINE_WORDS = "baseline_f1_words"
+"""F1 over entities of giving each word the label that it has most often in the training rows, same validation rows."""
 LABEL_MEAN = "label_mean"  # regression: mean of the labels of the training rows
 LABEL_STD = "label_std"  # regression: their standard deviation, divided by N
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
@@ -97,6 +99,7 @@ class Task:
 
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
+WORDS = "token-classification"
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(
         measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
@@ -114,6 +117,7 @@ TASKS: Mapping[str, Task] = {
         trivial=BASELINE_MAJORITY,
     ),
     CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
+    WORDS: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_WORDS),
 }
 """Value of the parameter `task` to its metrics."""
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)

@@ -51,6 +51,7 @@ def parameter(
     help_text: str,
     *,
     choices: tuple[str, ...] = (),
+    instead: Mapping[str, str] | None = None,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
@@ -62,14 +63,15 @@ def parameter(
 ) -> Any:
     """A dataclass field with the help and the rules of a parameter.
 
-    `help_text` is one line of help. The bounds `minimum` and `maximum` are allowed values, `above` is not. Every
-    parameter of a job `affects` something; `not_searched` says why no study searches it, unless `affects` already
-    implies the reason. `example` is a JSON object that it could be, for messages. `group` is the title of the help
-    group that begins with it. The short help shows the `basic` ones.
+    `help_text` is one line of help. `instead` has what to do in place of values that are no choice. The bounds
+    `minimum` and `maximum` are allowed values, `above` is not. Every parameter of a job `affects` something;
+    `not_searched` says why no study searches it, unless `affects` already implies the reason. `example` is a JSON
+    object that it could be, for messages. `group` is the title of the help group that begins with it. The short help
+    shows the `basic` ones.
     """
     rules: dict[str, Any] = {"help": help_text, "choices": choices, "minimum": minimum, "maximum": maximum}
     rules |= {"above": above, "affects": frozenset(affects), "not_searched": not_searched, "example": example}
-    rules |= {"group": group, "basic": basic}
+    rules |= {"group": group, "basic": basic, "instead": instead or {}}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=rules)
     return field(default=default, metadata=rules)
@@ -206,7 +208,8 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     if isinstance(value, int) and abs(value) > LARGEST_WHOLE and rules["maximum"] is None:
         return [f"{item.name} must be at most {LARGEST_WHOLE:.0e}, whatever its sign, got a larger number"]
     if rules["choices"] and value not in rules["choices"]:
-        hint = did_you_mean(str(value), rules["choices"], lead="; ", most=1)
+        instead = rules["instead"].get(str(value).replace("_", "-").lower())
+        hint = f": {instead}" if instead else did_you_mean(str(value), rules["choices"], lead="; ", most=1)
         return [f"{item.name} must be one of {', '.join(rules['choices'])}, got {value!r}{hint}"]
     if isinstance(value, str) and not value.strip():
         return [f"{item.name} must not be empty: leave it out for the default"]

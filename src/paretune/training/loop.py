@@ -201,7 +201,7 @@ def _trainer(
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
         data_collator=as_batch,
-        compute_metrics=evaluation_of(spec.task, len(inputs.prepared.labels), inputs.units),
+        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
         callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock),

@@ -32,11 +32,12 @@ from torch.utils._pytree import tree_iter
 
 from paretune.core.errors import first_line
 from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
+from paretune.specification.metrics import WORDS
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
 from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.losses import next_token_loss
+from paretune.training.tasks.losses import next_token_loss, token_loss
 
 _ROWS = (2, 4)
 """Batches that are traced: the memory is a linear function of the rows."""
@@ -169,6 +170,8 @@ def _loss(setting: StepSetting, model: Any, rows: int, *, evaluates: bool = Fals
         outputs = model(input_ids=tokens, attention_mask=mask, **labels)
     if half is not None:
         outputs = convert_outputs_to_fp32(lambda: outputs)()
+    if setting.task == WORDS:
+        return token_loss(outputs, tokens)
     if is_language and evaluates:
         return next_token_loss(outputs, tokens, 1)
     return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))

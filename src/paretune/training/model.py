@@ -96,8 +96,9 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     faults = []
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    if spec.task != metrics.CAUSAL_LM and kind not in modeling_auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES:
-        faults.append(f"model {spec.model} is a {kind} model, which has no text classification head in transformers")
+    if spec.task != metrics.CAUSAL_LM and type(config) not in auto_class(spec.task)._model_mapping:
+        head = "token" if spec.task == metrics.WORDS else "text"
+        faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
         needs = "task causal-lm needs a causal language model such as gpt2 or llama"
         faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
@@ -179,6 +180,8 @@ def auto_class(task: str) -> Any:
     """The class by which transformers finds the models of a task."""
     if task == metrics.CAUSAL_LM:
         return transformers.AutoModelForCausalLM
+    if task == metrics.WORDS:
+        return transformers.AutoModelForTokenClassification
     return transformers.AutoModelForSequenceClassification
 
 
@@ -240,7 +243,9 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
-        task_type=TaskType.CAUSAL_LM if is_causal else TaskType.SEQ_CLS,
+        task_type={metrics.CAUSAL_LM: TaskType.CAUSAL_LM, metrics.WORDS: TaskType.TOKEN_CLS}.get(
+            spec.task, TaskType.SEQ_CLS
+        ),
         r=spec.lora_rank,
         lora_alpha=lora_alpha,
         lora_dropout=spec.lora_dropout,

@@ -255,7 +255,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         if logits is None:
             return None
         loss = (self.compute_loss_func or next_token_loss)({"logits": logits}, labels, num_items_in_batch=1)
-        counted = labels if self.compute_loss_func is not None else labels[:, 1:]
+        counted = labels if self.compute_loss_func is not None else labels[:, 1:]  # of words, those with a label
         items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
         if self.compute_metrics is None:
             return float(loss), items, None, None

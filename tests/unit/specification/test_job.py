@@ -800,3 +800,9 @@ def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
 
     rule = "global_batch_size must be a multiple of the 24 devices, got 9: use 24"
     assert refused.value.faults == (f"fallback_instance_types: on ml.g5.48xlarge {rule}",)
+
+
+@pytest.mark.parametrize("task", ["question-answering", "seq2seq", "summarization"])
+def test_tasks_without_a_training_of_ours_are_refused_with_the_way_to_one(task: str) -> None:
+    with pytest.raises(BadInput, match="give a script such as transformers' run_qa"):
+        JobSpec(task=task)

@@ -1,17 +1,23 @@
 """A training from its document to its report: what a probe leaves, and what an ordinary job does."""
 
+import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from transformers import Trainer
+from transformers import AutoModelForTokenClassification, Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
 from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.loop import train
+from paretune.training.model import load_tokenizer
+from paretune.training.rows import tokenised
+from paretune.training.rows.sources import read_rows
 from paretune.training.stop_signal import StopSignal
 from paretune.training.trainer import Diverged, LengthGroupedTrainer
 from tests.unit.training.conftest import SPEC
@@ -131,3 +137,36 @@ def test_a_loss_that_recovers_in_time_goes_on(folder: JobFolder, monkeypatch: py
 
     monkeypatch.setattr(Trainer, "training_step", shaken)
     assert report_of(replace(SPEC, num_train_epochs=5.0), folder).facts["steps"] == 30
+
+
+def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_path: Path) -> None:
+    rows = tmp_path / "words.jsonl"
+    labels = {"great": "B-GOOD", "warm": "I-GOOD", "the": "O", "film": "O", "dull": "B-BAD", "cold": "I-BAD"}
+    random = np.random.default_rng(0)
+    lines = []
+    for _ in range(60):
+        words = [str(word) for word in random.choice(["great warm", "the", "film", "dull cold"], size=5)]
+        words = " ".join(words).split()
+        lines.append(json.dumps({"text": words, "label": [labels[word] for word in words]}))
+    rows.write_text("\n".join(lines))
+    spec = replace(
+        SPEC,
+        task="token-classification",
+        dataset=str(rows),
+        learning_rate=0.02,
+        num_train_epochs=4.0,
+        max_seq_length=16,
+    )
+    tokenizer = load_tokenizer(folder.model_source.resolve())
+    read, names = read_rows(spec)
+    prepared = tokenised.prepare(spec, read, names, tokenizer, tmp_path / "words")
+    folder.dataset.unlink()
+    folder.dataset.symlink_to(prepared.folder)
+
+    report = report_of(spec, folder)
+
+    assert names == ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
+    assert prepared.facts["baseline_f1_words"] == 1.0
+    assert report.metrics["f1"] > 0.9
+    model = AutoModelForTokenClassification.from_pretrained(folder.model)
+    assert model.config.id2label[0] == "B-BAD"

@@ -182,7 +182,7 @@ def trainer_of(
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=evaluation.evaluation_of("classification", 3, Units()),
+        compute_metrics=evaluation.evaluation_of("classification", ("a", "b", "c"), Units()),
         compute_loss_func=loss_of("classification", 0.0),
         sampler=sampler,
         callback=callback,

@@ -17,6 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.core.untrusted import at_home, exists, is_file, is_folder
+from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, ROW_FILES, Data
 from paretune.training.rows import bundled, hub
 from paretune.training.rows.tokenised import Rows
@@ -27,6 +28,7 @@ from paretune.training.tasks.targets import (
     missing_faults,
     read_targets,
     strata,
+    words_of,
 )
 
 SPLIT_SEED = 0
@@ -53,13 +55,21 @@ def read_rows(spec: Data) -> tuple[dict[str, Rows], tuple[str, ...]]:
     ids, names = read_targets(spec, tables)
     rows = {
         split: Rows(
-            texts=tables[origin].data.column(spec.text_column).take(index).to_pylist(),
+            texts=_texts(spec, tables[origin], index),
             labels=ids[origin][index] if ids else None,
         )
         for split, (origin, index) in _pick(spec, tables, ids).items()
     }
     refuse(missing_faults(spec, rows["train"].labels, names))
     return rows, names
+
+
+def _texts(spec: Data, table: datasets.Dataset, index: np.ndarray) -> list[str]:
+    """The texts of these rows; those of words with a label each have one space between two words."""
+    cells = table.data.column(spec.text_column).take(index).to_pylist()
+    if spec.task != metrics.WORDS:
+        return list(cells)
+    return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
 
 def stream(path: Path, size: int) -> Iterator[dict[str, list[Any]]]:
@@ -198,7 +208,8 @@ def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[s
                 faults.append(f"{missing} ({first}): fill or drop them")
         faults += label_type_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
-        is_text = isinstance(kind, datasets.Value) and kind.dtype in {"string", "large_string", "null"}
+        inner = getattr(kind, "feature", kind) if spec.task == metrics.WORDS else kind
+        is_text = isinstance(inner, datasets.Value) and inner.dtype in {"string", "large_string", "null"}
         if kind is not None and not is_text:
             faults.append(f"text_column {spec.text_column!r} must hold text, and holds {kind}")
     return faults

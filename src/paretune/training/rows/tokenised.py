@@ -28,9 +28,21 @@ from paretune.estimating.timing_features import USED_TOKENS
 from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import CLASSIFICATION, LABEL_MEAN, LABEL_STD, MULTI_LABEL, TRUNCATED_SHARE
+from paretune.specification.metrics import (
+    CLASSIFICATION,
+    LABEL_MEAN,
+    LABEL_STD,
+    MULTI_LABEL,
+    TRUNCATED_SHARE,
+    WORDS,
+)
 from paretune.training import device
-from paretune.training.tasks.baselines import classification_baselines, multi_label_baselines, regression_baselines
+from paretune.training.tasks.baselines import (
+    classification_baselines,
+    multi_label_baselines,
+    regression_baselines,
+    word_baselines,
+)
 from paretune.training.tasks.losses import Units
 
 _FORMAT = 1
@@ -39,7 +51,10 @@ _BATCH = 1000  # texts given to the tokenizer at once
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split: N texts with N class ids (int64), N numbers (float64) or (N, C) flags (float32)."""
+    """Rows of one split: N texts with N class ids (int64), N numbers (float64), (N, C) flags (float32), or N lists.
+
+    A list has a class for each word; the words of these texts have one space between them.
+    """
 
     texts: Sequence[str]
     labels: np.ndarray | None = None
@@ -72,6 +87,8 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         self._start = offsets[:-1]
         self.lengths: np.ndarray = np.diff(offsets)
         self._labels = _read_labels(table, units or Units()) if "label" in table.column_names else None
+        # Labels of tokens have the offsets of the tokens.
+        self._of_tokens = self._labels is not None and pa.types.is_large_list(table.schema.field("label").type)
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
@@ -92,7 +109,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         inside = np.arange(width) < lengths[:, None]
         index_of_token = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
         tokens = np.where(inside, self._tokens[index_of_token], self._pad_id).astype(np.int64)
-        labels = np.where(inside, tokens, -100) if self._labels is None else self._labels[rows]
+        if self._labels is None:
+            labels = np.where(inside, tokens, -100)
+        elif self._of_tokens:
+            labels = np.where(inside, self._labels[index_of_token], -100)
+        else:
+            labels = self._labels[rows]
         return {
             "input_ids": torch.from_numpy(tokens),
             "attention_mask": torch.from_numpy(inside.astype(np.int64)),
@@ -107,6 +129,8 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 def _read_labels(table: pa.Table, units: Units) -> np.ndarray:
     """Labels of all rows: classes int64 (N,), numbers float32 (N,) scaled by `units`, or flags float32 (N, C)."""
     column = table.column("label").chunk(0) if table.num_rows else table.column("label").combine_chunks()
+    if pa.types.is_large_list(column.type):
+        return np.asarray(column.values.to_numpy(), dtype=np.int64)
     if pa.types.is_fixed_size_list(column.type):
         return np.asarray(column.flatten().to_numpy(), dtype=np.float32).reshape(len(column), column.type.list_size)
     labels = table.column("label").to_numpy()
@@ -184,6 +208,8 @@ def _label_facts(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...]) 
         return classification_baselines(*parts, classes=len(labels))
     if spec.task == MULTI_LABEL:
         return multi_label_baselines(*parts)
+    if spec.task == WORDS:
+        return word_baselines(*parts, names=labels)
     spread = {LABEL_MEAN: float(train.labels.mean()), LABEL_STD: float(train.labels.std())}
     if not spread[LABEL_STD]:
         same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
@@ -222,8 +248,9 @@ def _key(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...], tokenize
             digest.update(len(text).to_bytes(8, "little"))
             digest.update(text.encode(errors="surrogatepass"))
         if part.labels is not None:
-            is_exact = part.labels.dtype.kind == "f"
-            digest.update((part.labels if is_exact else part.labels.astype(np.int64)).tobytes())
+            kind = part.labels.dtype.kind
+            exact = part.labels if kind == "f" else np.empty(0) if kind == "O" else part.labels.astype(np.int64)
+            digest.update(json.dumps(part.labels.tolist()).encode() if kind == "O" else exact.tobytes())
     return digest.hexdigest()[:32]
 
 
@@ -244,13 +271,18 @@ def _write_splits(
     used: set[int] = set(tokenizer.all_special_ids)
     for split, part in rows.items():
         tell(f"tokenising {len(part):,} {split} rows")
+        labels: Any = part.labels
         if spec.task == "causal-lm":
             tokens = _blocks(part.texts, tokenizer, spec.max_seq_length)
+        elif spec.task == WORDS and part.labels is not None:
+            tokens, labels, truncated = _tokenise_words(part, tokenizer, spec.max_seq_length)
+            if split == "train":
+                facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
             tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
-        _write_split(folder / f"{split}.arrow", tokens, part.labels)
+        _write_split(folder / f"{split}.arrow", tokens, labels)
         used.update(*tokens)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
@@ -271,6 +303,30 @@ def tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[lis
     return tokens, truncated
 
 
+def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[int]], list[list[int]], int]:
+    """Token ids of each row of words, at most `limit`, the label of each token, and how many rows were longer.
+
+    The first token of a word has its label, all others -100.
+
+    Raises:
+        BadInput: the tokenizer cannot say which characters a token stands for.
+    """
+    if not tokenizer.is_fast:
+        name = type(tokenizer).__name__
+        raise BadInput([f"task {WORDS} needs a fast tokenizer, got {name}: take another model"])
+    tokens, labels, truncated = [], [], 0
+    for text, classes in zip(rows.texts, rows.labels if rows.labels is not None else (), strict=True):
+        encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
+        word_of_character = np.cumsum([character == " " for character in text])
+        # The end of a token is inside its word, its beginning may be the space before.
+        words = [int(word_of_character[end - 1]) if end > start else -1 for start, end in encoded["offset_mapping"]]
+        firsts = [word >= 0 and word not in words[max(0, place - 1) : place] for place, word in enumerate(words)]
+        tokens.append(encoded["input_ids"])
+        labels.append([classes[word] if first else -100 for word, first in zip(words, firsts, strict=True)])
+        truncated += max(words, default=-1) + 1 < len(classes)
+    return tokens, labels, truncated
+
+
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:
     """All texts joined, each followed by the end-of-text token, in blocks of `length` tokens; the rest is dropped."""
     stream: list[int] = []
@@ -283,11 +339,14 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
     return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
 
 
-def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: np.ndarray | None) -> None:
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
     offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
     flat = np.fromiter(itertools.chain.from_iterable(tokens), dtype=np.int32, count=int(offsets[-1]))
     columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
-    if labels is not None:
+    if isinstance(labels, list):
+        flat = np.fromiter(itertools.chain.from_iterable(labels), dtype=np.int32, count=int(offsets[-1]))
+        columns["label"] = pa.LargeListArray.from_arrays(offsets, flat)
+    elif labels is not None:
         columns["label"] = _label_column(labels)
     _write_table(path, pa.table(columns))
 

@@ -4,6 +4,7 @@ TF-IDF is of words and word pairs that occur at least twice, with sublinear term
 word occurs twice.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from sklearn.metrics import root_mean_squared_error
 
 from paretune.specification import metrics
-from paretune.training.tasks.evaluation import THRESHOLD, macro_f1, multi_label_metrics
+from paretune.training.tasks.evaluation import THRESHOLD, macro_f1, multi_label_metrics, word_metrics
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
@@ -48,6 +49,19 @@ def regression_baselines(train: Rows, validation: Rows) -> dict[str, float]:
     index, features, validation_features = tfidf
     predicted = Ridge(alpha=1.0).fit(features, train[1][index]).predict(validation_features)
     return baselines | {metrics.BASELINE_TFIDF_RMSE: float(root_mean_squared_error(truth, predicted))}
+
+
+def word_baselines(train: Rows, validation: Rows, names: Sequence[str]) -> dict[str, float]:
+    """F1 of giving each word the label that it has most often in the training rows, other words the most frequent."""
+    counts: dict[str, Counter[int]] = defaultdict(Counter)
+    for text, labels in zip(*train, strict=True):
+        for word, label in zip(text.split(" "), labels, strict=True):
+            counts[word][label] += 1
+    usual = sum(counts.values(), Counter[int]()).most_common(1)[0][0]
+    best = {word: labels.most_common(1)[0][0] for word, labels in counts.items()}
+    predicted = [[names[best.get(word, usual)] for word in text.split(" ")] for text in validation[0]]
+    truth = [[names[number] for number in labels] for labels in validation[1]]
+    return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
 
 
 def multi_label_baselines(train: Rows, validation: Rows) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Metrics of an evaluation, for each task; they are scikit-learn's."""
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,13 +37,14 @@ class Evaluation:
     They are None before the first evaluation in this process.
     """
 
-    def __init__(self, measure: Callable[[np.ndarray, np.ndarray], Measured]) -> None:
+    def __init__(self, measure: Callable[[np.ndarray, np.ndarray], Measured], *, keeps_classes: bool = False) -> None:
         self._measure = measure
+        self._keeps_classes = keeps_classes
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> np.ndarray:
-        """What is kept of the logits of a batch until all rows are evaluated."""
-        return logits.float().cpu().numpy()
+        """What is kept of the logits of a batch until all rows are evaluated: of words only the most likely class."""
+        return (logits.argmax(-1) if self._keeps_classes else logits.float()).cpu().numpy()
 
     def __call__(self, prediction: Any) -> dict[str, float]:
         """The metrics of a transformers `EvalPrediction`."""
@@ -50,13 +52,58 @@ class Evaluation:
         return measured
 
 
-def evaluation_of(task: str, classes: int, units: Units) -> Evaluation | None:
-    """The metrics of a task; None for language models, whose loss is enough."""
+def evaluation_of(task: str, names: Sequence[str], units: Units) -> Evaluation | None:
+    """The metrics of a task with classes or labels `names`; None for language models, whose loss is enough."""
     if task == metrics.REGRESSION:
         return Evaluation(partial(_measure_numbers, units))
     if task == metrics.MULTI_LABEL:
         return Evaluation(_measure_labels)
-    return Evaluation(partial(_measure_classes, classes)) if task == metrics.CLASSIFICATION else None
+    if task == metrics.WORDS:
+        return Evaluation(partial(_measure_words, names), keeps_classes=True)
+    return Evaluation(partial(_measure_classes, len(names))) if task == metrics.CLASSIFICATION else None
+
+
+def _measure_words(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> Measured:
+    """F1 and accuracy of words from classes (N, T); words have a label, all other tokens -100."""
+    has_label = labels != -100
+    rows = [(row[inside], other[inside]) for row, other, inside in zip(labels, predicted, has_label, strict=True)]
+    truth, answers = ([[names[number] for number in pair[side]] for pair in rows] for side in (0, 1))
+    return word_metrics(truth, answers), {}
+
+
+def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1 of entities and accuracy of words, from the labels of N rows of words.
+
+    An entity counts if its kind, first and last word are right, over all kinds together (Tjong Kim Sang and De Meulder,
+    CoNLL 2003, as `seqeval` computes it). If no label begins with B- or I-, F1 is the macro F1 of the words.
+    """
+    flat, answers = ([label for row in rows for label in row] for rows in (truth, predicted))
+    accuracy = sum(map(operator.eq, flat, answers)) / max(1, len(flat))
+    if not any(label.startswith(("B-", "I-")) for label in flat):
+        return {metrics.F1: macro_f1(np.array(flat), np.array(answers)), metrics.ACCURACY: accuracy}
+    pairs = [(entities(row), entities(other)) for row, other in zip(truth, predicted, strict=True)]
+    right = sum(len(row & other) for row, other in pairs)
+    return {
+        metrics.F1: 2 * right / max(1, sum(len(row) + len(other) for row, other in pairs)),
+        metrics.ACCURACY: accuracy,
+    }
+
+
+def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
+    """Kind, first word and end of the entities in one row of B-, I- and other labels.
+
+    An I- without an entity of its kind before it begins one.
+    """
+    spans: set[tuple[str, int, int]] = set()
+    kind, first = "", 0
+    for number, label in enumerate([*labels, ""]):
+        prefix, _, name = label.partition("-") if label.startswith(("B-", "I-")) else ("", "", "")
+        if kind and (prefix != "I" or name != kind):
+            spans.add((kind, first, number))
+            kind = ""
+        if prefix and not kind:
+            kind, first = name, number
+    return spans
 
 
 def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Measured:

@@ -21,7 +21,11 @@ def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
     """The loss of a micro-batch as the Trainer calls it; None if the model's own loss is right."""
     if task == metrics.CLASSIFICATION:
         return partial(classification_loss, smoothing=smoothing)
-    return {metrics.REGRESSION: regression_loss, metrics.MULTI_LABEL: multi_label_loss}.get(task)
+    return {
+        metrics.REGRESSION: regression_loss,
+        metrics.MULTI_LABEL: multi_label_loss,
+        metrics.WORDS: token_loss,
+    }.get(task)
 
 
 def classification_loss(

@@ -46,7 +46,7 @@ def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
     if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
         return []
     is_list = isinstance(kind, datasets.List | datasets.LargeList)
-    if is_list and spec.task == metrics.MULTI_LABEL:
+    if is_list and spec.task in {metrics.MULTI_LABEL, metrics.WORDS}:
         return []
     content = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
     needed = {
@@ -70,6 +70,8 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
         return _class_ids(spec, tables)
     if spec.task == metrics.REGRESSION:
         return _numbers(spec, tables), ()
+    if spec.task == metrics.WORDS:
+        return _word_labels(spec, tables)
     columns = label_columns(spec, tables["train"].column_names)
     if len(columns) > 1:
         return _flags(columns, tables), columns
@@ -78,7 +80,7 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
 
 def missing_faults(spec: Data, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
     """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
-    if labels is None or spec.task == metrics.REGRESSION:
+    if labels is None or spec.task in {metrics.REGRESSION, metrics.WORDS}:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
@@ -95,6 +97,8 @@ def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels
+    if task == metrics.WORDS:
+        return None
     if task == metrics.REGRESSION:
         bins = min(_BINS, len(labels) // 20)
         if bins < 2:
@@ -161,6 +165,41 @@ def _numbers(spec: Data, tables: dict[str, datasets.Dataset]) -> dict[str, np.nd
         same = f"label_column {spec.label_column!r} is {labels['train'][0]:g} in all training rows"
         raise BadInput([f"{same}: there is nothing to learn"])
     return labels
+
+
+def words_of(cell: Any) -> list[str]:
+    """The words, or the labels of words, in a cell: a list, or a text with spaces between them."""
+    return [str(item) for item in cell] if isinstance(cell, list) else str(cell).split()
+
+
+def _word_labels(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
+    """Labels of words: for each row an array of classes, as long as the row has words."""
+    inner = getattr(tables["train"].features[spec.label_column], "feature", None)
+    declared = tuple(inner.names) if isinstance(inner, datasets.ClassLabel) else ()
+    cells, faults = {}, []
+    for split, table in tables.items():
+        texts, labels = _cells(table, spec.text_column), _cells(table, spec.label_column)
+        cells[split] = [[declared[item] for item in row] if declared else words_of(row) for row in labels]
+        wrong = [row for row, text in enumerate(texts) if len(words_of(text)) != len(cells[split][row])]
+        if wrong:
+            rule = f"label_column {spec.label_column!r} must hold a label for each word of {spec.text_column!r}"
+            first = wrong[0]
+            counts = f"row {first + 1} has {len(words_of(texts[first]))} words and {len(cells[split][first])} labels"
+            faults.append(f"{rule}; {len(wrong)} of {len(texts)} {split} rows do not: {counts}")
+    refuse(faults)
+    names = declared or tuple(sorted({label for row in cells["train"] for label in row}, key=_numbers_first))
+    number_of = {name: number for number, name in enumerate(names)}
+    unknown = sorted({label for rows in cells.values() for row in rows for label in row} - {*names})
+    if unknown:
+        listed = ", ".join(unknown[:_EXAMPLES])
+        raise BadInput([f"labels of validation or test rows occur in no training row: {listed}"])
+    if len(names) < 2:
+        raise BadInput([f"label_column {spec.label_column!r} has fewer than two labels: there is nothing to learn"])
+    targets = {}
+    for split, rows in cells.items():
+        targets[split] = np.empty(len(rows), dtype=object)  # rows have different lengths
+        targets[split][:] = [[number_of[label] for label in row] for row in rows]
+    return targets, names
 
 
 def _number(value: Any) -> float | None:

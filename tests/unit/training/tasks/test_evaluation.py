@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -12,14 +13,21 @@ from sklearn.metrics import (
 )
 from transformers import EvalPrediction
 
-from paretune.training.tasks.evaluation import MOST_POINTS, Evaluation, evaluation_of, regression_metrics
+from paretune.training.tasks.evaluation import (
+    MOST_POINTS,
+    Evaluation,
+    entities,
+    evaluation_of,
+    regression_metrics,
+    word_metrics,
+)
 from paretune.training.tasks.losses import Units
 
 RANDOM = np.random.default_rng(0)
 
 
 def evaluation(task: str, classes: int = 0, units: Units | None = None) -> Evaluation:
-    made = evaluation_of(task, classes, units or Units())
+    made = evaluation_of(task, [str(number) for number in range(classes)], units or Units())
     assert made is not None
     return made
 
@@ -110,3 +118,28 @@ def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:
     classification(EvalPrediction(predictions=np.eye(3, dtype=np.float32)[[0, 0, 1]], label_ids=np.array([0, 1, 1])))
 
     assert classification.report_entries == {"confusion_matrix": ((1, 0, 0), (1, 1, 0), (0, 0, 0))}
+
+
+def test_entities_are_those_of_conll() -> None:
+    labels = ["B-PER", "I-PER", "O", "I-LOC", "I-LOC", "B-LOC", "I-ORG", "O"]
+
+    assert entities(labels) == {("PER", 0, 2), ("LOC", 3, 5), ("LOC", 5, 6), ("ORG", 6, 7)}
+
+
+def test_f1_of_words_is_that_of_whole_entities() -> None:
+    truth = [["B-PER", "I-PER", "O", "B-LOC"], ["O", "B-ORG"]]
+    answers = [["B-PER", "O", "O", "B-LOC"], ["O", "B-ORG"]]  # one entity of three ends too early
+
+    assert word_metrics(truth, answers) == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(5 / 6)}
+    assert word_metrics([["DET", "NOUN"]], [["DET", "NOUN"]])["f1"] == 1.0
+
+
+def test_tokens_without_a_label_are_left_out() -> None:
+    judge = evaluation_of("token-classification", ("O", "B-X"), Units())
+    assert judge is not None
+    labels = np.array([[-100, 0, 1, -100], [-100, 1, -100, -100]])
+    logits = torch.nn.functional.one_hot(torch.tensor([[0, 0, 1, 1], [1, 0, 1, 1]]), 2).float()
+
+    measured = judge(EvalPrediction(predictions=judge.predict(logits), label_ids=labels))
+
+    assert measured == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(2 / 3)}
