@@ -9,7 +9,7 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -37,6 +37,17 @@ _POSITIONS = ("max_position_embeddings", "n_positions")
 _GATED = ("llama", "mistral", "mixtral", "qwen", "gemma", "phi3", "modernbert", "olmo", "smollm")
 _WITHOUT_POSITION_TABLE = (*_GATED, "deberta-v2", "t5", "phi", "gpt_neox", "falcon")
 
+# Names of linear layers in different model families, by what they compute; GPT-2's, MPT's and others' are fused.
+_QUERIES = ("q_proj", "query", "q_lin", "query_proj", "q")
+_KEYS = ("k_proj", "key", "k_lin", "key_proj", "k")
+_VALUES = ("v_proj", "value", "v_lin", "value_proj", "v")
+_FUSED = ("qkv_proj", "query_key_value", "Wqkv", "c_attn")
+_ATTENDED = ("o_proj", "out_proj", "out_lin", "dense", "o", "Wo", "c_proj")
+_GATING = ("gate_proj", "gate_up_proj", "wi_0", "Wi")
+_WIDENING = ("up_proj", "gate_up_proj", "fc1", "lin1", "dense", "dense_h_to_4h", "wi", "wi_1", "Wi", "c_fc")
+_NARROWING = ("down_proj", "fc2", "lin2", "dense", "dense_4h_to_h", "wo", "Wo", "c_proj")
+_FUSING_FAMILIES = ("gpt2", "gpt_neox", "falcon", "bloom", "mpt", "phi3", "modernbert")
+
 LARGEST_NUMBER = 10**9
 """Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7."""
 
@@ -46,7 +57,8 @@ class Architecture:
     """Sizes of a model.
 
     `matrices` is the number of weights that multiply every token; embedding tables are looked up, not multiplied.
-    `vocabulary` is the number of tokens with an embedding. `config` is the content of config.json, or None if unknown.
+    `vocabulary` is the number of tokens with an embedding. `has_gate` is whether the feed-forward block has a third
+    matrix, and norms compute in fp32, as in Llama. `config` is the content of config.json, or None if unknown.
     """
 
     parameters: int
@@ -54,7 +66,56 @@ class Architecture:
     layers: int
     hidden_size: int
     vocabulary: int
+    has_gate: bool = False
     config: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    def adapted_widths(self, target_modules: Collection[str] = ()) -> float:
+        """Return inputs plus outputs of the linear layers that get adapters, summed: the adapters' weights at rank 1.
+
+        Layers of these names get them; without names, all below the head. Experts of a mixture have none (peft adapts
+        no stacked weights).
+        """
+        shapes = _shapes(_of_text(self.config or {}), self)
+        chosen = [width for names, width in shapes if not target_modules or set(names) & set(target_modules)]
+        return float(self.layers * sum(chosen))
+
+
+def _shapes(config: Mapping[str, Any], built: Architecture) -> list[tuple[tuple[str, ...], int]]:
+    """Return names, and inputs plus outputs, of each linear layer in a block."""
+    hidden, kind = built.hidden_size, str(config.get("model_type", ""))
+    queries, grouped = _attention(config, hidden)
+    inner = _first(config, _INNER) or 4 * hidden
+    fused = any(name in kind for name in _FUSING_FAMILIES)
+    shapes: list[tuple[tuple[str, ...], int]] = [(_ATTENDED, queries + hidden)]
+    if fused:
+        shapes += [(_FUSED, hidden + queries + 2 * grouped)]
+    else:
+        shapes += [(_QUERIES, hidden + queries), (_KEYS, hidden + grouped), (_VALUES, hidden + grouped)]
+    if (_first(config, _EXPERTS) or 1) == 1:
+        shapes += [(_WIDENING, hidden + inner), (_NARROWING, inner + hidden)]
+        shapes += [(_GATING, hidden + inner)] if built.has_gate else []
+    return shapes
+
+
+def _of_text(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the configuration with that of the texts, of a model of texts and pictures, in front."""
+    text = config.get("text_config")
+    return {**config, **text} if isinstance(text, Mapping) else config
+
+
+def _attention(config: Mapping[str, Any], hidden: int) -> tuple[int, int]:
+    """Return widths of all queries and of all keys."""
+    heads = _first(config, _HEADS)
+    grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
+        grouped = 1
+    size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
+    return size * (heads or 1), size * grouped
+
+
+def _has_gate(config: Mapping[str, Any]) -> bool:
+    kind = str(config.get("model_type", ""))
+    return any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
 
 
 def well_known(model: str) -> Architecture | None:
@@ -79,22 +140,15 @@ def of_config(config: Mapping[str, Any], task: str = "classification") -> Archit
 
 def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
     """Do the work of `of_config`; raises OverflowError if a number is too large."""
-    whole = config
-    if isinstance(config.get("text_config"), Mapping):  # a model of texts and pictures
-        config = {**config, **config["text_config"]}
-    hidden, layers, heads = (_first(config, names) for names in (_HIDDEN, _LAYERS, _HEADS))
+    whole, config = config, _of_text(config)
+    hidden, layers = (_first(config, names) for names in (_HIDDEN, _LAYERS))
     vocabulary = _first(config, ("vocab_size",))
     if not (hidden and layers and vocabulary):
         return None
     kind = str(config.get("model_type", ""))
     inner = _first(config, _INNER) or 4 * hidden
-    grouped = _first(config, ("num_key_value_heads", "num_kv_heads")) or heads or 1
-    if config.get("multi_query") and not config.get("new_decoder_architecture"):  # the form of Falcon-7B and StarCoder
-        grouped = 1
-    head_size = _first(config, ("head_dim",)) or (hidden // heads if heads else hidden)
-    queries = head_size * (heads or 1)
-    gated = any(name in kind for name in _GATED) or config.get("hidden_act") in {"silu", "swish"}
-    attention = 2 * hidden * queries + 2 * hidden * grouped * head_size
+    (queries, grouped), gated = _attention(config, hidden), _has_gate(config)
+    attention = 2 * hidden * (queries + grouped)
     unit = (3 if gated else 2) * hidden  # weights of a feed-forward block for each unit of its width
     block = attention + unit * inner
     embedding = _first(config, ("embedding_size", "word_embed_proj_dim")) or hidden
@@ -117,6 +171,7 @@ def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
         layers=layers + decoder,
         hidden_size=hidden,
         vocabulary=vocabulary,
+        has_gate=gated,
         config=whole,
     )
 
@@ -217,6 +272,10 @@ def _architectures() -> Mapping[str, Architecture]:
     configs = json.loads(folder.joinpath("configurations.json").read_text(encoding="utf-8"))
     numbers = ("parameters", "matrices", "layers", "hidden_size", "vocabulary")
     return {
-        row["model"]: Architecture(**{name: int(row[name]) for name in numbers}, config=configs.get(row["model"]))
+        row["model"]: Architecture(
+            **{name: int(row[name]) for name in numbers},
+            has_gate=_has_gate(configs.get(row["model"], {})),
+            config=configs.get(row["model"]),
+        )
         for row in csv.DictReader(lines)
     }

@@ -67,8 +67,12 @@ _DATA_SHEETS = {
     "NVIDIA RTX PRO 6000 Blackwell": (120, 500, 1597, 64, 96.0, True, (12, 0)),
 }
 # Products of 4096 x 4096 matrices in fp16 reach 24 of a T4's 65 TFLOP/s, its limit of 70 W lowers the clock (NVIDIA
-# developer forum, thread 264462, read 2026-11-21); V100 and A100 reach 0.75 of theirs (mli/transformers-benchmarks).
-_SUSTAINED = {"NVIDIA T4": 0.5}
+# developer forum, thread 264462, read 2026-11-21). Of 8192 x 8192: V100 97 of 125, A10G 66 of 70, L4 54 to 59 of 121,
+# H100 736 to 797 of 989 (zzc0721/torch-performance-test-data, issues 140, 126, 120, 79, read 2026-11-23); A100 271 of
+# 312 (stas00/ml-engineering). Trainings reach 0.5 of a V100's peak and 0.5 to 0.64 of an A100's, whose copies overlap
+# with products; of an A10's 0.40 where 0.49 of an A100's (karpathy/llm.c, pull request 621).
+_SUSTAINED = {"NVIDIA T4": 0.5, "NVIDIA A10G": 0.85, "NVIDIA L4": 0.75, "NVIDIA A100": 1.3}
+_MEMORY_OF_LARGER = {"NVIDIA A100": 2039e9}  # bytes/s of the card with 80 GB, HBM2e instead of HBM2
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _TENSOR_CORES = (7, 0)  # from this compute capability on, GPUs multiply fp16 faster than fp32
 _ACCELERATORS = {
@@ -91,7 +95,11 @@ def accelerator_of(instance: Instance) -> Accelerator | None:
     accelerator = _ACCELERATORS.get(instance.accelerator)
     if accelerator is None or accelerator.usable_gib >= 0.75 * instance.accelerator_memory_gib:
         return accelerator
-    return replace(accelerator, usable_gib=instance.accelerator_memory_gib)  # the same chip with more memory
+    return replace(  # the same chip with more memory
+        accelerator,
+        usable_gib=instance.accelerator_memory_gib,
+        memory_bytes_per_s=_MEMORY_OF_LARGER.get(instance.accelerator, accelerator.memory_bytes_per_s),
+    )
 
 
 def unlisted_gpu(instance: Instance) -> Accelerator | None:

@@ -1,10 +1,12 @@
 """How long a training takes: physics with unknown constants, which are learnt from whatever jobs have run.
 
     seconds    = start-up + steps x step + evaluation + upload
-    step       = accumulation x ((1 + bubble) x (latency x layers + pass + blocking) + exposed(exchange, pass)
-                 + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass)
-    pass       = rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) / (chip x model x several x cluster)
+    step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)
+                 + exposed(exchange, pass) + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass)
+    pass       = (rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) + read / memory bandwidth)
+                 / (chip x model x several x cluster)
     moved      = bytes of activations that are written and read between the matrix products
+    read       = bytes of weights that are cast, read, or unpacked from 4 bits in every micro-batch
     update     = 24 bytes x weights that one device updates / bandwidth of the memory they are in
     bubble     = (stages - 1) / micro-batches of a pipeline: time in which a stage waits for the others, against that in
                  which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
@@ -38,6 +40,7 @@ from paretune.estimating.posterior import Noise, Posterior, interval
 
 # Name of a constant up to the colon: (median, standard deviation of its logarithm).
 _PRIORS = {
+    "unpacking": (1.0, 0.4),  # of 4-bit weights, against `timing_features`
     "utilisation": (0.5, 0.25),  # share of peak arithmetic that matrix products reach
     "moved": (1.0, 0.5),  # bytes of activations against those of `timing_features`
     "chip": (1.0, 0.3),  # one accelerator in one precision against its data sheet
@@ -94,7 +97,9 @@ class TimingFeatures:
         steps: optimiser steps.
         flops_per_row: forward and backward; `attention_share` of it is for attention matrices.
         moved_per_row: bytes of activations, forward and backward.
+        read: bytes of weights that a device moves in a micro-batch; `unpacks` is whether they have 4 bits.
         layers: layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches.
+        launches_ahead: whether kernels are launched while earlier ones compute, as on a GPU.
         bubble: of a pipeline, time in which a device waits for other stages over that in which it works.
         offloaded: bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at
             `host_bytes_per_s` at best.
@@ -122,7 +127,10 @@ class TimingFeatures:
     steps: float
     flops_per_row: float
     moved_per_row: float = 0.0
+    read: float = 0.0
+    unpacks: bool = False
     layers: float = 12
+    launches_ahead: bool = False
     bubble: float = 0.0
     offloaded: float = 0.0
     host_bytes_per_s: float = 32e9
@@ -219,6 +227,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
     return {
         "utilisation": "utilisation",
         "moved": f"moved:{location}",
+        "unpacking": "unpacking" if setting.unpacks else "",
         "chip": f"{'local' if setting.is_local else 'chip'}:{setting.chip}",
         "model": f"model:{setting.model}",
         "several": "" if is_alone else "processes" if setting.is_local else "several",
@@ -265,6 +274,8 @@ class _Columns:
         self._layers, self._attention = column("layers"), column("attention_share")
         self._ideal_row = column("flops_per_row") / column("peak_flops")  # seconds
         self._ideal_moved = column("moved_per_row") / column("memory_bytes_per_s")
+        self._ideal_read = column("read") / column("memory_bytes_per_s")
+        self._launches_ahead = np.array([setting.launches_ahead for setting in settings])
         self._ideal_evaluation = column("evaluated_flops") / column("peak_flops") / (self._instances * devices)
         update_speeds = [item.update_bytes_per_s or item.memory_bytes_per_s for item in settings]
         self._ideal_update = _UPDATE_BYTES * column("updated") / np.array(update_speeds, dtype=float)
@@ -287,9 +298,10 @@ class _Columns:
         speed = constant["chip"] * constant["model"] * constant["several"] * constant["cluster"] * constant["published"]
         dearer = 1 + (constant["attention"] - 1) * self._attention
         row = self._ideal_row * dearer / constant["utilisation"] + self._ideal_moved * constant["moved"]
-        whole = self._rows * row / speed
+        whole = (self._rows * row + self._ideal_read * constant["unpacking"]) / speed
         exchange = np.maximum(self._ideal_link / constant["link"], self._ideal_network / constant["network"])
-        working = constant["latency"] * self._layers + whole + exchange[2]
+        launching = constant["latency"] * self._layers
+        working = np.where(self._launches_ahead, _exposed(launching, whole), launching) + whole + exchange[2]
         offload = _exposed(self._ideal_offload / constant["host"], whole)
         micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + offload
         update = self._ideal_update / constant["memory"]

@@ -19,6 +19,7 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     keeps_frozen_weights_in_half,
+    quantised_weights,
     recomputes,
     trains_used_rows,
     workload,
@@ -37,7 +38,14 @@ _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
 # autocast, which casts weights and keeps norms and softmax in fp32, and in fp32.
-_MOVED_BYTES = {"half": 100.0, "autocast": 300.0, "fp32": 300.0}
+_MOVED_BYTES = {"half": 200.0, "autocast": 300.0, "fp32": 300.0}
+_MOVED_BY_GATE = 270.0  # the same of norms in fp32, rotary positions and the gate of models like Llama, not fused
+_MOVED_BY_ADAPTER = 30.0  # for each token, and input and output of an adapted layer: dropout, casts, scaling and a sum
+_MOVED_OF_COMPILED = 0.5  # operations on single numbers are fused
+# For each weight, in a micro-batch: cast, read by two products, and its gradient made and added; sharded weights are
+# gathered twice in half precision. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels
+# reach a fifth of the bandwidth for half a byte read, and two written and read.
+_READ_BYTES, _READ_BYTES_SHARDED, _READ_BYTES_UNPACKED = 20.0, 12.0, 22.0
 _MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
@@ -204,12 +212,31 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     """Return the bytes of activations of one device, scaled down if only a part of the two passes is made."""
     # Sharded weights are gathered in half precision, and all but the loss is computed in it.
     kind = "fp32" if not share.half else "half" if spec.strategy in SHARDED else "autocast"
-    units = _MOVED_BYTES[kind] * built.layers * built.hidden_size
+    each = _MOVED_BYTES[kind] + (_MOVED_BY_GATE if built.has_gate else 0.0)
+    units = each * built.layers * built.hidden_size
+    units += _MOVED_BY_ADAPTER * work.adapted_widths
     tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
-    units *= share_in_layers(tensor)
+    units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
+    units *= work.passes / 3
     units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
-    passes = work.flops_per_row / (3 * work.forward_flops_per_row)
-    return work.tokens * units * passes / others
+    return work.tokens * units / others
+
+
+def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
+    """Return the bytes of weights that one device moves in a micro-batch, however few rows it has.
+
+    0 on a processor, where other things take longer.
+    """
+    if share.on_processor:
+        return 0.0
+    passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights
+    packed = quantised_weights(spec, built)
+    plain = built.matrices - packed
+    if spec.fine_tuning == "full":
+        read = (_READ_BYTES if share.weight_sharers == 1 else _READ_BYTES_SHARDED) * plain
+    else:
+        read = passes * (2.0 if share.half else 4.0) * plain
+    return (read + passes * _READ_BYTES_UNPACKED * packed) / (spec.degrees.tensor * spec.degrees.pipeline)
 
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
@@ -291,7 +318,10 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         flops_per_row=work.flops_per_row / row_devices,
         attention_share=work.attention_share,
         moved_per_row=_moved_per_row(spec, built, work, share),
-        layers=built.layers / degrees.pipeline * parts,
+        read=_read(spec, built, work, share),
+        unpacks=spec.fine_tuning == "qlora",
+        layers=built.layers / degrees.pipeline * parts * _launches(spec, work),
+        launches_ahead=not share.on_processor,
         bubble=(degrees.pipeline - 1) / parts,
         offloaded=_offloaded(spec, built, work, rows, share),
         host_bytes_per_s=device.host_bytes_per_s,
@@ -315,6 +345,15 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
             recomputes=recomputes(spec),
         ),
     )
+
+
+def _launches(spec: JobSpec, work: Workload) -> float:
+    """Return the kernels of a layer against those of a layer that is trained whole and passed once each way.
+
+    Adapters have as many again: two products, a dropout, casts, a factor and a sum beside each linear layer.
+    """
+    factor = work.passes / 3 * (2.0 if work.adapted_widths else 1.0)
+    return factor * (0.5 if spec.compiler == "inductor" else 1.0)
 
 
 def _typed_division(spec: JobSpec) -> str:

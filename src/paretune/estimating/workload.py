@@ -8,9 +8,8 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced_step import NF4_BYTES
-from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.fine_tuning import ADAPTERS
+from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
 from paretune.specification.job import JobSpec
 
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
@@ -28,11 +27,6 @@ LORA_SHARE = 0.015
 _RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
-
-# Adapters' own small products and sums, against the passes without them. Hu et al. (arXiv 2106.09685, section 4.2)
-# train a quarter faster with them than without, where operations alone give a half; here they are no faster
-# (studies/README.md).
-_ADAPTER_FACTOR = 1.3
 PROBE_STEPS = 40
 """Steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured."""
 
@@ -44,10 +38,12 @@ class Workload:
     Attributes:
         tokens: mean tokens of a row.
         evaluations: evaluations of a whole training, of `evaluated_rows` each.
-        flops_per_row: floating-point operations forward and backward, attention included, and the forward pass again
-            if the backward pass recomputes it; with adapters, as many as take equally long.
+        flops_per_row: floating-point operations forward and backward, attention included, and the forward pass below
+            the output layer again if the backward pass recomputes it. A causal model attends to earlier tokens only.
+        passes: forward and backward passes, in forward passes: 3, 4 if one is made again, 1 with a frozen encoder.
         attention_share: share of these operations for attention matrices.
         trained_parameters: weights that the optimiser changes.
+        adapted_widths: inputs plus outputs of the linear layers that have adapters, summed.
         steps: optimiser steps; the last one of an epoch may be smaller.
     """
 
@@ -59,6 +55,8 @@ class Workload:
     forward_flops_per_row: float
     attention_share: float
     trained_parameters: float
+    passes: float = 3.0
+    adapted_widths: float = 0.0
 
 
 def workload(
@@ -82,21 +80,27 @@ def workload(
     if "train_tokens" in facts:
         tokens = facts["train_tokens"] / train_rows
     length = tokens if tokens is not None else float(spec.max_seq_length)
-    share, trained = _trained(spec, built)
+    widths = adapted_widths(spec, built)
     steps = spec.probe_steps or training_steps(spec, plan, train_rows)
-    forward = _flops(built, length, 1.0) / 3  # 2 of 6 operations per weight and token
-    whole = forward if spec.fine_tuning == "head" else _flops(built, length, share)
-    whole *= _ADAPTER_FACTOR if spec.fine_tuning in ADAPTERS else 1.0
-    attention = 4 * built.layers * built.hidden_size * length  # of a forward pass, per token; beside 2 x weights
+    attention = length * 4 * built.layers * built.hidden_size * length  # of a forward pass; beside 2 x weights
+    attention /= 2 if spec.task == "causal-lm" else 1
+    products = length * 2 * built.matrices
+    forward, adapters = products + attention, length * 2 * spec.lora_rank * widths
+    again = forward - length * 2 * output_weights(spec, built) + adapters if recomputes(spec) else 0.0
+    # The gradients of activations need as much as the forward pass, those of weights, too; of attention, twice as much.
+    backward = products * (1 if widths else 2) + 2 * attention + 2 * adapters
+    whole = forward if spec.fine_tuning == "head" else forward + adapters + backward + again
     return Workload(
         tokens=length,
         steps=steps,
         evaluated_rows=facts.get("validation_rows", _evaluated(spec, train_rows, validation)),
         evaluations=_evaluations(spec, steps, math.ceil(train_rows / plan.global_batch_size)),
-        flops_per_row=whole + (forward if recomputes(spec) else 0.0),
+        flops_per_row=whole,
         forward_flops_per_row=forward,
-        attention_share=attention / (attention + 2 * built.matrices),
-        trained_parameters=trained,
+        attention_share=attention / forward,
+        trained_parameters=_trained(spec, built),
+        passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
+        adapted_widths=widths,
     )
 
 
@@ -218,14 +222,17 @@ def _whole_argument(spec: JobSpec, name: str) -> int | None:
         raise BadInput([f"training_arguments: {name} must be a whole number, got {value!r}"]) from None
 
 
-def _flops(built: Architecture, tokens: float, trained_share: float) -> float:
-    return tokens * metrics.training_flops(
-        parameters=built.matrices,
-        trained_share=trained_share,
-        layers=built.layers,
-        hidden_size=built.hidden_size,
-        mean_length=tokens,
-    )
+def adapted_widths(spec: JobSpec, built: Architecture) -> float:
+    """Return inputs plus outputs of the linear layers that get adapters, summed; 0 without adapters."""
+    if spec.fine_tuning not in ADAPTERS:
+        return 0.0
+    names = [name.strip() for name in spec.lora_target_modules.split(",")]
+    return built.adapted_widths(() if names == [ALL_LINEAR] else names)
+
+
+def output_weights(spec: JobSpec, built: Architecture) -> int:
+    """Return the weights of a language model's output layer, 0 for other tasks."""
+    return built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0
 
 
 def adapter_share(spec: JobSpec) -> float:
@@ -245,18 +252,18 @@ def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
 def frozen_weight_bytes(spec: JobSpec, built: Architecture, precision: str) -> float:
     """Return the mean bytes of a frozen weight; `precision` is fp32, bf16 or fp16."""
     each = 2.0 if keeps_frozen_weights_in_half(spec, precision) else 4.0
-    output = built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0  # is not quantised
-    packed = (built.matrices - output) / built.parameters if spec.fine_tuning == "qlora" else 0.0
+    packed = quantised_weights(spec, built) / built.parameters
     return NF4_BYTES * packed + each * (1 - packed)
 
 
-def _trained(spec: JobSpec, built: Architecture) -> tuple[float, float]:
-    """Return the share of the matrices that get gradients, and the number of weights that the optimiser changes.
+def quantised_weights(spec: JobSpec, built: Architecture) -> float:
+    """Return the number of 4-bit weights: with qlora all matrices except the output layer."""
+    return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 
-    With `head` the encoder is frozen and has no backward pass. Dequantising 4-bit weights is not counted.
-    """
+
+def _trained(spec: JobSpec, built: Architecture) -> float:
+    """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
+    head = float(built.hidden_size**2) if spec.task != "causal-lm" else 0.0
     if spec.fine_tuning in ADAPTERS:
-        return adapter_share(spec), adapter_share(spec) * built.matrices
-    if spec.fine_tuning == "head":
-        return 0.0, float(built.hidden_size**2)
-    return 1.0, float(built.parameters)
+        return spec.lora_rank * adapted_widths(spec, built) + head
+    return head if spec.fine_tuning == "head" else float(built.parameters)

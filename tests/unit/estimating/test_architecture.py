@@ -207,3 +207,42 @@ def test_every_well_known_model_has_the_configuration_that_its_weights_were_coun
         counted = [found for task in ("classification", "causal-lm") if (found := of_config(read, task))]
         assert any(found.parameters == pytest.approx(built.parameters, rel=0.03) for found in counted), name
         assert {found.hidden_size for found in counted} == {built.hidden_size}, name
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ((), 41_943_040),  # what peft counts for rank 16 beside all linear layers of Llama-3.1-8B
+        (("q_proj", "v_proj"), 16 * 32 * (2 * 4096 + 4096 + 1024)),
+        (("query",), 16 * 32 * 2 * 4096),
+        (("no_such_layer",), 0),
+        (("gate_proj", "up_proj", "down_proj"), 16 * 32 * 3 * (4096 + 14336)),
+    ],
+)
+def test_adapters_are_counted_from_the_layers_that_have_them(names: tuple[str, ...], expected: int) -> None:
+    config = {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "intermediate_size": 14336,
+        "vocab_size": 128256,
+    }
+    built = of_config(config, "causal-lm")
+
+    assert built is not None
+    assert 16 * built.adapted_widths(names) == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "rank_8"),
+    [("bert-base-uncased", 1_327_104), ("gpt2", 1_179_648), ("distilbert-base-uncased", 663_552)],
+)
+def test_adapters_of_well_known_models_are_counted_though_their_configurations_leave_sizes_out(
+    model: str, rank_8: int
+) -> None:
+    built = well_known(model)
+
+    assert built is not None
+    assert 8 * built.adapted_widths() == pytest.approx(rank_8, rel=0.02)
