@@ -1,75 +1,130 @@
 """How far off are estimates of jobs of which nothing was measured? Against training rates that others have published.
 
-    python benchmarks/estimate_error_cold.py                     # benchmarks/tables/published_throughput.csv
-    python benchmarks/estimate_error_cold.py --table rates.csv   # the same columns
+    python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
+    python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
 
-Each row is predicted from data sheets alone, without any earlier run, and groups of rows are shown apart: published
-rate over predicted rate (more than 1: the estimate is too slow), and how many lie in the stated 80 % interval.
+Each row is predicted three times: from data sheets alone; with the rows of all other sources known, each source left
+out in turn; and with half of the rows of its own source known. Groups of rows are shown by source and by what was
+trained on what. The published memory is compared with what the formula says, and with whether the job is said to fit.
+A rate is that of steps; published figures whose time contains evaluations or compiling are said to in `note`.
 
-Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation, chip,
-instance_type, devices_per_instance, instance_count, published_rate, unit (sequences/s or tokens/s over all devices),
-source. Models named mpt-* are decoders with 50,368 tied embeddings, others encoders with 30,522.
+Columns: model, layers, hidden_size, sequence_length, precision, strategy, per_device_batch, accumulation,
+instance_type, instance_count, published_rate, unit (sequences/s or tokens/s over all devices), source; and optionally
+config (content of config.json), task, fine_tuning, lora_rank, checkpointing, compiler, facts (of an instance type that
+SageMaker does not have), published_memory_gib, memory_note. Without a config, models named mpt-* are decoders with
+50,368 tied embeddings, others encoders with 30,522.
 """
 
 import argparse
 import csv
+import json
 import math
+import random
 import statistics
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import arguments
 import published
 
-from paretune.estimating.architecture import Architecture
-from paretune.estimating.estimator import Estimator
+from paretune.estimating.architecture import Architecture, of_config
+from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
+from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
+from paretune.estimating.timing_features import describe
 from paretune.specification.job import JobSpec
 
-TABLE = Path(__file__).parent / "tables" / "published_throughput.csv"
+TABLES = [
+    Path(__file__).parent / "tables" / name for name in ("published_throughput.csv", "published_throughput_2.csv")
+]
 ROWS = 10_000_000
 """Rows of the job that is predicted: so many that nothing counts but its steps."""
+LEAST_ROWS = 4
+"""Rows of a source of which half is learned."""
+NOT_COMPARABLE = ("not comparable", "offloaded")
+"""Parts of `memory_note` of jobs that keep other things in memory than paretune's."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """A published rate over the predicted one, and the interval of the predicted one relative to it."""
+    """A published rate as seconds of a step, and what is estimated from data sheets."""
 
-    group: str
-    label: str
+    row: Mapping[str, str]
+    spec: JobSpec
+    setting: TimingFeatures
+    step_seconds: float
+    estimate: Estimate
+
+    @property
+    def source(self) -> str:
+        """Who has published it."""
+        return self.row["source"].partition(":")[0]
+
+    @property
+    def chip(self) -> str:
+        """Name of the GPU."""
+        return self.spec.instance().accelerator.removeprefix("NVIDIA ")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch."""
+        return self.spec.plan().per_device_train_batch_size * self.spec.max_seq_length
+
+    @property
+    def has_adapters(self) -> bool:
+        """Whether adapters are trained."""
+        return self.spec.fine_tuning in {"lora", "qlora"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """A predicted rate over the published one, and the half-width of the interval as a factor."""
+
+    rate: Rate
     ratio: float
-    low: float
-    high: float
+    width: float
 
     @property
     def is_inside(self) -> bool:
         """Whether the stated interval holds the published rate."""
-        return self.low <= self.ratio <= self.high
+        return 1 / self.width <= self.ratio <= self.width
 
 
-def architecture(row: Mapping[str, str]) -> Architecture:
-    """Twelve matrices of hidden size squared a layer: attention, and a feed-forward block four times as wide."""
+def _on(chip: str) -> Callable[[Rate], bool]:
+    return lambda rate: rate.chip == chip
+
+
+GROUPS: Mapping[str, Callable[[Rate], bool]] = {
+    **{name: _on(name) for name in ("V100", "A100", "H100", "A10G", "L4")},
+    "adapters, at most 512 tokens": lambda rate: rate.has_adapters and rate.tokens <= 512,
+    "adapters, more tokens": lambda rate: rate.has_adapters and rate.tokens > 512,
+    "one GPU, 4,096 tokens and more": lambda rate: rate.setting.devices == 1 and rate.tokens >= 4096,
+    "all": lambda rate: True,
+}
+
+
+def configuration(row: Mapping[str, str]) -> tuple[Mapping[str, object], str]:
+    """Content of the model's config.json, and the task."""
+    if row.get("config"):
+        return json.loads(row["config"]), row["task"]
     layers, hidden = int(row["layers"]), int(row["hidden_size"])
-    blocks, is_decoder = 12 * layers * hidden**2, row["model"].startswith("mpt")
-    vocabulary = 50_368 if is_decoder else 30_522
-    return Architecture(
-        parameters=blocks + vocabulary * hidden,
-        matrices=blocks + (vocabulary * hidden if is_decoder else 0),
-        layers=layers,
-        hidden_size=hidden,
-        vocabulary=vocabulary,
-    )
+    if row["model"].startswith("mpt"):
+        sizes = {"d_model": hidden, "n_layers": layers, "max_position_embeddings": 2048}
+        return {"model_type": "mpt", **sizes, "vocab_size": 50_368, "tie_word_embeddings": True}, "causal-lm"
+    sizes = {"hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": 4 * hidden}
+    return {"model_type": "bert", **sizes, "vocab_size": 30_522}, "classification"
 
 
-def job(row: Mapping[str, str]) -> JobSpec:
-    """The job that a row tells of."""
-    is_decoder = row["model"].startswith("mpt")
+def job(row: Mapping[str, str], task: str) -> JobSpec:
+    """The job that a row describes."""
+    options: dict[str, object] = {"lora_rank": int(row["lora_rank"])} if row.get("lora_rank") else {}
+    if row.get("facts"):
+        options["instance_facts"] = json.loads(row["facts"])
     return JobSpec(
         model=row["model"],
         dataset="published",
-        task="causal-lm" if is_decoder else "classification",
+        task=task,
         max_train_samples=ROWS,
         max_eval_samples=1,
         max_seq_length=int(row["sequence_length"]),
@@ -80,72 +135,123 @@ def job(row: Mapping[str, str]) -> JobSpec:
         instance_count=int(row["instance_count"]),
         strategy=row["strategy"],
         precision=row["precision"],
+        fine_tuning=row.get("fine_tuning") or "full",
+        activation_checkpointing=row.get("checkpointing") == "yes",
+        compiler=row.get("compiler") or "none",
+        **options,  # type: ignore[arg-type]
     )
 
 
-def group_of(row: Mapping[str, str]) -> str:
-    """Rows that are reported together."""
-    if row["model"].startswith("mpt"):
-        return f"MPT on {row['chip'].partition('-')[0]}"
-    return f"{row['model'].partition('-')[0].upper()} {row['precision']}"
+def read(paths: Sequence[Path]) -> list[Rate]:
+    """Every row of the tables."""
+    cold = Estimator(Evidence())
+    return [_rate(cold, row) for path in paths for row in csv.DictReader(path.open(encoding="utf-8"))]
 
 
-def read(path: Path) -> list[Rate]:
-    """Every row of a table, predicted."""
-    nothing = Estimator(Evidence())
-    return [_rate(nothing, row) for row in csv.DictReader(path.open(encoding="utf-8"))]
+def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
+    config, task = configuration(row)
+    built: Architecture | None = of_config(config, task)
+    spec = job(row, task)
+    described = None if built is None else describe(spec, spec.plan(), built)
+    estimate = None if built is None else cold.estimate(spec, built, None)
+    if described is None or estimate is None:
+        raise SystemExit(f"{row['model']} on {row['instance_type']}: no sizes or no data sheet")
+    rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"].startswith("tokens") else 1)
+    step_seconds = spec.plan().global_batch_size / rows_per_second
+    return Rate(row=row, spec=spec, setting=described.time, step_seconds=step_seconds, estimate=estimate)
 
 
-def _rate(estimator: Estimator, row: Mapping[str, str]) -> Rate:
-    spec = job(row)
-    found = estimator.estimate(spec, architecture(row), None)
-    if found is None:
-        raise SystemExit(f"{row['instance_type']}: no data sheet")
-    published = float(row["published_rate"]) / (spec.max_seq_length if row["unit"].startswith("tokens") else 1)
-    time = found.time
-    return Rate(
-        group=group_of(row),
-        label=f"{row['model']} {row['precision']} {row['strategy']}, {spec.instance_count} x {spec.instance_type}, "
-        f"{row['per_device_batch']} x {row['accumulation']}",
-        ratio=published * time.seconds / ROWS,
-        low=time.seconds / time.seconds_high,
-        high=time.seconds / time.seconds_low,
+def forecasts(rates: Sequence[Rate], known: Sequence[Rate]) -> list[Forecast]:
+    """Predictions of these rates where others are known."""
+    if not rates:
+        return []
+    model = TimeModel(
+        [Measurement(setting=item.setting, step_seconds=item.step_seconds, origin="published") for item in known]
     )
+    predictions = model.predict([rate.setting for rate in rates])
+    return [
+        Forecast(rate=rate, ratio=rate.step_seconds / item.step_seconds, width=item.seconds_high / item.seconds)
+        for rate, item in zip(rates, predictions, strict=True)
+    ]
 
 
-def show(rates: list[Rate]) -> None:
-    """Print each row."""
-    print("published rate over the predicted one, and what the stated 80 % interval allows")
-    for rate in rates:
-        mark = "" if rate.is_inside else "  outside"
-        print(f"  {rate.label:58} {rate.ratio:5.2f}  ({rate.low:.2f} to {rate.high:.2f}){mark}")
+def halves(rates: Sequence[Rate], seed: int = 1) -> list[Forecast]:
+    """Each source with many rows, half of them known and chosen by chance; forecasts of the others."""
+    generator, made = random.Random(seed), []
+    for source in dict.fromkeys(rate.source for rate in rates):
+        members = [rate for rate in rates if rate.source == source]
+        if len(members) >= LEAST_ROWS:
+            generator.shuffle(members)
+            made += forecasts(members[len(members) // 2 :], members[: len(members) // 2])
+    return made
 
 
-def by_group(rates: list[Rate]) -> list[list[str]]:
-    """A row for each group, and for all."""
-    groups = defaultdict(list)
-    for rate in rates:
-        groups[rate.group].append(rate)
+def summary(name: str, made: Sequence[Forecast]) -> list[str]:
+    """A row of the table: median ratio, mean error of the seconds, how many inside, and the half-width."""
+    ratios = [item.ratio for item in made]
+    error = statistics.mean(abs(1 / ratio - 1) for ratio in ratios)
+    inside = f"{sum(item.is_inside for item in made)} of {len(made)}"
+    width = math.exp(statistics.mean(math.log(item.width) for item in made))
+    return [name, f"{statistics.median(ratios):.2f}", f"{error:.0%}", inside, f"x {width:.2f}"]
+
+
+def tables(rates: Sequence[Rate]) -> list[str]:
+    """By group from data sheets alone; by source with the source left out; after half of a source; memory."""
+    header = ["predicted rate / published rate", "median", "mean error", "in the 80 % interval", "its half-width"]
+    cold = forecasts(rates, [])
+    groups = {name: [item for item in cold if holds(item.rate)] for name, holds in GROUPS.items()}
+    lines = ["From data sheets alone:", ""]
+    lines += published.table(header, [summary(name, made) for name, made in groups.items() if made])
+    apart: list[Forecast] = []
     rows = []
-    for name, members in [*groups.items(), ("all", rates)]:
-        ratios = [rate.ratio for rate in members]
-        inside = f"{sum(rate.is_inside for rate in members)} of {len(members)}"
-        width = math.exp(statistics.mean(math.log(rate.high / rate.low) / 2 for rate in members))
-        span = f"{min(ratios):.2f} to {max(ratios):.2f}"
-        rows.append([name, f"{statistics.median(ratios):.2f}", span, inside, f"x {width:.2f}"])
-    return rows
+    for source in dict.fromkeys(rate.source for rate in rates):
+        others = [rate for rate in rates if rate.source != source]
+        made = forecasts([rate for rate in rates if rate.source == source], others)
+        rows.append(summary(source, made))
+        apart += made
+    rows.append(summary("all", apart))
+    if learned := halves(rates):
+        rows.append(summary("half of the same source known, by chance", learned))
+    lines += ["", "All other sources known, each source left out in turn:", "", *published.table(header, rows)]
+    return [*lines, "", memory(rates)]
+
+
+def memory(rates: Sequence[Rate]) -> str:
+    """Error of the memory by formula, and false answers to whether a job fits; every job of a table has run."""
+    peaks = [rate for rate in rates if rate.row.get("published_memory_gib")]
+    alike = [rate for rate in peaks if not any(note in rate.row["memory_note"] for note in NOT_COMPARABLE)]
+    errors = [rate.estimate.memory.gib / float(rate.row["published_memory_gib"]) - 1 for rate in alike]
+    refused = sum(rate.estimate.fits == "no" for rate in rates)
+    sentence = f"{refused} of {len(rates)} jobs, all of which have run, are said not to fit."
+    if not errors:
+        return sentence
+    median, worst = statistics.median(map(abs, errors)), max(errors, key=abs)
+    return f"Memory by formula is {median:.0%} off (median of {len(errors)}, the worst {worst:+.0%}). {sentence}"
+
+
+def show(made: Sequence[Forecast]) -> None:
+    """Print each row."""
+    print("predicted rate over the published one, and the half-width of the stated 80 % interval")
+    for item in made:
+        row, spec = item.rate.row, item.rate.spec
+        label = f"{row['model']} {row['precision']} {spec.fine_tuning}, {spec.instance_count} x {spec.instance_type}, "
+        label += f"{row['per_device_batch']} x {row['sequence_length']} tokens"
+        print(f"  {label:70} {item.ratio:5.2f}  (x {item.width:.2f}){'' if item.is_inside else '  outside'}")
 
 
 def main() -> None:
-    """Print the table that was asked for."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=Path, default=TABLE, help="CSV of published rates")
-    asked = arguments.parse(parser)
-    rates = read(asked.table)
-    show(rates)
-    header = ["published rate / predicted rate", "median", "range", "in the 80 % interval", "its half-width"]
+    parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
+    parser.add_argument("--most", type=int, help="only so many rows of each source")
+    chosen = arguments.parse(parser, most=2)
+    rates = read(chosen.table or TABLES)
+    if chosen.most is not None:
+        sources = dict.fromkeys(rate.source for rate in rates)
+        rates = [rate for name in sources for rate in [item for item in rates if item.source == name][: chosen.most]]
+    show(forecasts(rates, []))
     made = f"{published.conditions('paretune')}:"
-    print(published.block("estimate_error_cold", [made, "", *published.table(header, by_group(rates))]))
+    print(published.block("estimate_error_cold", [made, "", *tables(rates)]))
 
 
 if __name__ == "__main__":

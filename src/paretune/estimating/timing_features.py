@@ -54,6 +54,7 @@ _DIVISIONS = {
     for name, default in single_device_defaults().items()
     if name not in {"strategy", "activation_checkpointing"}
 }
+_REGIMES = (768, 3072)  # tokens of a micro-batch: kernels are launched, weights are read, and products are computed
 _USABLE_SHARE = 0.85  # of a machine's memory that a training may take
 
 
@@ -302,6 +303,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         model=f"{_model(spec)}{'' if spec.compiler == 'none' else f' {spec.compiler}'}",
         cluster=f"{spec.instance_type} x {spec.instance_count} {spec.strategy}{_typed_division(spec)}",
         kind="any" if instance is None else kind_of(instance),
+        regime=_regime(spec, rows * work.tokens),
         is_local=not spec.has_instances,
         is_compiled=spec.compiler == "inductor",
         instances=share.instances,
@@ -345,6 +347,12 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
             recomputes=recomputes(spec),
         ),
     )
+
+
+def _regime(spec: JobSpec, tokens: float) -> str:
+    """Return the family of a training and the size of its micro-batches, in tokens; each may differ in its own way."""
+    size = next((limit for limit in _REGIMES if tokens <= limit), "more")
+    return f"{spec.fine_tuning} {spec.task == 'causal-lm'} {size}"
 
 
 def _launches(spec: JobSpec, work: Workload) -> float:

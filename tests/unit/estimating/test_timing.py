@@ -198,6 +198,42 @@ def test_published_runs_teach_less_of_a_job_than_its_own_runs() -> None:
     assert published.seconds_high / published.seconds > own.seconds_high / own.seconds
 
 
+def test_runs_of_one_regime_narrow_another_less_than_their_own() -> None:
+    taught = replace(ROUND, regime="lora True 768", steps=20_000)
+    model = TimeModel([Measurement(setting=taught, step_seconds=STEP)] * 20)
+    of_its_own, of_another = model.predict([replace(taught, model="new"), replace(taught, model="new", regime="full")])
+
+    widths = [math.log(item.seconds_high / item.seconds) for item in (of_its_own, of_another)]
+    assert widths[0] < 1.28 * 0.2 < widths[1]  # nothing was learnt of the deviation of the other regime
+
+
+def test_one_odd_published_run_moves_the_constants_that_all_share_little() -> None:
+    usual = [
+        Measurement(
+            setting=replace(ROUND, model=f"m{index}", cluster=f"c{index}"), step_seconds=STEP, origin="published"
+        )
+        for index in range(4)
+    ]
+    odd = Measurement(setting=replace(ROUND, model="odd", cluster="odd"), step_seconds=10 * STEP, origin="published")
+    other = replace(ROUND, chip="new", model="new", cluster="new")
+
+    moved = predicted(other, TimeModel([*usual, odd])) / predicted(other, TimeModel(usual))
+    assert moved < 1.1
+
+
+def test_kernels_are_launched_while_a_gpu_computes() -> None:
+    (found,) = TimeModel().predict([replace(ROUND, launches_ahead=True)])
+
+    assert found.step_seconds == pytest.approx(2 * (PASS + exposed(0.012, PASS)) + 0.04)
+
+
+def test_weights_are_read_in_every_micro_batch_however_few_rows_it_has() -> None:
+    few, many = (TimeModel().predict([replace(ROUND, read=1e9, rows=rows)])[0].step_seconds for rows in (1, 10))
+
+    assert many == pytest.approx(STEP + 2 * 1e9 / 1e11)
+    assert few == pytest.approx(2 * (PASS / 10 + 0.012 + 0.01) + 0.04)
+
+
 def test_nothing_to_evaluate_train_or_measure_is_no_trouble() -> None:
     empty = replace(ROUND, evaluated_flops=0, updated=0, parameters=0, steps=1, instances=4)
     model = TimeModel([Measurement(setting=ROUND), Measurement(setting=ROUND, seconds=0.0, step_seconds=0.0)])
@@ -226,7 +262,9 @@ def test_a_step_and_what_lies_around_it_are_learnt_apart() -> None:
 def test_a_prediction_is_the_sum_by_hand_with_the_constants_that_were_learnt() -> None:
     setting = replace(ROUND, attention_share=0.5)
     model = TimeModel([Measurement(setting=setting, seconds=100 * 0.9 + 300, step_seconds=0.9)])
-    shared = [constant(model, name) for name in ("utilisation", "chip:chip", "model:model", "device:cluster")]
+    shared = [
+        constant(model, name) for name in ("utilisation", "chip:chip", "model:model", "device:cluster", "regime:")
+    ]
     attention = 1 + (constant(model, "attention:network") - 1) * 0.5
     compute = 10 * 3e9 / 1e12 / math.prod(shared) * attention
     update = 24 * 1e8 / 1e11 / constant(model, "memory:chip")
