@@ -8,6 +8,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.traced_step import NF4_BYTES
+from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
 from paretune.specification.job import JobSpec
