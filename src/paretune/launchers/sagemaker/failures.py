@@ -131,7 +131,7 @@ def _by_text(text: str) -> Failure:
     is_of_script = text.startswith("AlgorithmError")
     if failure := named_cause(words, is_of_script=is_of_script):
         return failure
-    if failure := _by_exception(words):
+    if failure := _by_exception(words, is_of_script=is_of_script):
         return failure
     code = _EXIT_CODE.search(text)
     if code is not None and (_is_bare(words) or not 0 <= int(code[1]) <= _SIGNALLED):
@@ -159,7 +159,7 @@ def _is_bare(words: str) -> bool:
     return not re.search(r"\w", _EXIT_CODE.sub("", rest))
 
 
-def _by_exception(text: str) -> Failure | None:
+def _by_exception(text: str, *, is_of_script: bool) -> Failure | None:
     """The last Python exception that does not merely report another one."""
     _, *parts = _EXCEPTION.split(text)
     causes = [
@@ -172,7 +172,7 @@ def _by_exception(text: str) -> Failure | None:
     name, message = causes[-1]
     message = re.split(r",? ?exit code: | Traceback \(", message)[0].strip(' ":')
     is_toolkit = re.search("[Ff]ramework [Ee]rror", text)
-    raiser = "the training toolkit of the image" if is_toolkit else "the script"
+    raiser = "the training toolkit of the image" if is_toolkit else "the script" if is_of_script else "the command"
     return Failure(
         cause="toolkit" if is_toolkit else "script",
         sentence=f"{raiser} raised {name}: {message}",
@@ -187,7 +187,7 @@ def _by_log(log: Sequence[str]) -> Failure | None:
         match = _EXCEPTION.search(line)
         is_cause = match is not None and not _SECONDARY.fullmatch(match[1].rpartition(".")[2])
         if is_cause or re.search("error: (?:unrecognized|argument|the following)|MPI_ABORT|^Segmentation fault", line):
-            return named_cause(line.strip(), is_of_script=True) or _by_exception(line)
+            return named_cause(line.strip(), is_of_script=True) or _by_exception(line, is_of_script=True)
     return None
 
 
