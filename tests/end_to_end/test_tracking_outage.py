@@ -158,8 +158,10 @@ def test_artifacts_that_a_server_could_not_store_at_a_job_s_end_are_stored_by_sy
     workplace: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
-    artifacts = workplace / "artifacts"
-    with tracking_server(workplace, port):
+    folder = workplace / "server"  # with a store of its own, whose artifacts go through the server
+    folder.mkdir()
+    artifacts = folder / "artifacts"
+    with tracking_server(folder, port):
         artifacts.write_text("a file, where the server would make its folder of artifacts")
 
         assert main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge"]) == 0
