@@ -16,15 +16,15 @@ def parse(parser: argparse.ArgumentParser, **small: object) -> argparse.Namespac
     """
     parser.add_argument("--small", action="store_true", help="the same within a minute; its figures mean nothing")
     parser.add_argument("--write", action="store_true", help="store what is printed, and copy its block to its page")
-    asked = parser.parse_args()
-    if asked.write:
-        if asked.small:
+    request = parser.parse_args()
+    if request.write:
+        if request.small:
             parser.error("--write must not be given with --small, whose figures mean nothing: leave out one of them")
         sys.exit(_run_and_store([word for word in sys.argv if word != "--write"]))
-    if asked.small:
+    if request.small:
         parser.set_defaults(**small)
-        asked = parser.parse_args()
-    return asked
+        request = parser.parse_args()
+    return request
 
 
 def _run_and_store(words: list[str]) -> int:

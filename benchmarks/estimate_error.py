@@ -74,8 +74,8 @@ def paretune(known: Sequence[Job], asked: Sequence[Job]) -> list[Predicted]:
     """The product's time model."""
     model = TimeModel([Measurement(setting=job.setting, seconds=job.seconds) for job in known])
     return [
-        Predicted(seconds=found.seconds, low=found.seconds_low, high=found.seconds_high)
-        for found in model.predict([job.setting for job in asked])
+        Predicted(seconds=result.seconds, low=result.seconds_low, high=result.seconds_high)
+        for result in model.predict([job.setting for job in asked])
     ]
 
 
@@ -180,14 +180,14 @@ def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:
     """Situation to pairs of jobs that are known and jobs that are asked for."""
     shapes = list(dict.fromkeys(job.shape for job in jobs))
     others = {shape: [job for job in jobs if job.shape != shape] for shape in shapes}
-    own = {shape: [job for job in jobs if job.shape == shape] for shape in shapes}
+    custom = {shape: [job for job in jobs if job.shape == shape] for shape in shapes}
     return {
         "nothing known": [([], list(jobs))],
-        "other shapes known": [(others[shape], own[shape]) for shape in shapes],
+        "other shapes known": [(others[shape], custom[shape]) for shape in shapes],
         "and one job of the shape": [
-            ([*others[shape], known], [job for job in own[shape] if job is not known])
+            ([*others[shape], reference], [job for job in custom[shape] if job is not reference])
             for shape in shapes
-            for known in own[shape]
+            for reference in custom[shape]
         ],
     }
 
@@ -196,18 +196,20 @@ def situations(name: str, jobs: Sequence[Job]) -> list[list[str]]:
     """For each situation: mean errors of all methods, and how many jobs the stated intervals hold."""
     rows = []
     for situation, pairs in splits(jobs).items():
-        row, inside, said = [f"{name}: {situation}"], "", ""
+        row, inside, message = [f"{name}: {situation}"], "", ""
         for method, predict in METHODS.items():
             if not pairs[0][0] and method != "paretune":
                 row.append("-")
                 continue
-            found = [pair for known, asked in pairs for pair in zip(predict(known, asked), asked, strict=True)]
-            row.append(f"{statistics.mean(error(*pair) for pair in found):.1%}")
+            result = [
+                pair for reference, request in pairs for pair in zip(predict(reference, request), request, strict=True)
+            ]
+            row.append(f"{statistics.mean(error(*pair) for pair in result):.1%}")
             if method == "paretune":
-                inside = f"{sum(covered(*pair) for pair in found) / len(found):.0%} of {len(found)}"
-                widths = [math.log(one.high / one.seconds) for one, _ in found if one.high is not None]
-                said = f"x {math.exp(statistics.mean(widths)):.2f}"
-        rows.append([*row, inside, said])
+                inside = f"{sum(covered(*pair) for pair in result) / len(result):.0%} of {len(result)}"
+                widths = [math.log(first.high / first.seconds) for first, _ in result if first.high is not None]
+                message = f"x {math.exp(statistics.mean(widths)):.2f}"
+        rows.append([*row, inside, message])
     return rows
 
 
@@ -246,14 +248,19 @@ def scaling(path: Path) -> list[list[str]]:
     rows = []
     for job in jobs[1:]:
         predicted = {name: method([jobs[0]], [job])[0] for name, method in METHODS.items()}
-        own = predicted["paretune"]
-        assert own.low is not None
-        assert own.high is not None
+        custom = predicted["paretune"]
+        assert custom.low is not None
+        assert custom.high is not None
         unit = 60 * LONG
-        said = f"{own.low / unit:.1f} to {own.high / unit:.1f} minutes, measured {job.seconds / unit:.1f}"
-        errors = [f"{found.seconds / unit:.1f} min, {error(found, job):.1%}" for found in predicted.values()]
+        message = f"{custom.low / unit:.1f} to {custom.high / unit:.1f} minutes, measured {job.seconds / unit:.1f}"
+        errors = [f"{result.seconds / unit:.1f} min, {error(result, job):.1%}" for result in predicted.values()]
         rows.append(
-            [f"{job.devices} instances, from {jobs[0].devices}", *errors, said, f"x {own.high / own.seconds:.2f}"]
+            [
+                f"{job.devices} instances, from {jobs[0].devices}",
+                *errors,
+                message,
+                f"x {custom.high / custom.seconds:.2f}",
+            ]
         )
     return rows
 
@@ -278,14 +285,14 @@ def main() -> None:
     parser.add_argument("--max_seq_length", type=int, default=512, help="tokens that its rows were padded to")
     parser.add_argument("--local", type=Path, default=LOCAL, help="CSV of local jobs")
     parser.add_argument("--scaling", type=Path, help="CSV of minutes over instances")
-    asked = arguments.parse(parser)
+    options = arguments.parse(parser)
     with tempfile.TemporaryDirectory() as folder:
-        small, small_scaling = write_small_tables(Path(folder)) if asked.small else (None, None)
+        small, small_scaling = write_small_tables(Path(folder)) if options.small else (None, None)
         rows = []
-        if path := asked.published or small:
-            rows += situations("published", read_published(path, asked.max_seq_length))
-        rows += situations("local", read_local(asked.local))
-        if path := asked.scaling or small_scaling:
+        if path := options.published or small:
+            rows += situations("published", read_published(path, options.max_seq_length))
+        rows += situations("local", read_local(options.local))
+        if path := options.scaling or small_scaling:
             rows += scaling(path)
     made = published.conditions("paretune", "torch", "scipy")
     header = ["mean error of seconds", *METHODS, "in the 80 % interval", "its half-width"]

@@ -57,43 +57,43 @@ def main() -> None:
     parser.add_argument("--learnt", type=int, default=len(LEARNT_FROM), help="jobs that run before the first estimate")
     parser.add_argument("--predicted", type=int, default=len(NEVER_RUN), help="jobs that are predicted")
     parser.add_argument("--max-rows", type=int, default=max(each["max_train_samples"] for each in NEVER_RUN))
-    asked = arguments.parse(parser, learnt=1, predicted=1, max_rows=50)
+    options = arguments.parse(parser, learnt=1, predicted=1, max_rows=50)
     made = published.conditions("paretune", "torch", "transformers", "scipy")
     print(made)
-    print(f"{asked.predicted} specifications that were never run, from {asked.learnt} ordinary jobs")
+    print(f"{options.predicted} specifications that were never run, from {options.learnt} ordinary jobs")
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ.pop("MLFLOW_RUN_ID", None)
         os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder}/mlflow.db"
-        for changes in LEARNT_FROM[: asked.learnt]:
-            run_job(with_at_most(changes, asked.max_rows))
+        for changes in LEARNT_FROM[: options.learnt]:
+            run_job(with_at_most(changes, options.max_rows))
         tracking = Tracking({}, SystemClock())
         off, inside = [], 0
-        for whole in NEVER_RUN[: asked.predicted]:
-            changes = with_at_most(whole, asked.max_rows)
+        for whole in NEVER_RUN[: options.predicted]:
+            changes = with_at_most(whole, options.max_rows)
             spec = JobSpec.from_text({name: str(value) for name, value in changes.items()})
             built = well_known(spec.model)
             assert built is not None  # the bundled model
             facts = facts_of(changes)
-            found = Estimator(collect(tracking)).estimate(spec, built, None, facts=facts)
-            assert found is not None  # max_train_samples is given
+            estimated = Estimator(collect(tracking)).estimate(spec, built, None, facts=facts)
+            assert estimated is not None  # max_train_samples is given
             run_job(changes)
             (newest,) = tracking.runs("tags.`paretune.state` = 'Completed'", newest=1)
             measured = newest.metrics["billable_seconds"]
             step = spec.plan().global_batch_size / newest.metrics["throughput_samples_per_second"]
-            off.append(abs(found.time.seconds / measured - 1))
-            inside += found.time.seconds_low <= measured <= found.time.seconds_high
-            said = ", ".join(f"{name}={value}" for name, value in changes.items())
+            off.append(abs(estimated.time.seconds / measured - 1))
+            inside += estimated.time.seconds_low <= measured <= estimated.time.seconds_high
+            text = ", ".join(f"{name}={value}" for name, value in changes.items())
             print(
-                f"  {found.time.seconds:6.1f} s predicted, {measured:6.1f} s measured ({off[-1]:5.1%}); "
-                f"step {found.time.step_seconds:.3f}, {step:.3f} s; {said}",
+                f"  {estimated.time.seconds:6.1f} s predicted, {measured:6.1f} s measured ({off[-1]:5.1%}); "
+                f"step {estimated.time.step_seconds:.3f}, {step:.3f} s; {text}",
                 flush=True,
             )
     claim = [
         f"Measured {made}:",
-        f"{asked.predicted} specifications that had never run, predicted from {asked.learnt} ordinary jobs and then",
-        f"measured, were off by {statistics.mean(off):.1%} (mean; {max(off):.1%} the worst), {inside} of {len(off)} in",
-        "their interval.",
+        f"{options.predicted} specifications that had never run, predicted from {options.learnt} ordinary jobs and",
+        f"then measured, were off by {statistics.mean(off):.1%} (mean; {max(off):.1%} the worst), {inside} of",
+        f"{len(off)} in their interval.",
     ]
     print(published.block("estimate_error_local", claim))
 
@@ -115,8 +115,8 @@ def run_job(changes: Mapping[str, object]) -> str:
 
 def facts_of(changes: Mapping[str, object]) -> dict[str, float]:
     """What preparing the rows has found out, from the dry run."""
-    shown = run_job({**changes, "dry_run": True})
-    return dict(json.loads(shown[: shown.rindex("}") + 1])["data"])
+    output = run_job({**changes, "dry_run": True})
+    return dict(json.loads(output[: output.rindex("}") + 1])["data"])
 
 
 if __name__ == "__main__":

@@ -104,14 +104,14 @@ def main() -> None:
         "--peaks", type=Path, help="JSON file of measured peaks: settings in it are not run again, others are added"
     )
     parser.add_argument("--models", default=",".join(MODELS), help="only settings of these models")
-    asked = arguments.parse(parser, settings=1)
+    options = arguments.parse(parser, settings=1)
     made = published.conditions("paretune", "torch", "transformers", "peft")
     print(made, flush=True)
-    peaks_file = asked.peaks and asked.peaks.absolute()
+    peaks_file = options.peaks and options.peaks.absolute()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ["PARETUNE_HOME"] = f"{folder}/home"
-        chosen = [setting for setting in SETTINGS[: asked.settings] if setting[0] in asked.models.split(",")]
+        chosen = [setting for setting in SETTINGS[: options.settings] if setting[0] in options.models.split(",")]
         jobs = [job_of(model, changes, Path(folder)) for model, changes in chosen]
         names = [
             f"{model}; {', '.join(f'{key}={value}' for key, value in changes.items())}" for model, changes in chosen
@@ -119,14 +119,14 @@ def main() -> None:
         peaks = Peaks(peaks_file)
         measured = [peaks.of(name, spec) for name, spec in zip(names, jobs, strict=True)]
         estimates = estimated(jobs, [facts for _, facts in measured], Path(folder))
-    found = [(setting[0], item, peak) for setting, item, (peak, _) in zip(chosen, estimates, measured, strict=True)]
-    for name, (_, item, peak) in zip(names, found, strict=True):
+    result = [(setting[0], item, peak) for setting, item, (peak, _) in zip(chosen, estimates, measured, strict=True)]
+    for name, (_, item, peak) in zip(names, result, strict=True):
         low, high, off = item.memory.gib_low, item.memory.gib_high, item.memory.gib / peak - 1
         basis = "" if item.is_traced else ", by formula"
         print(
             f"  {peak:5.2f} GiB measured, {item.memory.gib:5.2f} ({low:.2f} to {high:.2f}{basis}; {off:+6.1%}): {name}"
         )
-    report(made, found)
+    report(made, result)
 
 
 class Peaks:
@@ -151,10 +151,10 @@ class Peaks:
             job = workplace.launcher.submit(document, inputs)
             while not job.state().is_terminal:
                 time.sleep(0.5)
-            ended = job.report()
-            if ended is None:
+            finished = job.report()
+            if finished is None:
                 raise SystemExit(f"{name}: {job.failure()}; {job.log_tail()}")
-            self._known[name] = ended.metrics["peak_memory_gib"], dict(inputs.dataset.facts)
+            self._known[name] = finished.metrics["peak_memory_gib"], dict(inputs.dataset.facts)
             print(f"  {self._known[name][0]:5.2f} GiB: {name}", flush=True)
             if self._path is not None:
                 self._path.write_text(json.dumps(self._known, indent=1) + "\n")
@@ -175,10 +175,11 @@ def estimated(jobs: list[JobSpec], facts: list[dict[str, float]], folder: Path) 
     steps = TracedSteps(folder / "home")
     trace(step_settings(jobs, built, facts), steps, {**os.environ, "PARETUNE_TRACE_SECONDS": "1200"})
     estimator = Estimator(Evidence(), steps)
-    found = [
-        estimator.estimate(spec, built[spec.model], None, facts=known) for spec, known in zip(jobs, facts, strict=True)
+    result = [
+        estimator.estimate(spec, built[spec.model], None, facts=reference)
+        for spec, reference in zip(jobs, facts, strict=True)
     ]
-    return [item for item in found if item is not None]
+    return [item for item in result if item is not None]
 
 
 def texts_file(folder: Path) -> Path:
@@ -238,14 +239,14 @@ def report(made: str, found: list[tuple[str, Estimate, float]]) -> None:
         if off:
             rows.append([title, str(len(off)), f"{statistics.median(off):.1%}", f"{max(off):.1%}"])
     low, high = min(each[2] for each in found), max(each[2] for each in found)
-    said = [
+    message = [
         f"Measured {made}: local jobs of {low:.2f} to {high:.2f} GiB, estimated from a traced step and no earlier job.",
         f"{inside} of {len(found)} were inside their interval, and {exceeded} took more than its upper end, which is",
         "what is said to fit.",
         "",
         *published.table(["", "settings", "median error", "worst"], rows),
     ]
-    print(published.block("estimate_memory", said))
+    print(published.block("estimate_memory", message))
 
 
 if __name__ == "__main__":

@@ -31,18 +31,18 @@ def main() -> None:
     parser.add_argument(
         "--first", type=int, default=1_000_000, help="seed of the first one; the tests use smaller ones"
     )
-    asked = arguments.parse(parser, inputs=100)
+    options = arguments.parse(parser, inputs=100)
 
     from tests.hostile.inputs import an_input, give, store_in
 
-    seeds = range(asked.first, asked.first + asked.inputs)
+    seeds = range(options.first, options.first + options.inputs)
     codes, wrong, seconds, grown = Counter[str](), list[str](), list[float](), 0.0
-    with tempfile.TemporaryDirectory() as place:
-        Path(place, "store").mkdir()
-        store = store_in(Path(place, "store"))
+    with tempfile.TemporaryDirectory() as temporary_directory:
+        Path(temporary_directory, "store").mkdir()
+        store = store_in(Path(temporary_directory, "store"))
         for seed in seeds:
             hostile = an_input(random.Random(seed))
-            with tempfile.TemporaryDirectory(dir=place) as folder:
+            with tempfile.TemporaryDirectory(dir=temporary_directory) as folder:
                 outcome = give(hostile, Path(folder), store)
             codes["accepted" if outcome.code in (None, 0) else f"exit {outcome.code}"] += 1
             wrong += [f"seed {seed}: {text.strip().splitlines()[-1][:200]}" for text in outcome.wrong]
@@ -51,7 +51,7 @@ def main() -> None:
             if len(seconds) % _TOLD_EVERY == 0:
                 print(f"{len(seconds):,} inputs, {len(wrong)} wrong", file=sys.stderr, flush=True)
     lines = [
-        f"{asked.inputs:,} inputs: " + ", ".join(f"{count:,} {code}" for code, count in sorted(codes.items())),
+        f"{options.inputs:,} inputs: " + ", ".join(f"{count:,} {code}" for code, count in sorted(codes.items())),
         f"tracebacks, processes, files elsewhere, hangs: {len(wrong)}",
         f"seconds: median {statistics.median(seconds):.3f}, longest {max(seconds):.2f}, "
         f"above one second {sum(value > 1 for value in seconds)}; most memory that one has added: {grown:.0f} MiB",
@@ -59,8 +59,8 @@ def main() -> None:
     print(published.block("hostile_inputs", [*(f"- {line}" for line in lines), "", published.conditions("mlflow")]))
     for text in wrong[:_SHOWN]:
         print(text)
-    for taken, seed in sorted(zip(seconds, seeds, strict=True), reverse=True)[:_SHOWN]:
-        print(f"seed {seed}: {taken:.2f} s")
+    for used, seed in sorted(zip(seconds, seeds, strict=True), reverse=True)[:_SHOWN]:
+        print(f"seed {seed}: {used:.2f} s")
     sys.exit(1 if wrong else 0)
 
 

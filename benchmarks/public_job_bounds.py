@@ -130,11 +130,10 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
         if group:
             median = statistics.median(job.worst_usd / job.cost_usd for job in group)
             print(f"  reserved / cost of ten minutes, median     {median:>8.2f}   {name}, {len(group)} jobs (aim 1.6)")
-    own = [ratio for job in ten_minutes if (ratio := job.own_ratio) is not None]
-    if own:
-        print(
-            f"  the same for our own training of the model {statistics.median(own):>8.2f}   {len(own)} jobs (aim 1.6)"
-        )
+    custom = [ratio for job in ten_minutes if (ratio := job.own_ratio) is not None]
+    if custom:
+        median = statistics.median(custom)
+        print(f"  the same for our own training of the model {median:>8.2f}   {len(custom)} jobs (aim 1.6)")
     share_of_7b, longest = upload_share_of_7b()
     print(f"  expected upload of 7B in two hours         {share_of_7b:>8.1%}   of the bill, p4d.24xlarge (aim 3 %)")
     print(f"  bound of that upload                       {longest:>8,.0f} s")

@@ -31,7 +31,7 @@ def block(name: str, lines: Iterable[str]) -> str:
 
 def blocks(text: str) -> dict[str, str]:
     """Name to what stands between its two comments."""
-    return {found["name"]: found["body"] for found in _BLOCK.finditer(text)}
+    return {result["name"]: result["body"] for result in _BLOCK.finditer(text)}
 
 
 def shown() -> dict[str, str]:
@@ -43,8 +43,8 @@ def copied(text: str, results: Path) -> str:
     """A page with the block of every stored result in the place of the one that it has."""
     stored = {name: body for path in sorted(results.glob("*.txt")) for name, body in blocks(path.read_text()).items()}
 
-    def current(found: re.Match[str]) -> str:
-        return block(found["name"], [stored.get(found["name"], found["body"]).rstrip("\n")]) + "\n"
+    def current(result: re.Match[str]) -> str:
+        return block(result["name"], [stored.get(result["name"], result["body"]).rstrip("\n")]) + "\n"
 
     return _BLOCK.sub(current, text)
 
@@ -74,8 +74,8 @@ def cpu() -> str:
 
 def _commit() -> str:
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    found = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
+    result = subprocess.run(words, cwd=_REPOSITORY, capture_output=True, text=True, check=False)
+    return result.stdout.strip() or "unknown"
 
 
 def _version(name: str) -> str:

@@ -41,8 +41,8 @@ def others(count: int, schema: pa.Schema, number: int, source: np.random.Generat
     cents = source.integers(1, 5_000_000, count) / 1e4
     hours = MONTH.timestamp() * 1000 + source.integers(0, 480, count) * 3_600_000
     is_training = source.random(count) < 0.1
-    told: dict[str, Any] = {
-        "identity_line_item_id": [f"other{number}-{place:09d}" for place in range(count)],
+    report: dict[str, Any] = {
+        "identity_line_item_id": [f"other{number}-{workspace:09d}" for workspace in range(count)],
         "line_item_line_item_type": ["Usage"] * count,
         "line_item_product_code": np.where(is_training, "AmazonSageMaker", "AmazonEC2"),
         "line_item_usage_type": np.where(is_training, "USE1-Train:ml.g5.xlarge", "BoxUsage:m5.large"),
@@ -54,7 +54,7 @@ def others(count: int, schema: pa.Schema, number: int, source: np.random.Generat
         "line_item_usage_end_date": pa.array((hours + 3_600_000).astype("int64")).cast(pa.timestamp("ms", "UTC")),
     }
     columns = [
-        pa.array(told[field.name], field.type) if field.name in told else pa.nulls(count, field.type)
+        pa.array(report[field.name], field.type) if field.name in report else pa.nulls(count, field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)
@@ -65,20 +65,20 @@ def make(folder: Path, lines: int, jobs: int) -> None:
     bill = BillMaker(1).add_jobs(jobs).bill
     folder.mkdir()
     write_file(bill.rows, folder / "ours.parquet")
-    ours = parquet.read_table(folder / "ours.parquet")
+    actual = parquet.read_table(folder / "ours.parquet")
     (folder / "ours.parquet").unlink()
     source = np.random.default_rng(1)
     for kind in ("parquet", "csv"):
         (folder / kind).mkdir()
-    size = max(0, lines - ours.num_rows) // FILES
+    size = max(0, lines - actual.num_rows) // FILES
     for number in range(FILES):
         name = f"bill-{number + 1:05}"  # as AWS names the parts of a delivery
-        table = pa.concat_tables([ours.filter(np.arange(ours.num_rows) % FILES == number)])
-        table = pa.concat_tables([table, others(size, ours.schema, number, source)])
+        table = pa.concat_tables([actual.filter(np.arange(actual.num_rows) % FILES == number)])
+        table = pa.concat_tables([table, others(size, actual.schema, number, source)])
         parquet.write_table(table.take(source.permutation(table.num_rows)), folder / "parquet" / f"{name}.parquet")
         flat = table.drop_columns(["resource_tags"])
         csv.write_csv(flat, folder / "csv" / f"{name}.csv")
-    truth = {run_id: one.billed for run_id, one in bill.truths.items() if run_id not in bill.silent}
+    truth = {run_id: first.billed for run_id, first in bill.truths.items() if run_id not in bill.silent}
     tagged = {row["resource_tags"].get(name) for row in bill.rows for name in row["resource_tags"]}
     by_arn = {run_id for run_id in truth if run_id not in tagged}  # the CSV files have no tags
     (folder / "truth.pickle").write_bytes(pickle.dumps((bill.recorded, truth, by_arn)))
@@ -101,16 +101,16 @@ def measure(reader: str, place: Path) -> dict[str, float]:
     if reader == READERS[0]:
         lines = sum(batch.num_rows for path in sorted(place.iterdir()) for batch in batches(path))
     else:
-        found = reconcile(BillFiles(place), recorded)
-        lines = sum(one.lines for one in found.totals.values())
+        report = reconcile(BillFiles(place), recorded)
+        lines = sum(total.lines for total in report.totals.values())
     seconds = time.perf_counter() - began
     peak = peak_mib()
     if reader == READERS[1]:
-        billed = {one.run_id: one.billed_usd for one in found.bills}
-        wanted = truth if place.name == "parquet" else {run_id: truth[run_id] for run_id in by_arn}
-        wrong = [run_id for run_id, units in wanted.items() if billed[run_id] != Decimal(units) / UNIT]
+        billed = {item.run_id: item.billed_usd for item in report.bills}
+        expected = truth if place.name == "parquet" else {run_id: truth[run_id] for run_id in by_arn}
+        wrong = [run_id for run_id, units in expected.items() if billed[run_id] != Decimal(units) / UNIT]
         if wrong:
-            sys.exit(f"{len(wrong)} of {len(wanted)} jobs were not matched to the cent, such as {wrong[0]}")
+            sys.exit(f"{len(wrong)} of {len(expected)} jobs were not matched to the cent, such as {wrong[0]}")
     return {"seconds": seconds, "lines": lines, "peak_mib": peak, "imported_mib": before}
 
 
@@ -120,17 +120,17 @@ def repeated(folder: Path, repeats: int) -> None:
         f"{'format':8} {'reader':20} {'seconds (range)':22} {'lines/s':>10} {'peak MiB':>9} {'of imports':>11}  ratio"
     )
     for kind in ("parquet", "csv"):
-        found: dict[str, list[dict[str, float]]] = {name: [] for name in READERS}
+        result: dict[str, list[dict[str, float]]] = {name: [] for name in READERS}
         for _ in range(repeats):
             for name in READERS:
                 words = [sys.executable, __file__, "--measure", name, "--place", str(folder / kind)]
-                told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
-                found[name].append(json.loads(told))
-        alone = statistics.median(one["seconds"] for one in found[READERS[0]])
-        for name, runs in found.items():
-            times = sorted(one["seconds"] for one in runs)
+                report = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+                result[name].append(json.loads(report))
+        alone = statistics.median(element["seconds"] for element in result[READERS[0]])
+        for name, runs in result.items():
+            times = sorted(item["seconds"] for item in runs)
             middle = statistics.median(times)
-            peak, imported = (max(one[key] for one in runs) for key in ("peak_mib", "imported_mib"))
+            peak, imported = (max(entry[key] for entry in runs) for key in ("peak_mib", "imported_mib"))
             spread = f"{middle:.2f} ({times[0]:.2f} to {times[-1]:.2f})"
             rate = runs[0]["lines"] / middle
             print(f"{kind:8} {name:20} {spread:22} {rate:10,.0f} {peak:9.0f} {imported:11.0f}  {middle / alone:.1f}")
@@ -144,15 +144,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
-    asked = arguments.parse(parser, lines=20_000, jobs=100, repeats=1)
-    if asked.measure:
-        print(json.dumps(measure(asked.measure, asked.place)))
+    options = arguments.parse(parser, lines=20_000, jobs=100, repeats=1)
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.place)))
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bill"
-        make(folder, asked.lines, asked.jobs)
-        print(f"{asked.lines:,} lines, {asked.jobs:,} jobs of paretune, pyarrow {pa.__version__}, made up, seed 1")
-        repeated(folder, asked.repeats)
+        make(folder, options.lines, options.jobs)
+        print(f"{options.lines:,} lines, {options.jobs:,} jobs of paretune, pyarrow {pa.__version__}, made up, seed 1")
+        repeated(folder, options.repeats)
 
 
 if __name__ == "__main__":

@@ -85,15 +85,15 @@ class Training:
         draw = np.random.default_rng([seed, 1])
         default = table.naive()
         others = [point for point in table.points if point != default and table.truth(point) is not None]
-        kept = sorted(draw.permutation(len(others))[: MOST_POINTS - 1])
-        self.points = [default, *(others[at] for at in kept)]
+        retained = sorted(draw.permutation(len(others))[: MOST_POINTS - 1])
+        self.points = [default, *(others[at] for at in retained)]
         truths = [table.truth(point) for point in self.points]
         self.f1 = np.array([truth.f1 for truth in truths if truth is not None])
         self.usd = np.array([truth.cost_usd for truth in truths if truth is not None])
         self.specs = [spec for point in self.points if (spec := table.spec(point)) is not None]
         rates = np.array([spec.plan().learning_rate for spec in self.specs])
         self.octaves = np.log2(rates / rates[0])
-        near = sorted(scatter.f1, key=lambda one: abs(one[0] - self.f1[0]))[:8]
+        near = sorted(scatter.f1, key=lambda item: abs(item[0] - self.f1[0]))[:8]
         self.floor = float(self.f1[0]) - max(MARGIN, OF_NOISE * float(np.std([off for _, off in near])))
         self.slow, self.growth = draw.uniform(0, 0.004), draw.uniform(0, 0.01)
         self.jump, self.fall, self.slope = int(draw.integers(20, 46)), draw.uniform(0, 0.003), draw.uniform(0, 0.012)
@@ -119,8 +119,8 @@ class Training:
         f1 = self.true_f1(night)[at]
         alike = np.argsort(np.abs(self._means - f1), kind="stable")[:8]  # as `Scatter.draw_f1`, and faster
         off = self._scatter.f1[alike[int(draw.integers(len(alike)))]][1]
-        shown = min(1.0, max(0.0, f1 + off))
-        return shown, float(self.true_usd(night)[at] * math.exp(self._scatter.draw_log_seconds(draw)))
+        output = min(1.0, max(0.0, f1 + off))
+        return output, float(self.true_usd(night)[at] * math.exp(self._scatter.draw_log_seconds(draw)))
 
 
 def always_default(training: Training) -> Course:
@@ -141,11 +141,13 @@ def search_first(training: Training) -> Course:
     draw = np.random.default_rng(training._seed)
     cheap = np.flatnonzero(training.estimated <= training.estimated[0])
     tried = draw.permutation(cheap)[:TRIALS]
-    found = {int(at): training.job(int(at), 0) for at in tried}
-    good = [at for at, (f1, _) in found.items() if f1 >= training.floor]
-    best = min(good, key=lambda at: found[at][1]) if good else 0
+    result = {int(at): training.job(int(at), 0) for at in tried}
+    good = [at for at, (f1, _) in result.items() if f1 >= training.floor]
+    best = min(good, key=lambda at: result[at][1]) if good else 0
     course = _fixed(training, lambda night: best)
-    course.usd[0] = sum(usd for _, usd in found.values()) if good else course.usd[0] + sum(u for _, u in found.values())
+    course.usd[0] = (
+        sum(usd for _, usd in result.values()) if good else course.usd[0] + sum(u for _, u in result.values())
+    )
     return course
 
 
@@ -237,10 +239,10 @@ class Zeus:
         if is_met:
             self._least = min(self._least, usd)
         elif self._waiting and at != 0:  # while exploring: it and all beyond it are left out
-            where, own = self._alive.index(at), self._alive.index(0) if 0 in self._alive else 0
-            gone = set(self._alive[: where + 1] if where < own else self._alive[where:])
-            self._alive = [one for one in self._alive if one not in gone]
-            self._waiting = [one for one in self._waiting if one not in gone]
+            location, custom = self._alive.index(at), self._alive.index(0) if 0 in self._alive else 0
+            gone = set(self._alive[: location + 1] if location < custom else self._alive[location:])
+            self._alive = [entry for entry in self._alive if entry not in gone]
+            self._waiting = [item for item in self._waiting if item not in gone]
 
     def _sample(self, tried: Sequence[int]) -> int:
         """Thompson sampling: a normal posterior of each arm's mean, its variance as in the window, a flat prior."""
@@ -258,11 +260,11 @@ class Zeus:
 
 def _arms(training: Training, names: Sequence[str]) -> list[int]:
     """Points that differ from the default in these parameters alone, in order."""
-    own = training.points[0]
+    custom = training.points[0]
     alike = [
         at
         for at, point in enumerate(training.points)
-        if all(value == own[name] for name, value in point.items() if name not in names)
+        if all(value == custom[name] for name, value in point.items() if name not in names)
     ]
 
     def order(at: int) -> tuple[float, ...]:
@@ -321,18 +323,20 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--policies", default=",".join(POLICIES))
     parser.add_argument("--seeds", type=int, default=20)
-    asked = arguments.parse(parser, seeds=1, tables="local")
+    options = arguments.parse(parser, seeds=1, tables="local")
     print(published.conditions("numpy", "scipy"))
     print(f"{'table':<12} {'policy':<13} {'USD / default':>24} {'nights below floor':>20} {'first jobs missed':>18}")
     with tempfile.TemporaryDirectory() as folder:
-        for name in asked.tables.split(","):
+        for name in options.tables.split(","):
             table = table_of(name, Path(folder))
             scatter = scatter_of(name, table)
-            trainings = [Training(table, scatter, seed) for seed in range(asked.seeds)]
+            trainings = [Training(table, scatter, seed) for seed in range(options.seeds)]
             base = [sum(always_default(training).usd) for training in trainings]
-            for policy in asked.policies.split(","):
+            for policy in options.policies.split(","):
                 print(_line(name, policy, [POLICIES[policy](training) for training in trainings], base), flush=True)
-    print(f"simulated; {NIGHTS * asked.seeds} nights a line: {asked.seeds} seeds of {NIGHTS}; median (least to most)")
+    print(
+        f"simulated; {NIGHTS * options.seeds} nights a line: {options.seeds} seeds of {NIGHTS}; median (least to most)"
+    )
 
 
 def _line(name: str, policy: str, courses: Sequence[Course], base: Sequence[float]) -> str:

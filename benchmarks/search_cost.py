@@ -83,7 +83,7 @@ class Task:
 def search(task: Task) -> Course:
     """One search, in a process of its own pool; dollars in median jobs."""
     table, score = _table(task.path, task.name, task.seed, task.objectives)
-    begun, remark, most_usd = time.process_time(), "", task.budget * table.median_usd
+    started, remark, most_usd = time.process_time(), "", task.budget * table.median_usd
     if task.method == "naive":
         booked = list(peers.naive(table, task.objectives, task.seed))
     elif task.method.partition("-")[0] in PRODUCT:
@@ -99,8 +99,8 @@ def search(task: Task) -> Course:
         asking = _asking(table, task)
         limits = {"parallel": task.parallel, "most_usd": most_usd, "most": task.most}
         booked = peers.drive(asking, table, task.objectives, draw=task.seed, **limits)
-    found = score.course(booked, time.process_time() - begun, remark)
-    return replace(found, usd=tuple(usd / table.median_usd for usd in found.usd))
+    result = score.course(booked, time.process_time() - started, remark)
+    return replace(result, usd=tuple(usd / table.median_usd for usd in result.usd))
 
 
 def _asking(table: Table, task: Task) -> peers.Asking:
@@ -142,18 +142,18 @@ def compare(name: str, paths: Sequence[tuple[int, Path]], asked: argparse.Namesp
     seeds = [seed for seed, _ in paths]
     for parallel in asked.parallel:
         for objectives in _objectives(name, asked):
-            found = []
+            result = []
             for method in (method for method in asked.methods if not is_there(method)):
-                found.append(_all_seeds(name, paths, method, objectives, parallel, asked, pool))
-                for refusal in {course.remark for course in found[-1].longest if not course.usd}:
+                result.append(_all_seeds(name, paths, method, objectives, parallel, asked, pool))
+                for refusal in {course.remark for course in result[-1].longest if not course.usd}:
                     print(f"  {method} {refusal}")
-                where = (name, asked.kept, parallel, objectives, method)
-                asked.writer.writerows(report.rows_of(where, seeds, found[-1]))
+                location = (name, asked.kept, parallel, objectives, method)
+                asked.writer.writerows(report.rows_of(location, seeds, result[-1]))
                 print(f"  {name} {parallel} {objectives} {method}", file=sys.stderr, flush=True)
             setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
             print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
-            report.show([report.head(asked.budgets), *(line for one in found for line in report.lines_of(one))])
-            asked.summaries.append(report.summary(f"{name}, {objectives}, {parallel}", found, PRODUCT))
+            report.show([report.head(asked.budgets), *(line for item in result for line in report.lines_of(item))])
+            asked.summaries.append(report.summary(f"{name}, {objectives}, {parallel}", result, PRODUCT))
             sys.stdout.flush()
 
 
@@ -172,7 +172,7 @@ def _all_seeds(
     tasks = [Task(path=str(path), seed=seed, budget=usd, **shared) for usd in budgets for seed, path in paths]
     courses = list(pool.map(search, tasks))
     count = len(paths)
-    by_budget = {usd: courses[place * count : (place + 1) * count] for place, usd in enumerate(budgets)}
+    by_budget = {usd: courses[workspace * count : (workspace + 1) * count] for workspace, usd in enumerate(budgets)}
     return Searches(method=method, budgets=asked.budgets, courses=by_budget)
 
 
@@ -222,20 +222,20 @@ def main() -> None:
     parser = _parser()
     few = {"tables": "local", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
     short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1, "statements": 1}
-    asked = arguments.parse(parser, **few, **short, results=None)
-    if asked.measure_local:
-        local.measure(asked.measure_local)
+    options = arguments.parse(parser, **few, **short, results=None)
+    if options.measure_local:
+        local.measure(options.measure_local)
         return
-    asked.methods, asked.objectives = asked.methods.split(","), asked.objectives.split(",")
-    asked.parallel = [int(text) for text in asked.parallel.split(",")]
-    asked.budgets = sorted(float(text) for text in asked.budgets.split(","))
-    asked.kept = "development" if asked.development else "held out"
-    unknown = [name for name in asked.methods if name not in (*METHODS, *MORE_METHODS)]
+    options.methods, options.objectives = options.methods.split(","), options.objectives.split(",")
+    options.parallel = [int(text) for text in options.parallel.split(",")]
+    options.budgets = sorted(float(text) for text in options.budgets.split(","))
+    options.kept = "development" if options.development else "held out"
+    unknown = [name for name in options.methods if name not in (*METHODS, *MORE_METHODS)]
     if unknown:
         parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join((*METHODS, *MORE_METHODS))}")
     made = published.conditions(*PACKAGES)
     print(made)
-    for method, reason in {**{name: is_there(name) for name in asked.methods}, **peers.CANNOT}.items():
+    for method, reason in {**{name: is_there(name) for name in options.methods}, **peers.CANNOT}.items():
         if reason:
             print(f"{method}: {reason}")
     print("medians over seeds (range); `not in X (n/N)`: half or more of the searches never did, spending X each")
@@ -243,15 +243,17 @@ def main() -> None:
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
     with tempfile.TemporaryDirectory() as folder:
-        if asked.small:
+        if options.small:
             local.measure(Path(folder) / "local.csv", most=1, rows=40)
-        search_all(asked, Path(folder), asked.results or Path(folder) / "search_cost.csv")
-    if asked.statements:
-        begin = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT).start
-        print(f"\nwhat studies state of their recommendation, {asked.kept} (search/statements.py says what each means)")
-        report.show([statements.HEAD, *statements.rows(range(begin, begin + asked.statements))])
+        search_all(options, Path(folder), options.results or Path(folder) / "search_cost.csv")
+    if options.statements:
+        begin = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT).start
+        print(
+            f"\nwhat studies state of their recommendation, {options.kept} (search/statements.py says what each means)"
+        )
+        report.show([statements.HEAD, *statements.rows(range(begin, begin + options.statements))])
     print()
-    print(published.block("search_cost", _readme(asked, made)))
+    print(published.block("search_cost", _readme(options, made)))
 
 
 def _readme(asked: argparse.Namespace, made: str) -> list[str]:
@@ -287,8 +289,8 @@ def _chosen(asked: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list
     for name in filter(None, asked.tables.split(",")):
         path = folder / f"{name}.csv"
         if name in worlds.KINDS:
-            kept = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT)[: asked.seeds]
-            paths = [(seed, folder / f"{name}-{seed}.csv") for seed in kept]
+            retained = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT)[: asked.seeds]
+            paths = [(seed, folder / f"{name}-{seed}.csv") for seed in retained]
             for seed, file in paths:
                 worlds.World.draw(name, seed).write(file)
             yield name, paths

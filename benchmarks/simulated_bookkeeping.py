@@ -80,11 +80,11 @@ class Shares:
 
         def wrapped(*arguments: Any, **named: Any) -> Any:
             self._inside.append(0.0)
-            begun = time.perf_counter()
+            start = time.perf_counter()
             try:
                 return function(*arguments, **named)
             finally:
-                took = time.perf_counter() - begun
+                took = time.perf_counter() - start
                 self.seconds[name] += took - self._inside.pop()
                 self.calls[name] += 1
                 if self._inside:
@@ -143,10 +143,10 @@ budget_usd: 1000000
     )
     shares = Shares()
     ends: list[float] = []
-    ended = StudyRunWriter.trial_ended
+    finished = StudyRunWriter.trial_ended
 
     def stamp(record: StudyRunWriter, trial: Any) -> None:
-        ended(record, trial)
+        finished(record, trial)
         ends.append(time.perf_counter())
         if len(ends) == WARM_UP:
             shares.seconds.clear()
@@ -191,9 +191,9 @@ def run(trials: int, place: Path) -> None:
             shares.seconds.clear()
             shares.calls.clear()
         with shares.watching():
-            begun = time.perf_counter()
+            start = time.perf_counter()
             run_job(spec, workplaces.of(spec), lambda events: None)
-            took.append(1000 * (time.perf_counter() - begun))
+            took.append(1000 * (time.perf_counter() - start))
     report(took, trials, shares)
 
 
@@ -216,13 +216,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--study", action="store_true", help="the command `study`, and not single jobs")
-    asked = arguments.parse(parser, trials=5)
-    trials = asked.trials
+    options = arguments.parse(parser, trials=5)
+    trials = options.trials
     print(published.conditions("paretune", "mlflow", "sqlalchemy"))
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
-        if not asked.study:
+        if not options.study:
             run(trials, Path(folder))
-        if asked.study or asked.small:
+        if options.study or options.small:
             run_study(trials, Path(folder))
 
 

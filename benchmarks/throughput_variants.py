@@ -66,10 +66,10 @@ def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict
         if result.returncode:
             raise SystemExit(result.stderr)
         report = JobReport.read(folder.report)
-    found = {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES]}
+    results = {"samples_per_second": report.metrics[THROUGHPUT_SAMPLES]}
     if MFU in report.metrics:
-        found["mfu"] = report.metrics[MFU]
-    return found | {"f1": report.metrics[F1]}
+        results["mfu"] = report.metrics[MFU]
+    return results | {"f1": report.metrics[F1]}
 
 
 _UNSUITED = """
@@ -168,23 +168,27 @@ def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> 
 def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
     """(d): forward, backward, clip, step, and nothing else."""
     set_seed(options.seed)
-    place = "cuda" if device.has_gpu() else "cpu"
+    workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
-    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(place)
+    model = AutoModelForSequenceClassification.from_pretrained(options.model, num_labels=len(prepared.labels)).to(
+        workspace
+    )
     matrices = Shape.of(model).matrices
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.learning_rate, weight_decay=0.0, fused=True)
     schedule = get_linear_schedule_with_warmup(optimizer, 0, options.steps)
     collate: Any = as_batch  # of a whole batch, as the rows give one: not what DataLoader says
-    loader = torch.utils.data.DataLoader(rows, batch_sampler=sampler, collate_fn=collate, pin_memory=place == "cuda")
+    loader = torch.utils.data.DataLoader(
+        rows, batch_sampler=sampler, collate_fn=collate, pin_memory=workspace == "cuda"
+    )
     samples = tokens = step = 0
     started = time.perf_counter()
     while step < options.steps:
         sampler.set_epoch(step // sampler.steps)
         for batch in loader:
             count, length = len(batch["labels"]), int(batch["attention_mask"].sum())
-            batch = {name: value.to(place, non_blocking=True) for name, value in batch.items()}
-            with torch.autocast(place, torch.bfloat16, enabled=device.has_bf16()):
+            batch = {name: value.to(workspace, non_blocking=True) for name, value in batch.items()}
+            with torch.autocast(workspace, torch.bfloat16, enabled=device.has_bf16()):
                 loss = model(**batch).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -200,7 +204,7 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
                 break
     device.synchronize()
     seconds = time.perf_counter() - started
-    found = {"samples_per_second": samples / seconds}
+    result = {"samples_per_second": samples / seconds}
     peak = device.peak_flops("bf16")
     if peak is not None:
         flops = tokens * training_flops(
@@ -210,17 +214,17 @@ def bare_loop(options: argparse.Namespace, prepared: PreparedDataset) -> dict[st
             hidden_size=model.config.hidden_size,
             mean_length=tokens / samples,
         )
-        found["mfu"] = flops / seconds / peak
-    return found
+        result["mfu"] = flops / seconds / peak
+    return result
 
 
 def matrix_products(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
     """(e): every product of two matrices in the layers, forward and backward, over the batches of (c); nothing else."""
-    place = "cuda" if device.has_gpu() else "cpu"
+    workspace = "cuda" if device.has_gpu() else "cpu"
     rows, sampler = _rows_of(options, prepared)
     config = AutoConfig.from_pretrained(options.model)
     kind = torch.bfloat16 if device.has_bf16() else torch.float32
-    make = partial(torch.randn, dtype=kind, device=place)
+    make = partial(torch.randn, dtype=kind, device=workspace)
     hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
     shapes = [(hidden, hidden)] * 4 + [(hidden, inner), (inner, hidden)]
     layers = [[make(*shape) for shape in shapes] for _ in range(config.num_hidden_layers)]

@@ -120,10 +120,10 @@ def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
     write_json(request, spec.as_text())
     command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(folder / "datasets"), str(answer)]
     subprocess.run(command, check=False)
-    found = json.loads(answer.read_text())
-    if "faults" in found:
-        raise SystemExit("\n".join(found["faults"]))
-    return found["dataset"], found["model"]
+    content = json.loads(answer.read_text())
+    if "faults" in content:
+        raise SystemExit("\n".join(content["faults"]))
+    return content["dataset"], content["model"]
 
 
 def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = False) -> dict[str, float]:
@@ -133,9 +133,9 @@ def _child(options: argparse.Namespace, name: str, *, seed: int, whole: bool = F
     result = subprocess.run([*words, *(["--whole"] if whole else [])], check=False, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"{name}: {result.stderr[-2000:]}")
-    found: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
-    print(f"# {name:<11} seed {seed}{' whole epoch' if whole else ''}: {found}", file=sys.stderr, flush=True)
-    return found
+    results: dict[str, float] = json.loads(result.stdout.strip().splitlines()[-1])
+    print(f"# {name:<11} seed {seed}{' whole epoch' if whole else ''}: {results}", file=sys.stderr, flush=True)
+    return results
 
 
 def _run_variant(options: argparse.Namespace) -> dict[str, float]:

@@ -82,15 +82,15 @@ def search(pair: Pair) -> Found:
             before = product.study(first, pair.objectives, pair.seed + 50, name="earlier", budget_usd=usd, **limits)
             product.run(before, first, home)
         usd, seed = pair.budget * table.median_usd, pair.seed + (500 if pair.earlier == _AGAIN else 0)
-        found = product.run(product.study(table, pair.objectives, seed, budget_usd=usd, **limits), table, home)
-    course = Score(table, pair.objectives).course(found.booked, 0.0, found.remark)
+        result = product.run(product.study(table, pair.objectives, seed, budget_usd=usd, **limits), table, home)
+    course = Score(table, pair.objectives).course(result.booked, 0.0, result.remark)
     course = replace(course, usd=tuple(usd / table.median_usd for usd in course.usd))
-    held, stated = _held(found, table, pair.objectives)
+    held, stated = _held(result, table, pair.objectives)
     return Found(
         course=course,
         held=held,
         stated=stated,
-        borrowed=sum(one.weight or 0.0 for one in found.borrowed),
+        borrowed=sum(item.weight or 0.0 for item in result.borrowed),
     )
 
 
@@ -134,18 +134,18 @@ def lines(earlier: str, pairs: Sequence[tuple[Found, Found]], objectives: str) -
     ends = [_END_SHARE * cold.course.run[-1] for cold, _ in pairs]
     for shares in ([0.9] * len(pairs), ends):
         usd = [(usd_to(cold, share), usd_to(warm, share)) for (cold, warm), share in zip(pairs, shares, strict=True)]
-        cells += [f"{short(_middle([one for one, _ in usd]))} -> {short(_middle([other for _, other in usd]))}"]
-        ratios = [other / one for one, other in usd if math.isfinite(one)]
+        cells += [f"{short(_middle([first for first, _ in usd]))} -> {short(_middle([other for _, other in usd]))}"]
+        ratios = [other / entry for entry, other in usd if math.isfinite(entry)]
         cells += [_spread(ratios)]
     spent = [(cold.course.usd[-1], warm.course.usd[-1]) for cold, warm in pairs]
-    cells += [f"{short(_middle([one for one, _ in spent]))} -> {short(_middle([other for _, other in spent]))}"]
+    cells += [f"{short(_middle([single for single, _ in spent]))} -> {short(_middle([other for _, other in spent]))}"]
     last = [(cold.course.run[-1], warm.course.run[-1]) for cold, warm in pairs]
-    cells += [f"{_middle([one for one, _ in last]):.3f} -> {_middle([other for _, other in last]):.3f}"]
+    cells += [f"{_middle([element for element, _ in last]):.3f} -> {_middle([other for _, other in last]):.3f}"]
     cells += [f"{_middle([warm.borrowed for _, warm in pairs]):.2f}"]
     for side in (0, 1):
         stated = sum(pair[side].stated for pair in pairs)
         held = [sum(pair[side].held[name] for pair in pairs) for name in OBJECTIVES[objectives]]
-        shares_held = "/".join(f"{one / stated:.2f}" for one in held) if stated else "none"
+        shares_held = "/".join(f"{item / stated:.2f}" for item in held) if stated else "none"
         cells.append(f"{shares_held} of {stated}")
     return cells
 
@@ -186,39 +186,41 @@ def _parser() -> argparse.ArgumentParser:
 def main() -> None:
     """Read the arguments, search, print."""
     few = {"kinds": "plain", "earlier": "same", "objectives": "cost/F1", "seeds": 1, "budget": 4.0, "processes": 1}
-    asked = arguments.parse(_parser(), **few, results=None)
+    options = arguments.parse(_parser(), **few, results=None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
     made = published.conditions(*PACKAGES)
-    seeds = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT)[: asked.seeds]
-    kinds, before = asked.kinds.split(","), asked.earlier.split(",")
+    seeds = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT)[: options.seeds]
+    kinds, before = options.kinds.split(","), options.earlier.split(",")
     print(made)
     rows: list[list[str]] = []
-    with ProcessPoolExecutor(asked.processes, get_context("spawn")) as pool, tempfile.TemporaryDirectory() as folder:
-        results = asked.results or Path(folder) / "transfer.csv"
+    with ProcessPoolExecutor(options.processes, get_context("spawn")) as pool, tempfile.TemporaryDirectory() as folder:
+        results = options.results or Path(folder) / "transfer.csv"
         results.parent.mkdir(parents=True, exist_ok=True)
         with results.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(
                 ["earlier", "objectives", "kind", "seed", "usd_to_90%", "usd", "share", "held", "stated", "weight"]
             )
-            for objectives in asked.objectives.split(","):
-                shared = {"objectives": objectives, "budget": asked.budget}
+            for objectives in options.objectives.split(","):
+                shared = {"objectives": objectives, "budget": options.budget}
                 places = [(kind, seed) for kind in kinds for seed in seeds]
                 names = [_COLD, *before]
                 tasks = [Pair(kind=kind, seed=seed, earlier=name, **shared) for name in names for kind, seed in places]
-                found = []
-                for task, one in zip(tasks, pool.map(search, tasks), strict=True):
-                    found.append(one)
-                    writer.writerow(_row(task, one))
+                result = []
+                for task, first in zip(tasks, pool.map(search, tasks), strict=True):
+                    result.append(first)
+                    writer.writerow(_row(task, first))
                     file.flush()
-                cold = found[: len(places)]
-                for place, name in enumerate(before, start=1):
-                    warm = found[place * len(places) : (place + 1) * len(places)]
+                cold = result[: len(places)]
+                for workspace, name in enumerate(before, start=1):
+                    warm = result[workspace * len(places) : (workspace + 1) * len(places)]
                     rows.append(lines(f"{name}, {objectives}", list(zip(cold, warm, strict=True)), objectives))
                     print(f"  {rows[-1]}", file=sys.stderr, flush=True)
-    kept = "development" if asked.development else "held out"
-    head = f"{made}; {', '.join(kinds)}: {len(seeds)} worlds of each, {kept}; medians, dollars in median jobs, one job"
+    retained = "development" if options.development else "held out"
+    head = (
+        f"{made}; {', '.join(kinds)}: {len(seeds)} worlds of each, {retained}; medians, dollars in median jobs, one job"
+    )
     print(published.block("transfer", [head, "at a time.", "", *published.table(HEAD, rows)]))
 
 
@@ -226,10 +228,10 @@ def _row(task: Pair, found: Found) -> list[object]:
     usd = usd_to(found, 0.9)
     held = "/".join(f"{name} {count}" for name, count in found.held.items())
     last = found.course.usd[-1] if found.course.usd else 0.0
-    where = [task.earlier, task.objectives, task.kind, task.seed]
+    location = [task.earlier, task.objectives, task.kind, task.seed]
     share = round(found.course.run[-1], 4) if found.course.run else 0.0
     usd_text = round(usd, 3) if math.isfinite(usd) else ""
-    return [*where, usd_text, round(last, 3), share, held, found.stated, round(found.borrowed, 3)]
+    return [*location, usd_text, round(last, 3), share, held, found.stated, round(found.borrowed, 3)]
 
 
 if __name__ == "__main__":

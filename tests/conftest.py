@@ -176,15 +176,15 @@ def user_s_own(folder: Path) -> dict[str, str]:
 @pytest.fixture
 def workplace(tmp_path: Path, empty_store: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with an empty MLflow store and a paretune home of its own; nothing of the user's is touched."""
-    place = tmp_path / "workplace"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, place))
-    for name, text in user_s_own(place).items():
+    workspace = tmp_path / "workplace"
+    workspace.mkdir()
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, workspace))
+    for name, text in user_s_own(workspace).items():
         monkeypatch.setenv(name, text)
     for name in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME"):
         monkeypatch.delenv(name, raising=False)
-    return place
+    return workspace
 
 
 @pytest.fixture

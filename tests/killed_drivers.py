@@ -54,15 +54,15 @@ def _import_everything(command: str, words: list[str]) -> None:
     """Run a study of one trial, or the design, somewhere else: whatever is imported late is there then."""
     from paretune.cli.main import main as paretune
 
-    place, own = os.getcwd(), {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI", "PARETUNE_HOME")}
+    workspace, custom = os.getcwd(), {name: os.environ[name] for name in ("MLFLOW_TRACKING_URI", "PARETUNE_HOME")}
     words = [os.path.abspath(word) if word.endswith(".yaml") else word for word in words]
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nowhere:
         os.chdir(folder)
         os.environ |= {"MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db", "PARETUNE_HOME": f"{folder}/home"}
         with redirect_stdout(nowhere), redirect_stderr(nowhere):
             paretune([command, *words, *(["--n_trials", "2"] if command == "study" else [])])
-        os.chdir(place)
-        os.environ |= own
+        os.chdir(workspace)
+        os.environ |= custom
     gc.freeze()
 
 
@@ -98,8 +98,8 @@ def _end(child: int, after_s: float) -> int | None:
     """The exit code of a driver that ended before its time; None for one that was killed."""
     until = time.monotonic() + after_s
     while time.monotonic() < until:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
+        finished, status = os.waitpid(child, os.WNOHANG)
+        if finished:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
     os.kill(child, signal.SIGKILL)

@@ -19,9 +19,9 @@ def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Foun
     """The first true answer of `poll`; fails when there is none in time."""
     deadline = time.monotonic() + within_s
     while True:
-        found = poll()
-        if found:
-            return found
+        answer = poll()
+        if answer:
+            return answer
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within_s:g} s: {what}")
         time.sleep(0.02)
@@ -29,15 +29,15 @@ def wait_until(poll: Callable[[], Found], *, within_s: float, what: str) -> Foun
 
 def working_in(folder: Path) -> list[psutil.Process]:
     """The living processes whose command line names something below `folder`."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         try:
             words = process.cmdline()
             if process.status() != psutil.STATUS_ZOMBIE and any(str(folder) in word for word in words):
-                found.append(process)
+                result.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return result
 
 
 class Command:

@@ -22,13 +22,13 @@ def recorded(
     *, tags: dict[str, str] | None = None, metrics: dict[str, float] | None = None, started: float = 1.7e9, **spec: Any
 ) -> RecordedJob:
     """A completed measured job; `spec` are its parameters, `tags` are named without their prefix."""
-    own = {"origin": "measured", "state": "Completed"} | (tags or {})
+    custom = {"origin": "measured", "state": "Completed"} | (tags or {})
     job = JobSpec(**spec)
     return RecordedJob(
         RecordedRun(
             run_id=f"{next(_numbers):032x}",
             params=params_of(job),
-            tags={name if name.startswith("mlflow.") else f"paretune.{name}": text for name, text in own.items()},
+            tags={name if name.startswith("mlflow.") else f"paretune.{name}": text for name, text in custom.items()},
             metrics=metrics or {},
             started=started,
         )
@@ -54,11 +54,11 @@ def published_table() -> str:
     rows = []
     clusters = (("ml.p3.2xlarge", 1, 1, 4.0, "none"), ("ml.p3.16xlarge", 1, 8, 30.0, "smddp"))
     clusters = (*clusters, ("ml.p3.16xlarge", 2, 16, 30.0, "smddp"))
-    for place, (kind, count, devices, price, strategy) in enumerate(clusters):
+    for workspace, (kind, count, devices, price, strategy) in enumerate(clusters):
         for repeat, (size, epochs) in enumerate([(50_000, 20), (50_000, 20), (200_000, 5), (500_000, 2), (500_000, 2)]):
-            seconds = round(30_000 / devices**0.85 + 40 * repeat * (3 - place))
-            loss = (0.03 if size == 50_000 else 0.004) * (0.0, 0.5, 2.0)[place]
-            f1 = 0.91 + 0.008 * repeat - loss + 0.0003 * (-1) ** (repeat + place)
+            seconds = round(30_000 / devices**0.85 + 40 * repeat * (3 - workspace))
+            loss = (0.03 if size == 50_000 else 0.004) * (0.0, 0.5, 2.0)[workspace]
+            f1 = 0.91 + 0.008 * repeat - loss + 0.0003 * (-1) ** (repeat + workspace)
             steps = round(0.9 * size * epochs / (16 * devices))
             cost = seconds / 3600 * price * count
             rows.append(

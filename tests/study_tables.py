@@ -25,8 +25,8 @@ def write_table(path: Path) -> None:
     for kind, count, batch, rate in itertools.product(TYPES, COUNTS, BATCHES, RATES):
         seconds = 120 + 1500 / count**0.9 * (8 / batch) ** 0.3
         f1 = 0.9 - 0.0003 * batch * count - 0.01 * abs(rate * 3e4 - 1)
-        ended = ",OutOfMemory,," if batch == BATCHES[-1] else f"{f1:.4f},Completed,{f1 - 0.1:.4f},{f1:.4f}"
-        lines.append(f"{kind},{count},{batch},{rate},2,{seconds:.1f},{ended}")
+        finished = ",OutOfMemory,," if batch == BATCHES[-1] else f"{f1:.4f},Completed,{f1 - 0.1:.4f},{f1:.4f}"
+        lines.append(f"{kind},{count},{batch},{rate},2,{seconds:.1f},{finished}")
     path.write_text("\n".join(lines) + "\n")
 
 

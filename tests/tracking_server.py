@@ -33,9 +33,9 @@ def tracking_server(folder: Path, port: int, python: str = sys.executable) -> It
     words += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}", "--serve-artifacts"]
     words += ["--artifacts-destination", str(folder / "artifacts")]
     # Without another environment's settings, and without the half dozen processes that newer servers start beside.
-    own = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
-    own |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
-    with command(words, home=folder / "nothing", cwd=folder, environment=own, log=folder / "server.log") as server:
+    custom = {name: text for name, text in os.environ.items() if not name.startswith(("MLFLOW_", "PYTHON"))}
+    custom |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PATH": f"{Path(python).parent}:{os.environ['PATH']}"}
+    with command(words, home=folder / "nothing", cwd=folder, environment=custom, log=folder / "server.log") as server:
         wait_until(
             lambda: _answers(port) or server.process.poll() is not None, within_s=_WITHIN_S, what="the server answers"
         )

@@ -35,9 +35,9 @@ class BoTorch:
     def ask(self) -> tuple[Any, Point] | None:
         """A random point, or the one with the largest acquisition."""
         choices = [self._any() for _ in range(DRAWN)] if self._table.ranges else self._table.points
-        begun = len(self._told) + len(self._pending)
-        known = [values for _, values in self._told if values is not None]
-        if begun < 2 * (len(self._table.axes) + 1) or len(known) < 2:
+        started = len(self._told) + len(self._pending)
+        reference = [values for _, values in self._told if values is not None]
+        if started < 2 * (len(self._table.axes) + 1) or len(reference) < 2:
             point = self._draw.choice(list(choices))
         else:
             point = choices[self._best([self._coordinates(choice) for choice in choices])]
@@ -64,14 +64,14 @@ class BoTorch:
         from botorch.optim import optimize_acqf, optimize_acqf_discrete
         from gpytorch.mlls import SumMarginalLogLikelihood
 
-        known = [values for _, values in self._told if values is not None]
-        worst = tuple(map(max, zip(*known, strict=True)))
+        history = [values for _, values in self._told if values is not None]
+        worst = tuple(map(max, zip(*history, strict=True)))
         at = torch.tensor([self._coordinates(point) for point, _ in self._told], dtype=torch.double)
         reached = -torch.tensor([values or worst for _, values in self._told], dtype=torch.double)
         reached[:, :-1] = -torch.log(-reached[:, :-1])  # dollars and seconds range over decades
         centre, spread = reached.mean(0), reached.std(0).clamp_min(1e-6)
         reached = (reached - centre) / spread
-        model = ModelListGP(*(SingleTaskGP(at, reached[:, [place]]) for place in range(self._objectives)))
+        model = ModelListGP(*(SingleTaskGP(at, reached[:, [workspace]]) for workspace in range(self._objectives)))
         fit_gpytorch_mll(SumMarginalLogLikelihood(model.likelihood, model))
         lows, highs = reached.min(0).values, reached.max(0).values
         reference = lows - 0.1 * (highs - lows)
@@ -79,10 +79,10 @@ class BoTorch:
         waiting = torch.tensor(pending, dtype=torch.double) if pending else None
         space = torch.tensor(choices, dtype=torch.double)
         if self._name == "qlognehvi":
-            found = qLogNoisyExpectedHypervolumeImprovement(
+            result = qLogNoisyExpectedHypervolumeImprovement(
                 model, ref_point=reference, X_baseline=at, X_pending=waiting, prune_baseline=True
             )
-            chosen, _ = optimize_acqf_discrete(found, q=1, choices=space)
+            chosen, _ = optimize_acqf_discrete(result, q=1, choices=space)
         else:
             gradient = qHypervolumeKnowledgeGradient(
                 model, ref_point=reference, num_fantasies=_FANTASIES, num_pareto=_PARETO, X_pending=waiting
@@ -99,15 +99,15 @@ class BoTorch:
         }
 
     def _coordinates(self, point: Point) -> list[float]:
-        found: list[float] = []
+        result: list[float] = []
         for name, values in self._table.axes.items():
             if name in self._table.ranges:
-                found.append(math.log(point[name] / values[0]) / math.log(values[-1] / values[0]))
+                result.append(math.log(point[name] / values[0]) / math.log(values[-1] / values[0]))
             elif self._table.is_ordered(name):
-                found.append(values.index(point[name]) / (len(values) - 1))
+                result.append(values.index(point[name]) / (len(values) - 1))
             else:
-                found += [float(point[name] == value) for value in values]
-        return found
+                result += [float(point[name] == value) for value in values]
+        return result
 
 
 class Ax:
@@ -121,7 +121,7 @@ class Ax:
 
         warnings.simplefilter("ignore")
         logging.disable(logging.ERROR)
-        self._table, self._names = table, [f"cost{place}" for place in range(objectives - 1)] + ["loss"]
+        self._table, self._names = table, [f"cost{workspace}" for workspace in range(objectives - 1)] + ["loss"]
         self._client = Client(random_seed=seed)
         parameters: list[Any] = []
         for name, values in table.axes.items():
@@ -138,10 +138,10 @@ class Ax:
 
     def ask(self) -> tuple[Any, Point] | None:
         """The next trial."""
-        ((number, found),) = self._client.get_next_trials(max_trials=1).items()
+        ((number, result),) = self._client.get_next_trials(max_trials=1).items()
         axes = self._table.axes.items()
         return number, {
-            name: found[name] if name in self._table.ranges else values[int(found[name])] for name, values in axes
+            name: result[name] if name in self._table.ranges else values[int(result[name])] for name, values in axes
         }
 
     def goes_on(self, handle: Any, epoch: int, costs: tuple[float, ...]) -> bool:

@@ -73,20 +73,20 @@ def measure(path: Path, *, most: int | None = None, rows: int | None = None) -> 
         for seed, count, batch, rate, epochs in points[:most]:
             if tuple(map(str, (seed, count, batch, rate, epochs))) in done:
                 continue
-            begun = time.monotonic()
-            found = _run(fixed, seed, count, batch, rate, epochs)
-            values = [found.get(f"f1_epoch_{epoch}", "") for epoch in range(1, max(EPOCHS) + 1)]
+            start = time.monotonic()
+            result = _run(fixed, seed, count, batch, rate, epochs)
+            values = [result.get(f"f1_epoch_{epoch}", "") for epoch in range(1, max(EPOCHS) + 1)]
             writer.writerow(
                 [
                     *("local", count, batch, rate, epochs, fixed["max_train_samples"], fixed["max_seq_length"]),
-                    *(seed, "Completed", round(found["billable_seconds"], 2), round(found["f1"], 5), *values),
-                    *(fixed["max_train_samples"], *(round(found[name], 3) for name in _MEASURED)),
+                    *(seed, "Completed", round(result["billable_seconds"], 2), round(result["f1"], 5), *values),
+                    *(fixed["max_train_samples"], *(round(result[name], 3) for name in _MEASURED)),
                 ]
             )
             file.flush()
             print(
                 f"seed {seed}, {count} x batch {batch}, rate {rate:g}, {epochs} epochs: "
-                f"{found['billable_seconds']:.1f} s, f1 {found['f1']:.3f} ({time.monotonic() - begun:.0f} s in all)",
+                f"{result['billable_seconds']:.1f} s, f1 {result['f1']:.3f} ({time.monotonic() - start:.0f} s in all)",
                 flush=True,
             )
 
@@ -109,8 +109,8 @@ def _run(fixed: Mapping[str, int], seed: int, count: int, batch: int, rate: floa
     tracking = Tracking({}, SystemClock())
     (newest,) = tracking.runs("tags.`paretune.state` = 'Completed'", newest=1)
     history = tracking._client.get_metric_history(newest.run_id, "eval/f1")
-    told = {item.step: item.value for item in history}  # the training tells F1 four times
-    values = [told[step] for step in sorted(told)]
+    report = {item.step: item.value for item in history}  # the training tells F1 four times
+    values = [report[step] for step in sorted(report)]
     whole = len(values) % epochs == 0 and bool(values)
     curve = [values[len(values) * epoch // epochs - 1] for epoch in range(1, epochs + 1)] if whole else []
     return {**newest.metrics, **{f"f1_epoch_{number}": round(value, 5) for number, value in enumerate(curve, start=1)}}

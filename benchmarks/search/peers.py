@@ -52,35 +52,35 @@ def drive(
     booked: list[Booked] = []
     running: list[tuple[float, int, Callable[[], Booked]]] = []
     now = spent = 0.0
-    begun = refused = 0
+    started = refused = 0
     while True:
-        while len(running) < parallel and spent < most_usd and begun < most and refused < 100:
-            asked = asking.ask()
-            if asked is None:
-                begun = most
+        while len(running) < parallel and spent < most_usd and started < most and refused < 100:
+            answer = asking.ask()
+            if answer is None:
+                started = most
                 break
-            handle, point = asked
+            handle, point = answer
             outcome = table.outcome(point, draw + _REPEAT * ran[str(point)])
             ran[str(point)] += 1
             if outcome.cannot:  # nothing can be run there, and nothing is paid
                 asking.tell(handle, outcome, None)
                 refused += 1
                 continue
-            begun, refused = begun + 1, 0
-            _schedule(running, asking, handle, point, outcome, objectives, now, begun)
+            started, refused = started + 1, 0
+            _schedule(running, asking, handle, point, outcome, objectives, now, started)
         if not running:
             return booked
         now, _, end = heapq.heappop(running)
-        found = end()
-        if found is not None:
-            booked.append(found)
-            spent += found.usd
+        result = end()
+        if result is not None:
+            booked.append(result)
+            spent += result.usd
 
 
 def _paid(outcome: Outcome, objectives: str) -> Costs:
     """Dollars, seconds or both."""
-    found = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds}
-    return tuple(found[name] for name in OBJECTIVES[objectives][:-1])
+    result = {"cost_usd": outcome.usd, "billable_seconds": outcome.seconds}
+    return tuple(result[name] for name in OBJECTIVES[objectives][:-1])
 
 
 def _schedule(
@@ -201,7 +201,7 @@ class SyneTune:
 
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
         np.random.seed(seed)  # its samples of a space come from numpy's own generator
-        self._names = names = [*(f"cost{place}" for place in range(objectives - 1)), "loss"]
+        self._names = names = [*(f"cost{workspace}" for workspace in range(objectives - 1)), "loss"]
         space = {axis: _domain(table, axis) for axis in table.axes}
         epochs = max(len(row.curve) for row in table.runs.table.rows) or 1
         scalarised = LinearScalarizationPriority()
@@ -236,9 +236,9 @@ class SyneTune:
         trial = Trial(trial_id=self._begun, config=suggestion.config, creation_time=datetime(2026, 1, 1))
         self._begun += 1
         self._scheduler.on_trial_add(trial)
-        found = suggestion.config
+        result = suggestion.config
         return trial, {
-            name: found[name] if name in self._ranges else values[int(found[name])]
+            name: result[name] if name in self._ranges else values[int(result[name])]
             for name, values in self._axes.items()
         }
 

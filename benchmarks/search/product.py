@@ -59,8 +59,8 @@ def search(
     limits: dict[str, Any] = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel}
     limits |= {"method": method, "sampler": sampler if method == "joint" else None}
     with empty_home() as home:
-        found = run(study(table, objectives, seed, **limits), table, home)
-        return found.booked, found.remark
+        result = run(study(table, objectives, seed, **limits), table, home)
+        return result.booked, result.remark
 
 
 @contextmanager
@@ -118,14 +118,14 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
     advisor: list[split.Split] = []
     names = list(file.objectives)
 
-    def ended(trial: Trial) -> None:
+    def finished(trial: Trial) -> None:
         done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
         advice = None
         if module is split:
             if not advisor:  # made once a search: its candidates take longer than what it recommends
                 advisor.append(split.Split(driver))
-            advice = tuple(at for one in advisor[0].recommended() if (at := _point_of(one, table)) is not None)
+            advice = tuple(at for item in advisor[0].recommended() if (at := _point_of(item, table)) is not None)
         booked.append(
             Booked(
                 usd=trial.cost_usd or 0.0,
@@ -151,7 +151,7 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
             open_tracking=lambda: tracking,
         ),
         now=time.time,
-        on_trial=ended,
+        on_trial=finished,
         say=lambda text: None,
     )
     remark = module.search(driver)

@@ -54,8 +54,8 @@ def lines_of(found: Searches) -> Iterable[tuple[str, ...]]:
     courses = found.longest
     for front in found.fronts():
         usd = [middle(found.usd_to(front, share), found.spent()) for share in SHARES]
-        kept = [course.kept(front, 0.9) for course in courses]
-        kept_usd = [None if at is None else c.usd[at] for at, c in zip(kept, courses, strict=True)]
+        retained = [course.kept(front, 0.9) for course in courses]
+        kept_usd = [None if at is None else c.usd[at] for at, c in zip(retained, courses, strict=True)]
         shares = [f"{statistics.median(found.shares(front, budget)):.2f}" for budget in found.budgets]
         full = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
         again = statistics.median(c.again for c in courses)
@@ -86,11 +86,11 @@ def rows_of(where: Sequence[object], seeds: Sequence[int], found: Searches) -> I
     for front in FRONTS:
         usd = [found.usd_to(front, share) for share in SHARES]
         shares = [found.shares(front, budget) for budget in found.budgets]
-        for place, (seed, course) in enumerate(zip(seeds, found.longest, strict=True)):
+        for workspace, (seed, course) in enumerate(zip(seeds, found.longest, strict=True)):
             yield [
-                *(*where, seed, front, len(course.usd), round(found.spent()[place], 3)),
-                *("" if column[place] is None else round(column[place] or 0.0, 3) for column in usd),
-                *(round(column[place], 4) for column in shares),
+                *(*where, seed, front, len(course.usd), round(found.spent()[workspace], 3)),
+                *("" if column[workspace] is None else round(column[workspace] or 0.0, 3) for column in usd),
+                *(round(column[workspace], 4) for column in shares),
                 *(course.statuses.count("OutOfMemory"), course.statuses.count("Stopped"), course.again),
                 *(round(course.cpu_seconds, 2), course.remark),
             ]
@@ -106,8 +106,8 @@ def show(lines: Sequence[Sequence[str]]) -> None:
 
 def summary(name: str, searches: Sequence[Searches], ours: Sequence[str]) -> tuple[str, ...]:
     """One line of the README: dollars to 90 % and the share at two budgets, of chance, the best peer, and ours."""
-    by_name = {found.method: found for found in searches}
-    peers = [found for found in searches if found.method not in {*ours, "naive", "random"}]
+    by_name = {result.method: result for result in searches}
+    peers = [search for search in searches if search.method not in {*ours, "naive", "random"}]
     cells = [_cell(by_name.get("random"))]
     best = min(peers, key=_to_90, default=None)
     cells.append(f"{_cell(best)} ({best.method})" if best else "")

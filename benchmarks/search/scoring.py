@@ -54,14 +54,14 @@ class Course:
 
     def reached(self, kind: str, share: float) -> int | None:
         """The job after whose end the front first has that share; None: never."""
-        return next((place for place, value in enumerate(self.shares(kind)) if value >= share), None)
+        return next((workspace for workspace, value in enumerate(self.shares(kind)) if value >= share), None)
 
     def kept(self, kind: str, share: float) -> int | None:
         """The same, and from then on the front has it to the end."""
-        place = len(self.usd)
-        while place and self.shares(kind)[place - 1] >= share:
-            place -= 1
-        return place if place < len(self.usd) else None
+        count = len(self.usd)
+        while count and self.shares(kind)[count - 1] >= share:
+            count -= 1
+        return count if count < len(self.usd) else None
 
     def share_at(self, kind: str, usd: float) -> float:
         """Of the front when so many dollars were spent."""
@@ -84,8 +84,8 @@ class Score:
     on_front: int = field(init=False)
 
     def __post_init__(self) -> None:
-        costs = [self._costs(found) for found in self.table.truths]
-        best = [cost for cost, kept in zip(costs, front(costs, [False] * len(costs[0])), strict=True) if kept]
+        costs = [self._costs(truth) for truth in self.table.truths]
+        best = [cost for cost, retained in zip(costs, front(costs, [False] * len(costs[0])), strict=True) if retained]
         spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
         self.reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
         self.whole = hypervolume(best, self.reference)
@@ -93,8 +93,8 @@ class Score:
 
     def share(self, points: Iterable[Point]) -> float:
         """Hypervolume of points at their true values, as a share of that of the true front."""
-        found = [truth for point in points if (truth := self.table.truth(point)) is not None]
-        return hypervolume([self._costs(truth) for truth in found], self.reference) / self.whole
+        result = [truth for point in points if (truth := self.table.truth(point)) is not None]
+        return hypervolume([self._costs(truth) for truth in result], self.reference) / self.whole
 
     def course(self, booked: Sequence[Booked], cpu_seconds: float, remark: str = "") -> Course:
         """The course of a search, jobs in the order in which they ended."""
@@ -108,8 +108,8 @@ class Score:
                 seen.add(str(job.point))
                 if job.measured is not None:
                     ran.append(((*job.measured[:-1], -job.measured[-1]), job.point))
-            kept = front([costs for costs, _ in ran], [False] * len(self.reference))
-            share = self.share(point for (_, point), best in zip(ran, kept, strict=True) if best)
+            trials = front([costs for costs, _ in ran], [False] * len(self.reference))
+            share = self.share(point for (_, point), best in zip(ran, trials, strict=True) if best)
             usd.append(spent)
             run.append(share)
             recommended.append(share if job.recommended is None else self.share(job.recommended))

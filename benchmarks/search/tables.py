@@ -63,7 +63,7 @@ class Scatter:
 
     def draw_f1(self, f1: float, draw: np.random.Generator) -> float:
         """How far a run is off, of a point with that F1."""
-        nearest = sorted(self.f1, key=lambda one: abs(one[0] - f1))[:_ALIKE]
+        nearest = sorted(self.f1, key=lambda item: abs(item[0] - f1))[:_ALIKE]
         return nearest[int(draw.integers(len(nearest)))][1]
 
     def draw_log_seconds(self, draw: np.random.Generator) -> float:
@@ -100,10 +100,10 @@ class Remembered(RecordedRuns):
                 self._known[key] = super().answer(spec, plan, draw=draw, startup_seconds=startup_seconds)
             except BadInput as error:
                 self._known[key] = error
-        found = self._known[key]
-        if isinstance(found, BadInput):
-            raise found
-        return found
+        result = self._known[key]
+        if isinstance(result, BadInput):
+            raise result
+        return result
 
 
 class Table:
@@ -130,10 +130,12 @@ class Table:
         names = ["instance_type", "instance_count", "per_device_train_batch_size", "learning_rate"]
         names += ["gradient_accumulation_steps", *self.runs.table.others]
         values = {name: sorted({_value(row, name) for row in rows}, key=_order) for name in names}
-        fixed = {name: found[0] for name, found in values.items() if len(found) == 1 and found[0] not in ("", {})}
+        fixed = {
+            name: results[0] for name, results in values.items() if len(results) == 1 and results[0] not in ("", {})
+        }
         if fixed.get("gradient_accumulation_steps") == 1:
             del fixed["gradient_accumulation_steps"]
-        self.axes = {name: tuple(found) for name, found in values.items() if len(found) > 1}
+        self.axes = {name: tuple(result) for name, result in values.items() if len(result) > 1}
         self.ranges = frozenset(ranges) & self.axes.keys()
         longest_s = max(row.billable_seconds or 0.0 for row in rows)
         self.job: dict[str, Any] = {
@@ -148,7 +150,7 @@ class Table:
         self._specs: dict[tuple[Any, ...], JobSpec | None] = {}
         self.points = list({self._key(point): point for point in map(self._point_of, rows)}.values())
         between = self._points_between() if self.ranges else []
-        self.truths = [found for point in [*self.points, *between] if (found := self.truth(point)) is not None]
+        self.truths = [outcome for point in [*self.points, *between] if (outcome := self.truth(point)) is not None]
 
     @property
     def lost_share(self) -> float:
@@ -158,7 +160,7 @@ class Table:
     @property
     def median_usd(self) -> float:
         """Dollars of the middle one of the jobs that complete."""
-        return statistics.median(found.cost_usd for found in self.truths)
+        return statistics.median(truth.cost_usd for truth in self.truths)
 
     def resample(self, scatter: Scatter, seed: int) -> None:
         """Draw from now on what jobs show anew: what is true of them, off by residuals of runs that were repeated."""
@@ -189,13 +191,13 @@ class Table:
         """How the job at a point ends; `draw` chooses among its repeats, as the simulated launcher does."""
         spec = self.spec(point)
         try:
-            found = None if spec is None else self.runs.answer(spec, spec.plan(), draw=draw)
+            none = None if spec is None else self.runs.answer(spec, spec.plan(), draw=draw)
         except BadInput:
-            found = None
-        if spec is None or found is None:
+            none = None
+        if spec is None or none is None:
             return Outcome(status="Impossible", cannot=True)
-        usd = self.usd(spec, found.billable_seconds)
-        return Outcome(status=found.status, seconds=found.billable_seconds, usd=usd, f1=found.f1, curve=found.curve)
+        usd = self.usd(spec, none.billable_seconds)
+        return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, f1=none.f1, curve=none.curve)
 
     def truth(self, point: Point) -> Truth | None:
         """What is true of a point, between those of the table too; None where it does not run to its end."""
@@ -203,13 +205,13 @@ class Table:
         if key not in self._truths:
             spec = self.spec(point)
             try:
-                found = None if spec is None else self._mean.answer(spec, spec.plan())
+                none = None if spec is None else self._mean.answer(spec, spec.plan())
             except BadInput:
-                found = None
+                none = None
             self._truths[key] = None
-            if spec is not None and found is not None and found.status == COMPLETED and found.f1 is not None:
-                usd = self.usd(spec, found.billable_seconds)
-                self._truths[key] = Truth(cost_usd=usd, billable_seconds=found.billable_seconds, f1=found.f1)
+            if spec is not None and none is not None and none.status == COMPLETED and none.f1 is not None:
+                usd = self.usd(spec, none.billable_seconds)
+                self._truths[key] = Truth(cost_usd=usd, billable_seconds=none.billable_seconds, f1=none.f1)
         return self._truths[key]
 
     def usd(self, spec: JobSpec, seconds: float) -> float:
@@ -218,14 +220,14 @@ class Table:
 
     def naive(self) -> Point:
         """One of the cheapest instance that fits, batch 16 and rate 5e-5 or what is nearest, 3 epochs."""
-        wanted = {"per_device_train_batch_size": 16, "learning_rate": 5e-5, "num_train_epochs": 3.0}
+        expected = {"per_device_train_batch_size": 16, "learning_rate": 5e-5, "num_train_epochs": 3.0}
 
         def badness(point: Point) -> tuple[float, ...]:
             spec = self.spec(point)
             assert spec is not None  # it is of the table
             off = [
                 abs(point[name] / value - 1) if point[name] >= value else abs(value / point[name] - 1)
-                for name, value in wanted.items()
+                for name, value in expected.items()
                 if name in point
             ]
             return (float(self.truth(point) is None), self._price(spec).usd_per_hour, spec.instance_count, sum(off))
@@ -236,21 +238,21 @@ class Table:
         """Points of a finer grid over the ranges, in equal ratios."""
         columns = []
         for name, values in self.axes.items():
-            found = list(values)
+            result = list(values)
             if name in self.ranges:
                 steps = [(low, (high / low) ** (1 / _BETWEEN)) for low, high in itertools.pairwise(values)]
                 finer = [low * ratio**step for low, ratio in steps for step in range(1, _BETWEEN)]
-                found += [round(value) if isinstance(values[0], int) else value for value in finer]
-            columns.append(found)
+                result += [round(value) if isinstance(values[0], int) else value for value in finer]
+            columns.append(result)
         return [dict(zip(self.axes, combination, strict=True)) for combination in itertools.product(*columns)]
 
     def _price(self, spec: JobSpec) -> Price:
-        found = usual_price(spec, self._prices, PRICES)
-        if found is None:
+        result = usual_price(spec, self._prices, PRICES)
+        if result is None:
             raise SystemExit(
                 f"{self.name}: the price of {spec.instance_type} is not known: give it in a CSV ({VARIABLE})"
             )
-        return found
+        return result
 
     def _point_of(self, row: RecordedRow) -> dict[str, Any]:
         return {name: _value(row, name) for name in self.axes}
@@ -296,11 +298,11 @@ def _repeats(table: RunTable) -> Iterable[list[RecordedRow]]:
 
 
 def _mean(rows: Iterable[RecordedRow]) -> RecordedRow:
-    found = list(rows)
-    full = [row for row in found if row.status == OUT_OF_MEMORY]
-    done = [row for row in found if row.status == COMPLETED]
+    result = list(rows)
+    full = [row for row in result if row.status == OUT_OF_MEMORY]
+    done = [row for row in result if row.status == COMPLETED]
     if full or not done:
-        return (full or found)[0]
+        return (full or result)[0]
     seconds = statistics.fmean(row.billable_seconds or 0.0 for row in done)
     trained = [row for row in done if (row.f1 or 0.0) > _COLLAPSED * max(other.f1 or 0.0 for other in done)]
     return replace(

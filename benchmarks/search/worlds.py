@@ -184,8 +184,8 @@ class World:
         over = math.log2(rate) - self.cliff - self.cliff_power * size
         short = 0.012 * math.pow(EPOCHS - epochs, 1.2) + 0.008 * math.log2(128 / tokens)
         ridge = self.depth * (1 - math.exp(-((off / self.width) ** 2)))
-        found = max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
-        return self.best_f1 - 0.5 * (found - 0.4) if self.is_inverted else found
+        result = max(0.05, self.best_f1 - fall - ridge - short - 0.4 / (1 + math.exp(-3 * over)))
+        return self.best_f1 - 0.5 * (result - 0.4) if self.is_inverted else result
 
     def seconds(self, name: str, count: int, batch: int, epochs: float, tokens: int) -> float | None:
         """Billed seconds without noise; None: out of memory."""
@@ -242,8 +242,8 @@ class World:
         reached += draw.normal(0, 0.0015 * self.noise)
         gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))
         curve = [reached - gap * ((epochs - epoch) / epochs) ** 1.5 for epoch in range(1, int(epochs) + 1)]
-        shown = [f"{min(max(value, 0.0), 1.0):.5f}" for value in curve]
-        return [*job, "Completed", *setting, f"{took:.1f}", shown[-1], *shown, *([""] * (EPOCHS - len(shown)))]
+        output = [f"{min(max(value, 0.0), 1.0):.5f}" for value in curve]
+        return [*job, "Completed", *setting, f"{took:.1f}", output[-1], *output, *([""] * (EPOCHS - len(output)))]
 
 
 def _clusters(draw: np.random.Generator, *, slow_network: bool, names: tuple[str, ...] = ()) -> dict[str, Cluster]:
@@ -253,15 +253,15 @@ def _clusters(draw: np.random.Generator, *, slow_network: bool, names: tuple[str
         first = str(draw.choice(single))
         others = draw.choice([name for name in TYPES if name != first], size=3, replace=False)
         names = (first, *map(str, others))
-    found = {}
+    result = {}
     for name in names:
         accelerators, rows_per_second, usable_gb = TYPES[name]
         exchange = draw.uniform(0.05, 0.4) if slow_network else draw.uniform(0.01, 0.12)
-        found[name] = Cluster(
+        result[name] = Cluster(
             accelerators=accelerators,
             rows_per_second=rows_per_second * math.exp(draw.normal(0, 0.25)),
             usable_gb=usable_gb,
             latency_s=draw.uniform(0.02, 0.08),
             exchange_s=exchange,
         )
-    return found
+    return result

@@ -67,26 +67,26 @@ def folder_of(name: str) -> str:
 @cache
 def imports_of(name: str) -> frozenset[str]:
     """Full names of all that a module imports, at its top, inside functions and for type checkers alike."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(modules()[name].read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} imports relatively in line {node.lineno}"
             base = node.module or ""
             # `from paretune.training import device` imports a module, `from paretune.core.clock import Clock` a name.
-            found |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names}
+            result |= {f"{base}.{alias.name}" if f"{base}.{alias.name}" in modules() else base for alias in node.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"__import__", "importlib.import_module"}:
-            found |= {word.value for word in node.args if isinstance(word, ast.Constant)}
-    return frozenset(found)
+            result |= {word.value for word in node.args if isinstance(word, ast.Constant)}
+    return frozenset(result)
 
 
 def folders_used() -> dict[str, set[str]]:
     """Folder to the other folders of paretune that its modules import."""
     used: dict[str, set[str]] = {}
     for name in modules():
-        own = {other for other in imports_of(name) if other in modules()}
-        used.setdefault(folder_of(name), set()).update(folder_of(other) for other in own)
+        custom = {other for other in imports_of(name) if other in modules()}
+        used.setdefault(folder_of(name), set()).update(folder_of(other) for other in custom)
     return {folder: others - {folder} for folder, others in used.items()}
 
 
@@ -203,31 +203,31 @@ def run_python(program: str, folder: Path) -> str:
 def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path: Path) -> None:
     # boto3 is not among them: MLflow imports it with its SageMaker plugin.
     heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
-    shown = run_python(
+    output = run_python(
         "import sys, paretune.cli.main, paretune.jobs.launch, paretune.commands.mcp.front\n"
         "import paretune.launchers.local\n"
         f"print([name for name in {heavy} if name in sys.modules])",
         tmp_path,
     )
 
-    assert shown == "[]\n"
+    assert output == "[]\n"
 
 
 def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
-    shown = run_python(
+    output = run_python(
         "import sys, paretune.cli.main\n"
         "code = paretune.cli.main.main(['main', '--sed', '1'])\n"
         "print(code, 'mlflow' in sys.modules, 'matplotlib' in sys.modules)",
         tmp_path,
     )
 
-    assert shown == "2 False False\n"
+    assert output == "2 False False\n"
 
 
 @pytest.mark.slow
 def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
     names = [name for name in modules() if name != "paretune.training.__main__"]
-    shown = run_python(
+    output = run_python(
         "import importlib, logging, os, signal, threading\n"
         "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # the doors' own doings\n"
         "def state():\n"
@@ -243,7 +243,7 @@ def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
         tmp_path,
     )
 
-    assert shown == "same\n"
+    assert output == "same\n"
 
 
 @pytest.mark.slow

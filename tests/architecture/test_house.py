@@ -51,9 +51,9 @@ def test_a_docstring_says_more_than_the_name() -> None:
     for path in CODE:
         for name, node in public(ast.parse(path.read_text())):
             first = (ast.get_docstring(node) or "-").splitlines()[0]
-            said = set(re.findall("[a-z]+", first.lower())) - {"the", "a", "an"}
-            own = set(re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name.rpartition(".")[2]).lower()))
-            if said == own and len(first.split()) <= 2 and len(own) > 1:
+            message = set(re.findall("[a-z]+", first.lower())) - {"the", "a", "an"}
+            matches = set(re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name.rpartition(".")[2]).lower()))
+            if message == matches and len(first.split()) <= 2 and len(matches) > 1:
                 repeating.append(f"{path.relative_to(ROOT)}: {name}")
 
     assert not repeating
@@ -67,14 +67,14 @@ def test_no_room_is_called_by_what_it_is_not() -> None:
 
 
 def test_input_is_not_checked_with_assert() -> None:
-    found = []
+    result = []
     for path in CODE:
         lines = path.read_text().splitlines()
         checks = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Assert)]
         # What mypy cannot see may be asserted, with the reason beside it.
-        found += [f"{path.relative_to(ROOT)}:{node.lineno}" for node in checks if "#" not in lines[node.lineno - 1]]
+        result += [f"{path.relative_to(ROOT)}:{node.lineno}" for node in checks if "#" not in lines[node.lineno - 1]]
 
-    assert not found
+    assert not result
 
 
 def tags_spelled_in(path: Path) -> set[str]:
@@ -165,18 +165,18 @@ def commands_of(text: str) -> list[list[str]]:
     """The words of each `mlflow run` and `paretune` line in fenced bash blocks, variables set before it left out."""
     blocks = re.findall(r"^```(?:bash|sh|shell|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    found = []
+    result = []
     for line in lines:
         words: list[str] = []
         for word in [*shlex.split(line.removeprefix("$ "), comments=True), ";"]:
             if word in {"&&", "||", ";", "|"}:
-                own = "--backend" not in words  # with it, the project is anybody's
-                if (words[:2] == ["mlflow", "run"] and own) or words[:1] == ["paretune"]:
-                    found.append(words)
+                custom = "--backend" not in words  # with it, the project is anybody's
+                if (words[:2] == ["mlflow", "run"] and custom) or words[:1] == ["paretune"]:
+                    result.append(words)
                 words = []
             elif words or not re.match(r"[A-Za-z_]\w*=", word):
                 words.append(word)
-    return found
+    return result
 
 
 def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
@@ -196,7 +196,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
             name, _, text = value.partition("=")
             parameters[name] = text
     entry_point = next(
-        (words[place + 1] for place, word in enumerate(words) if word in {"-e", "--entry-point"}), "main"
+        (words[workspace + 1] for workspace, word in enumerate(words) if word in {"-e", "--entry-point"}), "main"
     )
     parameters.pop("json", None)  # every command takes it, with a value or without
     return entry_point, parameters
@@ -244,8 +244,8 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
-    ours, mlflow = "$ paretune main --spot --sed 1 --model=x", "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why"
-    text = f"```bash\n{mlflow}\n{ours}\nls\n```\n"
+    actual, mlflow = "$ paretune main --spot --sed 1 --model=x", "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why"
+    text = f"```bash\n{mlflow}\n{actual}\nls\n```\n"
 
     assert [job_of(words) for words in commands_of(text)] == [
         ("main", {"sed": "1", "model": "a b"}),
@@ -276,14 +276,14 @@ PACKAGE_REGISTRIES = re.compile(
 def test_no_file_names_a_folder_of_one_machine_or_a_package_registry() -> None:
     files = project_files()
     assert Path(__file__).resolve() in [path.resolve() for path in files]
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in files
         for pattern in (FOLDERS_OF_ONE_MACHINE, PACKAGE_REGISTRIES)
         for match in pattern.finditer(path.read_text(errors="replace"))
     ]
 
-    assert not found
+    assert not result
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def functions_of(file: str) -> dict[str, str]:
     """Function or `Class.method` to its source with decorators."""
     text = (PACKAGE / file).read_text()
     lines = text.splitlines()
-    found = {}
+    result = {}
     for node in ast.parse(text).body:
         members = node.body if isinstance(node, ast.ClassDef) else [node]
         prefix = f"{node.name}." if isinstance(node, ast.ClassDef) else ""
@@ -69,8 +69,8 @@ def functions_of(file: str) -> dict[str, str]:
                 first = min([member.lineno, *(decorator.lineno for decorator in member.decorator_list)])
                 source = lines[first - 1 : member.end_lineno]
                 indent = len(source[0]) - len(source[0].lstrip())
-                found[prefix + member.name] = "\n".join(line[indent:] for line in source)
-    return found
+                result[prefix + member.name] = "\n".join(line[indent:] for line in source)
+    return result
 
 
 @cache
@@ -94,19 +94,19 @@ def steps_of(text: str) -> list[Step]:
     return steps
 
 
-def are_linked(one: Step, other: Step) -> bool:
+def are_linked(step: Step, other: Step) -> bool:
     """Whether the code of one of two steps mentions the name of the other."""
-    return one.mentions(other) or other.mentions(one)
+    return step.mentions(other) or other.mentions(step)
 
 
 def is_linked(step: Step, earlier: list[Step]) -> bool:
     """Whether a step calls an earlier one or is called by it; with `through`, as the page says."""
-    linked = [one for one in earlier if are_linked(step, one)]
+    linked = [item for item in earlier if are_linked(step, item)]
     if not step.through:
         return bool(linked)
     if step.through in interfaces():
-        return any({step.name, one.name} & interfaces()[step.through] for one in linked)
-    return any(step.through in one.source for one in earlier)
+        return any({step.name, element.name} & interfaces()[step.through] for element in linked)
+    return any(step.through in entry.source for entry in earlier)
 
 
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()

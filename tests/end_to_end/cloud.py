@@ -126,11 +126,11 @@ class Cloud:
         return self.emulator.jobs()[job_number]
 
     def _command(self, words: list[str], environment: dict[str, str]) -> AbstractContextManager[Command]:
-        place: dict[str, Any] = {"home": self.folder / ".paretune", "cwd": self.folder, "environment": environment}
+        workspace: dict[str, Any] = {"home": self.folder / ".paretune", "cwd": self.folder, "environment": environment}
         log = self.folder / f"printed-{len(list(self.folder.glob('printed-*')))}"
         if self.has_forks:
-            return forked(words, log=log, **place)
-        return command(paretune(*words), log=log, **place)
+            return forked(words, log=log, **workspace)
+        return command(paretune(*words), log=log, **workspace)
 
 
 @dataclass(frozen=True)

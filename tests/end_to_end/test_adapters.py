@@ -46,11 +46,11 @@ def undisturbed(quantised: JobSpec, tmp_path_factory: pytest.TempPathFactory) ->
     """What is recorded of that job."""
     job = make_job(tmp_path_factory.mktemp("alone") / "job", quantised)
     run([job])
-    found = curves(job)
-    losses = [value for (_, name), value in found.items() if name == "train/loss"]
+    result = curves(job)
+    losses = [value for (_, name), value in result.items() if name == "train/loss"]
     assert len(losses) == 42
     assert max(losses) - min(losses) > 0.01  # something is learnt
-    return found
+    return result
 
 
 def test_two_processes_train_four_bit_weights_to_the_losses_of_one(
@@ -99,9 +99,9 @@ def test_the_product_trains_and_the_folder_answers_as_the_trained_model_did(
     rows = open_split(job, "validation", pad_id=0)
     assert rows is not None
     with torch.no_grad():
-        found = loaded(**rows.__getitems__([*range(len(rows))]))
+        result = loaded(**rows.__getitems__([*range(len(rows))]))
     assert report.metrics["eval_loss"] < 0.6  # it has learnt: 0.69 is that of one who guesses
-    assert found.loss == pytest.approx(report.metrics["eval_loss"], rel=1e-3)
+    assert result.loss == pytest.approx(report.metrics["eval_loss"], rel=1e-3)
     (recorded,) = MlflowClient().search_logged_models(["0"])
     assert recorded.source_run_id == trained.info.run_id
     assert trained.data.tags["paretune.model_uri"] == recorded.model_uri

@@ -22,9 +22,9 @@ def test_an_agent_quotes_launches_and_follows_a_job_and_cannot_launch_a_second_o
         async with Client(StdioServerParameters(command=sys.executable, args=words)) as client:
 
             async def call(tool: str, **arguments: Any) -> Any:
-                found = await client.call_tool(tool, arguments)
-                text = "".join(part.text for part in found.content)
-                return text if found.is_error else json.loads(text)
+                results = await client.call_tool(tool, arguments)
+                text = "".join(part.text for part in results.content)
+                return text if results.is_error else json.loads(text)
 
             tools = {tool.name for tool in (await client.list_tools()).tools}
             quoted = [(await call("quote", parameters=JOB | {"seed": seed}))["quote"] for seed in ("1", "2")]
@@ -36,12 +36,12 @@ def test_an_agent_quotes_launches_and_follows_a_job_and_cannot_launch_a_second_o
                 await asyncio.sleep(0.2)
             return {"tools": tools, "refused": refused, "status": status, "then": await call("launch", quote=quoted[1])}
 
-    found = asyncio.run(act())
-    job = found["status"]["launched"][0]
+    result = asyncio.run(act())
+    job = result["status"]["launched"][0]
 
-    assert found["tools"] == {"estimate", "quote", "launch", "status", "stop", "front"}
-    assert "of the session's 1.6 USD are left" in found["refused"]
+    assert result["tools"] == {"estimate", "quote", "launch", "status", "stop", "front"}
+    assert "of the session's 1.6 USD are left" in result["refused"]
     assert job["state"] == "completed", job
     assert 0 < job["cost_usd"] < job["worst_case_usd"]
-    assert found["status"]["booked_usd"] == job["cost_usd"]
-    assert found["then"]["name"] == "main-2"  # what the first one did not cost is free again
+    assert result["status"]["booked_usd"] == job["cost_usd"]
+    assert result["then"]["name"] == "main-2"  # what the first one did not cost is free again

@@ -41,16 +41,16 @@ def test_a_design_whose_drivers_are_killed_at_random_moments_loses_and_doubles_n
         check=False,
     )
     assert killed.returncode == 0, killed.stderr
-    said = json.loads(killed.stdout)
+    content = json.loads(killed.stdout)
     logs = "\n".join(log.read_text() for log in workplace.glob("driver-*.log"))
-    assert said["killed"] >= KILLS
-    assert set(said["codes"]) <= {0}, logs
+    assert content["killed"] >= KILLS
+    assert set(content["codes"]) <= {0}, logs
     assert "Traceback" not in logs
     assert "taken over" in logs
 
-    last = f"survival {len(said['codes'])}"  # that the last one killed was at work on
+    last = f"survival {len(content['codes'])}"  # that the last one killed was at work on
     assert main(["design", "--design", "design.yaml", "--name", last]) == 0
-    for number in range(len(said["codes"]) + 1):
+    for number in range(len(content["codes"]) + 1):
         _check_books(client, workplace, f"survival {number}")
 
 
@@ -59,16 +59,16 @@ def _check_books(client: MlflowClient, folder: Path, name: str) -> None:
     entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
     named = [run for run in runs if run.data.tags.get("paretune.study") == name]
-    (own,) = [run for run in named if run.data.tags.get("paretune.kind") == "design"]
-    children = {run.info.run_id: run for run in runs if run.data.tags.get("mlflow.parentRunId") == own.info.run_id}
-    rows = read_rows(Path(client.download_artifacts(own.info.run_id, "design.csv")).read_text())
+    (result,) = [run for run in named if run.data.tags.get("paretune.kind") == "design"]
+    children = {run.info.run_id: run for run in runs if run.data.tags.get("mlflow.parentRunId") == result.info.run_id}
+    rows = read_rows(Path(client.download_artifacts(result.info.run_id, "design.csv")).read_text())
     jobs = Counter(
         re.sub(r"^paretune-(\w+)-\d+$", r"\1", path.stem)
         for path in (folder / ".paretune" / "simulated" / "jobs").glob("*.json")
         if not path.stem.endswith(".stop")
     )
 
-    assert own.info.status == "FINISHED"
+    assert result.info.status == "FINISHED"
     assert [row["run"] for row in rows] == list(range(1, 25))
     assert {row["status"] for row in rows} <= {"Completed", "Failed"}
     assert len({row["run_id"] for row in rows}) == 24
@@ -79,7 +79,7 @@ def _check_books(client: MlflowClient, folder: Path, name: str) -> None:
     assert completed == Counter(int(str(row["run"])) for row in rows if row["status"] == "Completed")
     assert set(completed.values()) == {1}
     assert sum(_usd(run) for run in children.values()) == pytest.approx(ledger.balance().spent_usd)
-    assert own.data.metrics["cost_usd"] == pytest.approx(ledger.balance().spent_usd)
+    assert result.data.metrics["cost_usd"] == pytest.approx(ledger.balance().spent_usd)
 
 
 def _usd(run: Run) -> float:

@@ -37,8 +37,8 @@ def cloud(tmp_path: Path, empty_store: Path) -> Iterator[Cloud]:
 
 def document_of(text: str) -> dict[str, Any]:
     """The JSON document in what a command has printed on both streams."""
-    found = json.JSONDecoder().raw_decode(text[re.search(r"^\{\n", text, re.MULTILINE).start() :])[0]  # type: ignore[union-attr]
-    return dict(found)
+    result = json.JSONDecoder().raw_decode(text[re.search(r"^\{\n", text, re.MULTILINE).start() :])[0]  # type: ignore[union-attr]
+    return dict(result)
 
 
 def private(cloud: Cloud) -> list[str]:
@@ -49,11 +49,11 @@ def private(cloud: Cloud) -> list[str]:
 def test_a_sound_account_passes_every_check_and_the_paid_job_is_as_expected(
     cloud: Cloud, own_job: dict[str, object]
 ) -> None:
-    shown = cloud.run("doctor")
-    assert shown.code == 0, shown.text
+    result = cloud.run("doctor")
+    assert result.code == 0, result.text
     assert cloud.emulator.jobs() == []
     assert cloud.runs() == []
-    assert "at most 0.044 USD" in shown.text
+    assert "at most 0.044 USD" in result.text
 
     done = cloud.run("doctor", paid="true", json="true", **own_job)
 

@@ -77,11 +77,11 @@ def test_a_job_leaves_its_status_log_metrics_and_results(client: Client) -> None
 
     assert job["TrainingJobStatus"] == "Completed"
     passed = job["SecondaryStatusTransitions"]
-    assert [one["Status"] for one in passed] == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-    assert all(one["EndTime"] == other["StartTime"] for one, other in itertools.pairwise(passed))
+    assert [item["Status"] for item in passed] == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    assert all(first["EndTime"] == other["StartTime"] for first, other in itertools.pairwise(passed))
     assert job["CreationTime"] <= job["TrainingStartTime"] < job["TrainingEndTime"] <= job["LastModifiedTime"]
     assert (job["TrainingTimeInSeconds"], job["BillableTimeInSeconds"]) == (1, 1)
-    assert [(one["MetricName"], one["Value"]) for one in job["FinalMetricDataList"]] == [("eval:f1", 0.5)]
+    assert [(entry["MetricName"], entry["Value"]) for entry in job["FinalMetricDataList"]] == [("eval:f1", 0.5)]
     assert job["Environment"] == {"COLOUR": "blue"}
     assert client.lines("whole") == ["f1=0.25", "f1=none f1=0.5", "no end of line"]
     assert client.archive("whole", "model") == {"weights": "weights\n"}
@@ -98,7 +98,7 @@ def test_a_job_that_waits_for_capacity_is_pending_and_its_bill_follows_from_its_
         client.start("waits", "echo weights > /opt/ml/model/weights")
         job = client.wait("waits")
 
-    passed = [one["Status"] for one in job["SecondaryStatusTransitions"]]
+    passed = [item["Status"] for item in job["SecondaryStatusTransitions"]]
     assert passed == ["Starting", "Pending", "Starting", "Downloading", "Training", "Uploading", "Completed"]
     phases = read_phases(job)
     assert phases.faults == ()
@@ -193,7 +193,7 @@ def test_stop_sends_sigterm_to_process_1_and_keeps_what_was_done(client: Client)
     job = client.wait("stopped")
 
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "Stopped")
-    assert [one["Status"] for one in job["SecondaryStatusTransitions"]][-3:] == ["Stopping", "Uploading", "Stopped"]
+    assert [item["Status"] for item in job["SecondaryStatusTransitions"]][-3:] == ["Stopping", "Uploading", "Stopped"]
     assert client.lines("stopped") == ["waiting", "told to stop"]
     assert client.archive("stopped", "output") == {"late": "late\n"}
     assert client.get("stopped/checkpoints/step") == b"7\n"
@@ -209,7 +209,7 @@ def test_a_job_that_runs_too_long_and_does_not_listen_is_killed_after_the_grace_
     job = client.wait("endless")
 
     assert (job["TrainingJobStatus"], job["SecondaryStatus"]) == ("Stopped", "MaxRuntimeExceeded")
-    stopping = next(one for one in job["SecondaryStatusTransitions"] if one["Status"] == "Stopping")
+    stopping = next(item for item in job["SecondaryStatusTransitions"] if item["Status"] == "Stopping")
     assert 0.6 < (stopping["EndTime"] - stopping["StartTime"]).total_seconds() < 2.5
     assert job["TrainingTimeInSeconds"] == 2
 
@@ -245,7 +245,7 @@ def test_an_interrupted_spot_job_goes_on_from_its_checkpoint_on_new_instances(cl
     client.emulator.interrupt("spot")
     job = client.wait("spot")
 
-    passed = [one["Status"] for one in job["SecondaryStatusTransitions"]]
+    passed = [item["Status"] for item in job["SecondaryStatusTransitions"]]
     once = ["Starting", "Downloading", "Training"]
     assert passed == [*once, "Interrupted", *once, "Uploading", "Completed"]
     assert "leaving" in client.lines("spot")
@@ -282,7 +282,7 @@ def test_broken_hardware_is_an_internal_error_unless_the_job_may_be_retried(clie
     assert client.wait("broken")["FailureReason"].startswith("InternalServerError: ")
     retried = client.wait("retried")
     assert retried["TrainingJobStatus"] == "Completed"
-    assert "Restarting" in [one["Status"] for one in retried["SecondaryStatusTransitions"]]
+    assert "Restarting" in [item["Status"] for item in retried["SecondaryStatusTransitions"]]
 
 
 @needs_namespaces
@@ -327,7 +327,7 @@ def test_a_channel_without_objects_fails_the_job(client: Client) -> None:
     job = client.wait("empty")
 
     assert job["FailureReason"].startswith("ClientError: Data download failed: no S3 objects found under S3 URL s3://")
-    assert [one["Status"] for one in job["SecondaryStatusTransitions"]] == ["Starting", "Downloading", "Failed"]
+    assert [item["Status"] for item in job["SecondaryStatusTransitions"]] == ["Starting", "Downloading", "Failed"]
 
 
 @needs_namespaces
@@ -360,13 +360,13 @@ END
 
 @needs_namespaces
 def test_a_warm_pool_serves_the_next_job_like_it_and_is_given_up_in_time(client: Client) -> None:
-    kept = {"KeepAlivePeriodInSeconds": 600}
-    client.start("pool-1", "echo up; exec sleep 0.3", resources=kept)
+    retained = {"KeepAlivePeriodInSeconds": 600}
+    client.start("pool-1", "echo up; exec sleep 0.3", resources=retained)
     assert client.describe("pool-1")["WarmPoolStatus"] == {"Status": "InUse"}
     client.wait("pool-1")
     assert client.describe("pool-1")["WarmPoolStatus"]["Status"] == "Available"
     client.emulator.pass_time(100)
-    client.start("pool-2", "true", resources=kept)
+    client.start("pool-2", "true", resources=retained)
 
     first = client.describe("pool-1")["WarmPoolStatus"]
     assert (first["Status"], first["ReusedByJob"]) == ("Reused", "pool-2")
@@ -377,15 +377,17 @@ def test_a_warm_pool_serves_the_next_job_like_it_and_is_given_up_in_time(client:
     last = client.describe("pool-2")["WarmPoolStatus"]
     assert last == {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 600}
 
-    client.start("pool-3", "exit 1", resources=kept)
+    client.start("pool-3", "exit 1", resources=retained)
     client.wait("pool-3")
-    found = client.sagemaker.list_training_jobs(WarmPoolStatusEquals="Available")["TrainingJobSummaries"]
-    assert [job["TrainingJobName"] for job in found] == ["pool-3"]
+    training_job_summaries = client.sagemaker.list_training_jobs(WarmPoolStatusEquals="Available")[
+        "TrainingJobSummaries"
+    ]
+    assert [job["TrainingJobName"] for job in training_job_summaries] == ["pool-3"]
     client.sagemaker.update_training_job(TrainingJobName="pool-3", ResourceConfig={"KeepAlivePeriodInSeconds": 0})
     assert client.describe("pool-3")["WarmPoolStatus"]["Status"] == "Terminated"
     refused = refusal(
         client.sagemaker.create_training_job,
-        **client.request("pool-4", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 3} | kept),
+        **client.request("pool-4", ResourceConfig={"InstanceType": "ml.m5.large", "InstanceCount": 3} | retained),
     )
     assert refused.startswith("ResourceLimitExceeded: The account-level service limit 'ml.m5.large for training warm")
 
@@ -413,8 +415,8 @@ def test_jobs_are_found_by_name_status_and_time_page_by_page(client: Client) -> 
     for number in range(3):
         client.wait(f"listed-{number}")
 
-    def names(**wanted: Any) -> list[str]:
-        pages = client.sagemaker.get_paginator("list_training_jobs").paginate(NameContains="listed", **wanted)
+    def names(**expected: Any) -> list[str]:
+        pages = client.sagemaker.get_paginator("list_training_jobs").paginate(NameContains="listed", **expected)
         return [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]
 
     assert names(MaxResults=2) == ["listed-2", "listed-1", "listed-0"]
@@ -471,11 +473,11 @@ def test_nothing_of_a_job_outlives_the_emulator_or_who_started_it(tmp_path: Path
 
 
 def _sleepers() -> set[int]:
-    found = set()
+    result = set()
     for process in psutil.process_iter(["cmdline"]):
         if process.info["cmdline"] == ["sleep", "600"]:
-            found.add(process.pid)
-    return found
+            result.add(process.pid)
+    return result
 
 
 TRAIN = """
@@ -528,13 +530,13 @@ def test_the_sdk_runs_a_command_and_a_torchrun_over_two_instances(
     for name, value in client.emulator.environment.items():
         monkeypatch.setenv(name, value)
 
-    one = _submit(client, tmp_path, "sdk-one", instances=1, code={"command": "exec python3 one.py"})
+    item = _submit(client, tmp_path, "sdk-one", instances=1, code={"command": "exec python3 one.py"})
     two = _submit(client, tmp_path, "sdk-two", instances=2, code={"entry_script": "train.py"}, distributed=Torchrun())
 
-    said = {
-        job["TrainingJobName"]: (job.get("FailureReason"), client.lines(job["TrainingJobName"])) for job in (one, two)
+    message = {
+        job["TrainingJobName"]: (job.get("FailureReason"), client.lines(job["TrainingJobName"])) for job in (item, two)
     }
-    assert (one["TrainingJobStatus"], two["TrainingJobStatus"]) == ("Completed", "Completed"), said
+    assert (item["TrainingJobStatus"], two["TrainingJobStatus"]) == ("Completed", "Completed"), message
     assert 'given {"epochs": 1} process 1' in client.lines("sdk-one")
     for number, host in enumerate(("algo-1", "algo-2")):
         assert f"rank {number} of 2 on {host}: 3.0 ['--epochs', '1']" in client.lines("sdk-two", host)

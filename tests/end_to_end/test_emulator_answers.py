@@ -40,18 +40,18 @@ def test_quotas_prices_and_permissions_are_told(client: Client) -> None:
     assert values["ml.p4d.24xlarge for training job usage"] == 0
     assert values["ml.p4d.24xlarge for spot training job usage"] == 20
     quota = next(quota for quota in pages[0]["Quotas"])
-    found = client.quotas.get_service_quota(ServiceCode="sagemaker", QuotaCode=quota["QuotaCode"])["Quota"]
-    assert found["QuotaName"] == quota["QuotaName"]
+    result = client.quotas.get_service_quota(ServiceCode="sagemaker", QuotaCode=quota["QuotaCode"])["Quota"]
+    assert result["QuotaName"] == quota["QuotaName"]
 
-    wanted = [{"Type": "TERM_MATCH", "Field": "instanceName", "Value": "ml.g5.xlarge"}]
-    (price,) = client.pricing.get_products(ServiceCode="AmazonSageMaker", Filters=wanted)["PriceList"]
+    expected = [{"Type": "TERM_MATCH", "Field": "instanceName", "Value": "ml.g5.xlarge"}]
+    (price,) = client.pricing.get_products(ServiceCode="AmazonSageMaker", Filters=expected)["PriceList"]
     assert json.loads(price) == PRICES[1]
 
     role = client.emulator.role
     client.emulator.deny("iam:PassRole")
     actions = ["iam:PassRole", "s3:GetObject"]
     answer = client.iam.simulate_principal_policy(PolicySourceArn=role, ActionNames=actions)["EvaluationResults"]
-    decisions = {one["EvalActionName"]: one["EvalDecision"] for one in answer}
+    decisions = {item["EvalActionName"]: item["EvalDecision"] for item in answer}
     assert decisions == {"iam:PassRole": "implicitDeny", "s3:GetObject": "allowed"}
     refused = refusal(client.sagemaker.create_training_job, **client.request("denied"))
     assert refused.startswith("AccessDeniedException: ")
@@ -84,7 +84,7 @@ SIZES = {"InstanceType": "ml.m5.large", "InstanceCount": 1}
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"TrainingJobName": "under_score"},
@@ -115,11 +115,11 @@ SIZES = {"InstanceType": "ml.m5.large", "InstanceCount": 1}
         ),
     ],
 )
-def test_a_request_that_breaks_a_rule_is_refused(client: Client, changes: dict[str, Any], said: str) -> None:
+def test_a_request_that_breaks_a_rule_is_refused(client: Client, changes: dict[str, Any], message: str) -> None:
     refused = refusal(client.sagemaker.create_training_job, **client.request("refused") | changes)
 
     assert refused.startswith("ValidationException: ")
-    assert said in refused
+    assert message in refused
     assert "refused" not in client.emulator.jobs()
 
 
@@ -127,7 +127,7 @@ M5, C5 = ({"InstanceType": name, "InstanceCount": 1} for name in ("ml.m5.large",
 
 
 @pytest.mark.parametrize(
-    ("resources", "others", "said"),
+    ("resources", "others", "message"),
     [
         ({"InstancePreferences": [M5] * 6}, {}, "'resourceConfig.instancePreferences' failed to satisfy"),
         ({"InstancePreferences": [M5, M5]}, {}, "can appear only once"),
@@ -142,7 +142,7 @@ M5, C5 = ({"InstanceType": name, "InstanceCount": 1} for name in ("ml.m5.large",
     ],
 )
 def test_capacity_that_breaks_a_rule_is_refused(
-    client: Client, resources: dict[str, Any], others: dict[str, Any], said: str
+    client: Client, resources: dict[str, Any], others: dict[str, Any], message: str
 ) -> None:
     client.emulator.buy_plan(BOUGHT)
     request = client.request("refused", ResourceConfig={"VolumeSizeInGB": 1} | resources) | others
@@ -151,7 +151,7 @@ def test_capacity_that_breaks_a_rule_is_refused(
     refused = refusal(client.sagemaker.create_training_job, **request)
 
     assert refused.startswith("ValidationException: ")
-    assert said in refused
+    assert message in refused
 
 
 def test_the_quota_of_every_preferred_type_counts(client: Client) -> None:
@@ -204,10 +204,10 @@ def test_calls_fail_on_request_and_everything_is_noted(client: Client) -> None:
     client.sagemaker.list_training_jobs(NameContains="a")
     assert refusal(client.put, key="a", content="b") == "AccessDenied: Access Denied"
     client.put("a", "b")
-    asked = {"PolicySourceArn": client.emulator.role, "ActionNames": ["s3:GetObject"]}
-    assert refusal(client.iam.simulate_principal_policy, **asked) == "AccessDenied: not you"
+    query = {"PolicySourceArn": client.emulator.role, "ActionNames": ["s3:GetObject"]}
+    assert refusal(client.iam.simulate_principal_policy, **query) == "AccessDenied: not you"
 
-    noted = [(one.service, one.operation, one.status) for one in client.emulator.requests()]
+    noted = [(request.service, request.operation, request.status) for request in client.emulator.requests()]
     assert noted == [
         *[("sagemaker", "ListTrainingJobs", 400)] * 2,
         ("sagemaker", "ListTrainingJobs", 200),
@@ -241,17 +241,17 @@ def test_log_tokens_lead_to_every_event_once_in_answers_of_at_most_a_mebibyte(cl
     seen: list[str] = []
     sizes = []
     while True:
-        found, following = get(nextToken=token)
+        result, following = get(nextToken=token)
         if following == token:
             break
-        seen, token = seen + found, following
-        sizes.append(len(found))
-    assert found == []
+        seen, token = seen + result, following
+        sizes.append(len(result))
+    assert result == []
     assert seen == [f"{number}{part}" for number in range(3) for part in range(3)]
     assert sizes == [5, 4]
     put("new")
-    found, following = get(nextToken=token)
-    assert found == ["ne"]
+    result, following = get(nextToken=token)
+    assert result == ["ne"]
     assert get(nextToken=following) == ([], following)
     newest = client.logs.get_log_events(logGroupName=GROUP, logStreamName="long/algo-1-1")["events"]
     assert [event["message"][:2] for event in newest] == ["11", "12", "20", "21", "22", "ne"]

@@ -291,17 +291,17 @@ def test_from_python_it_returns_at_once_and_can_be_asked_waited_for_and_cancelle
     monkeypatch.chdir(place.folder)
     mlflow.set_tracking_uri(place.store)
     try:
-        kept = {"backend": "sagemaker", "backend_config": place.configuration, "synchronous": False}
-        sleeping = mlflow.projects.run(str(shell_project), entry_point="sleep", **kept)
+        retained = {"backend": "sagemaker", "backend_config": place.configuration, "synchronous": False}
+        sleeping = mlflow.projects.run(str(shell_project), entry_point="sleep", **retained)
         assert sleeping.get_status() == "RUNNING"
-        greeted = mlflow.projects.run(str(shell_project), **kept)
+        greeted = mlflow.projects.run(str(shell_project), **retained)
         assert greeted.wait() is True
         assert greeted.get_status() == "FINISHED"
         sleeping.cancel()
         assert sleeping.get_status() == "KILLED"
         assert sleeping.wait() is False
         with pytest.raises(ExecutionException, match="failed"):
-            mlflow.projects.run(str(shell_project), entry_point="fail", **(kept | {"synchronous": True}))
+            mlflow.projects.run(str(shell_project), entry_point="fail", **(retained | {"synchronous": True}))
     finally:
         mlflow.set_tracking_uri(None)  # an address, the former one even, would stand above the next test's environment
 
@@ -349,13 +349,13 @@ def test_what_is_wrong_is_said_at_once_and_nothing_starts(place: Place, shell_pr
     refused = place.run(shell_project, instance_type="ml.m5.4xlarge")
 
     assert (wrong.returncode, costly.returncode, refused.returncode) == (1, 1, 1)
-    for said in (
+    for message in (
         "instance_typ: did you mean instance_type",
         "instance_count must be",
         "tags must",
         "spot must be true",
     ):
-        assert said in wrong.stderr
+        assert message in wrong.stderr
     assert "must be at most max_cost_usd" in costly.stderr
     assert "ask for more" in refused.stderr
     assert place.emulator.jobs() == jobs

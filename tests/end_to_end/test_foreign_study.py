@@ -18,8 +18,8 @@ PROJECT = Path(__file__).parents[1] / "foreign" / "nested_folds"
 
 def test_a_killed_driver_s_job_is_taken_over_paid_once_and_its_own_metric_is_recorded(cloud: Cloud) -> None:
     shutil.copytree(PROJECT, cloud.folder / PROJECT.name)
-    asked = {"study": "nested_folds/study.yaml", "instance_type": "ml.m5.large", "n_parallel": 1}
-    with cloud.start("study", **asked) as running:
+    request = {"study": "nested_folds/study.yaml", "instance_type": "ml.m5.large", "n_parallel": 1}
+    with cloud.start("study", **request) as running:
         wait_until(
             lambda: cloud.emulator.jobs() or running.process.poll() is not None,
             within_s=WITHIN_S,
@@ -29,7 +29,7 @@ def test_a_killed_driver_s_job_is_taken_over_paid_once_and_its_own_metric_is_rec
         running.process.send_signal(signal.SIGKILL)
         running.process.wait()
 
-    done = cloud.run("study", **asked)
+    done = cloud.run("study", **request)
 
     assert done.code == 0, done.text
     assert "trial 0: taken over" in done.text
@@ -52,5 +52,5 @@ def assert_recorded(cloud: Cloud, run: Run) -> None:
     assert 0.5 < run.data.metrics["cv_accuracy"] <= 1.0
     assert run.data.params["project_parameters.neighbours"]
     assert "f1" not in run.data.metrics
-    inside = [one for one in cloud.runs() if one.data.tags.get("mlflow.parentRunId") == run.info.run_id]
+    inside = [item for item in cloud.runs() if item.data.tags.get("mlflow.parentRunId") == run.info.run_id]
     assert inside, "what the command has opened itself lies below the run of its job"

@@ -148,7 +148,7 @@ def test_the_same_command_continues_and_ends_where_an_uninterrupted_one_does(
     assert run.data.tags["paretune.state"] == "Completed"
 
 
-def _check_equal_ends(expected: JobFolder, found: JobFolder) -> None:
+def _check_equal_ends(expected: JobFolder, job_folder: JobFolder) -> None:
     """The same loss in the last steps, the same quality, the same weights."""
     last, end = (
         {
@@ -156,16 +156,16 @@ def _check_equal_ends(expected: JobFolder, found: JobFolder) -> None:
             for event in EventReader(folder.events).new()
             if "train/loss" in event.metrics
         }
-        for folder in (expected, found)
+        for folder in (expected, job_folder)
     )
     tail = sorted(last)[-5:]
     assert [end[step] for step in tail] == pytest.approx([last[step] for step in tail], rel=1e-2, abs=1e-4)
     for name in ("f1", "accuracy", "eval_loss"):
-        assert JobReport.read(found.report).metrics[name] == pytest.approx(
+        assert JobReport.read(job_folder.report).metrics[name] == pytest.approx(
             JobReport.read(expected.report).metrics[name], rel=1e-2, abs=1e-4
         )
     weights = load_file(expected.model / "model.safetensors")
-    for name, tensor in load_file(found.model / "model.safetensors").items():
+    for name, tensor in load_file(job_folder.model / "model.safetensors").items():
         assert tensor == pytest.approx(weights[name], abs=5e-3), name
 
 
@@ -180,13 +180,15 @@ def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job:
             _until_it_trains(running, home)
         else:
             wait_until(lambda: working_in(home), within_s=STARTS_WITHIN_S, what="the preparation runs")
-        ours = psutil.Process(running.process.pid).children(recursive=True)
-        assert any("entrypoints/main.py" in word for process in ours for word in process.cmdline())
+        actual = psutil.Process(running.process.pid).children(recursive=True)
+        assert any("entrypoints/main.py" in word for process in actual for word in process.cmdline())
 
         running.process.terminate()
 
         running.wait(ENDS_WITHIN_S)
-        wait_until(lambda: not any(_lives(process) for process in ours), within_s=ENDS_WITHIN_S, what="all have ended")
+        wait_until(
+            lambda: not any(_lives(process) for process in actual), within_s=ENDS_WITHIN_S, what="all have ended"
+        )
         assert working_in(home) == []
     (run,) = _recorded("jobs")
     if during == "training":

@@ -29,10 +29,10 @@ class Searched:
         search = MlflowClient.search_runs
 
         def counted(*arguments: Any, **named: Any) -> Any:
-            found = search(*arguments, **named)
+            match = search(*arguments, **named)
             self.requests += 1
-            self.runs += len(found)
-            return found
+            self.runs += len(match)
+            return match
 
         monkeypatch.setattr(MlflowClient, "search_runs", counted)
 
@@ -149,7 +149,7 @@ def test_one_more_trial_tells_and_ranks_only_what_is_new(small_study: Path, told
     before = ranks_in_the_store(study.info.run_id)
     beaten = next(run_id for run_id, rank in before.items() if rank not in ("", "0"))
     MlflowClient().set_tag(beaten, schema.PARETO_RANK, "0")  # as another process could have left it
-    known = set(told)
+    reference = set(told)
     told.clear()
     ranked.clear()
     assert main(["study", "--study", str(small_study), "--n_trials", "5"]) == 0
@@ -161,7 +161,7 @@ def test_one_more_trial_tells_and_ranks_only_what_is_new(small_study: Path, told
         row["run_id"]: row["pareto_rank"] for row in rows if row["pareto_rank"]
     }
     assert told
-    assert not known & set(told)
+    assert not reference & set(told)
     assert beaten in ranked
     assert set(ranked) - {beaten} <= {run_id for run_id in after if after[run_id] != before.get(run_id, "")}
 
@@ -171,7 +171,7 @@ def test_the_front_of_a_study_reads_the_run_of_the_study_alone(small_study: Path
     assert main(["study", "--study", str(small_study)]) == 0
     (study,) = MlflowClient().search_runs(["0"], "tags.`paretune.kind` = 'study'")
     with searched.during():
-        found = paretune.front(study.info.run_id)
+        trials = paretune.front(study.info.run_id)
 
-    assert len(found.runs) >= 4
+    assert len(trials.runs) >= 4
     assert (searched.requests, searched.runs) == (1, 1)

@@ -24,23 +24,23 @@ def long_lives(monkeypatch: pytest.MonkeyPatch, workplace: Path) -> ModuleType:
     return long_lives
 
 
-def check(found: dict[str, float]) -> None:
+def check(result: dict[str, float]) -> None:
     """Each trial has one job, one run and one bill, and all of them are booked."""
-    assert found["billed_usd"] > 0
-    assert found["ledger_usd"] == pytest.approx(found["billed_usd"])
-    assert found["mlflow_usd"] == pytest.approx(found["billed_usd"])
-    assert found["trials"] == found["jobs"] == found["runs"]
+    assert result["billed_usd"] > 0
+    assert result["ledger_usd"] == pytest.approx(result["billed_usd"])
+    assert result["mlflow_usd"] == pytest.approx(result["billed_usd"])
+    assert result["trials"] == result["jobs"] == result["runs"]
     for name in ("committed_usd", "not_booked", "jobs_twice", "jobs_without_a_trial"):
-        assert found[name] == 0, name
+        assert result[name] == 0, name
 
 
 def test_rounds_of_four_hosts_a_third_of_them_killed_lose_and_double_nothing(
     long_lives: ModuleType, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = argparse.Namespace(rounds=24, minutes=120.0, seed=int(os.environ.get("PARETUNE_KILL_SEED", "5")))
-    found = long_lives.rounds(asked, workplace)
-    check(found)
-    assert found["heartbeats_left"] == 0
+    namespace = argparse.Namespace(rounds=24, minutes=120.0, seed=int(os.environ.get("PARETUNE_KILL_SEED", "5")))
+    result = long_lives.rounds(namespace, workplace)
+    check(result)
+    assert result["heartbeats_left"] == 0
     assert "'killed': " in capsys.readouterr().out
 
 
@@ -48,7 +48,7 @@ def test_eight_drivers_on_one_postgresql_study_run_no_job_twice(long_lives: Modu
     if missing := postgresql.what_is_missing():
         pytest.skip(missing)
     with postgresql.server() as address:
-        found = long_lives.drivers(argparse.Namespace(drivers=DRIVERS, trials=12, storage=address), workplace)
-    check(found)
-    assert found["failed"] == 0
-    assert found["trials"] >= 12
+        result = long_lives.drivers(argparse.Namespace(drivers=DRIVERS, trials=12, storage=address), workplace)
+    check(result)
+    assert result["failed"] == 0
+    assert result["trials"] >= 12

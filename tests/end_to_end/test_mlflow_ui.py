@@ -30,7 +30,7 @@ COLUMNS = [
 @pytest.fixture(scope="module")
 def studied(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """A small simulated study, with its folder as the current one: what it has printed as JSON."""
-    place = tmp_path_factory.mktemp("studied")
+    workspace = tmp_path_factory.mktemp("studied")
     header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs"
     rows = [f"{header},billable_seconds,f1,status,throughput_samples_per_second,train_seconds"]
     for size, rate, seconds, f1 in (
@@ -40,7 +40,7 @@ def studied(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         (32, 8e-5, 500, 0.8),
     ):
         rows.append(f"ml.g5.xlarge,1,{size},{rate},2,{seconds},{f1},Completed,100,300")
-    (place / "runs.csv").write_text("\n".join(rows) + "\n")
+    (workspace / "runs.csv").write_text("\n".join(rows) + "\n")
     study = {
         "name": "seen",
         "job": {
@@ -56,28 +56,28 @@ def studied(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
         "sampler": "grid",
     }
-    (place / "study.yaml").write_text(json.dumps(study))
+    (workspace / "study.yaml").write_text(json.dumps(study))
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setenv("PARETUNE_HOME", str(place / ".paretune"))
-        patch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, place))
+        patch.chdir(workspace)
+        patch.setenv("PARETUNE_HOME", str(workspace / ".paretune"))
+        patch.setenv("MLFLOW_TRACKING_URI", copy_store(empty_store, workspace))
         assert main(["study", "--study", "study.yaml"]) == 0
-        yield {"place": place, "store": MlflowClient()}
+        yield {"place": workspace, "store": MlflowClient()}
 
 
 def test_the_runs_table_shows_what_to_choose_by_and_the_notes_say_what_came_out(studied: dict[str, Any]) -> None:
-    client, place = studied["store"], studied["place"]
+    client, workspace = studied["store"], studied["place"]
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     best, *_ = client.search_runs(["0"], "metrics.f1 > 0.85")
-    with mlflow_ui(f"sqlite:///{place / 'mlflow.db'}", place) as address, browser() as page:
+    with mlflow_ui(f"sqlite:///{workspace / 'mlflow.db'}", workspace) as address, browser() as page:
         open_table(page, address, "0", parent.info.run_id)
         cells = page.locator(".ag-header-container .ag-header-cell, .ag-header .ag-header-cell")
         page.wait_for_selector('.ag-header-cell[col-id="tags.`paretune.pareto_rank`"]')
         placed = cells.evaluate_all(
             "all => all.map(one => [one.getBoundingClientRect().x, one.getAttribute('col-id')])"
         )
-        shown = [name for _, name in sorted(placed) if name in COLUMNS]
-        assert list(dict.fromkeys(shown)) == COLUMNS
+        output = [name for _, name in sorted(placed) if name in COLUMNS]
+        assert list(dict.fromkeys(output)) == COLUMNS
         first = page.locator('.ag-row[row-index="0"]').all_inner_texts()
         assert "0.9" in " ".join(first)  # the best F1 first
         assert (

@@ -164,8 +164,8 @@ def finished(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapp
         for name, way in (*((name, "alone") for name in (*KINDS, "llama-classifier")), *CASES)
     }
     stopped = {case: jobs.make(*case[:2], f"{case[1]}-stopped") for case in RESUMED}
-    wanted = [f"{job.root}@{STOPPED_AFTER}" for job in stopped.values()]
-    run(2, [*(job for case, job in whole.items() if PROCESSES.get(case[1]) == 2), *wanted])
+    expected = [f"{job.root}@{STOPPED_AFTER}" for job in stopped.values()]
+    run(2, [*(job for case, job in whole.items() if PROCESSES.get(case[1]) == 2), *expected])
     resumed = {case: jobs.make(case[0], case[2], "-then-".join(case[1:]), job) for case, job in stopped.items()}
     everything: dict[tuple[str, ...], JobFolder] = {**whole, **resumed}
     for processes in (1, 4):
@@ -184,16 +184,16 @@ def test_a_divided_model_trains_as_in_one_process(
 ) -> None:
     job, alone = finished[name, way], finished[name, "alone"]
 
-    found, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    result, expected = (without_epochs(curves(folder)) for folder in (job, alone))
     assert {key for _, key in expected} >= {"train/loss", "train/grad_norm", "eval/loss"}
     trained = {key: value for key, value in expected.items() if key[1].startswith("train/")}
-    assert {key: found[key] for key in trained} == pytest.approx(trained, abs=1e-4)
+    assert {key: result[key] for key in trained} == pytest.approx(trained, abs=1e-4)
     # Data-parallel processes repeat rows to fill up the last batch.
-    assert found == pytest.approx(expected, abs=1e-2)
-    weights, known = weights_of(job), weights_of(alone)
-    assert {key: item.shape for key, item in weights.items()} == {key: item.shape for key, item in known.items()}
+    assert result == pytest.approx(expected, abs=1e-2)
+    weights, reference = weights_of(job), weights_of(alone)
+    assert {key: item.shape for key, item in weights.items()} == {key: item.shape for key, item in reference.items()}
     for key, item in weights.items():
-        assert item == pytest.approx(known[key], abs=1e-4), key
+        assert item == pytest.approx(reference[key], abs=1e-4), key
     assert JobReport.read(job.report).metrics["eval_loss"] == pytest.approx(
         JobReport.read(alone.report).metrics["eval_loss"], abs=2e-3
     )
@@ -205,11 +205,11 @@ def test_a_training_goes_on_divided_in_another_way(
 ) -> None:
     job, alone = finished[name, before, after], finished[name, "alone"]
 
-    found, expected = (without_epochs(curves(folder)) for folder in (job, alone))
+    result, expected = (without_epochs(curves(folder)) for folder in (job, alone))
     assert messages(job)[0] == f"continuing from checkpoint-{STOPPED_AFTER}"
     left = {key: value for key, value in expected.items() if key[0] > STOPPED_AFTER and key[1].startswith("train/")}
     assert left
-    assert {key: value for key, value in found.items() if key[1].startswith("train/")} == pytest.approx(left, abs=1e-4)
+    assert {key: value for key, value in result.items() if key[1].startswith("train/")} == pytest.approx(left, abs=1e-4)
 
 
 @pytest.mark.parametrize(("name", "way"), [("gpt_neox", "tensor"), ("gpt2", "pipeline"), ("llama", "tensor-data")])
@@ -223,7 +223,7 @@ def test_the_saved_folder_is_a_plain_model_and_the_largest_process_is_recorded(
         name, "LlamaForCausalLM"
     )
     scores = loaded(torch.arange(8)[None]).logits
-    known = AutoModelForCausalLM.from_pretrained(finished[name, "alone"].model)
-    assert torch.allclose(scores, known(torch.arange(8)[None]).logits, atol=1e-3)
+    reference = AutoModelForCausalLM.from_pretrained(finished[name, "alone"].model)
+    assert torch.allclose(scores, reference(torch.arange(8)[None]).logits, atol=1e-3)
     measured = JobReport.read(job.report).metrics
     assert measured["memory_gib_per_process"] >= measured["peak_memory_gib"] > 0

@@ -55,8 +55,8 @@ def run_job(*arguments: str) -> Run:
 
 def report(run: Run) -> dict[str, Any]:
     path = MlflowClient().download_artifacts(run.info.run_id, "report.json")
-    found: dict[str, Any] = json.loads(Path(path).read_text())
-    return found
+    result: dict[str, Any] = json.loads(Path(path).read_text())
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +70,12 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def finished(one_thread: None, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """One job that has learnt the tiny data set, looked at by several tests, with its folder as the current one."""
-    place = tmp_path_factory.mktemp("finished")
-    data = write_csv(place / "reviews.csv", sentences(120))
+    workspace = tmp_path_factory.mktemp("finished")
+    data = write_csv(workspace / "reviews.csv", sentences(120))
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(place)
-        patch.setenv("PARETUNE_HOME", str(place / ".paretune"))
-        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place / 'mlflow.db'}")
+        patch.chdir(workspace)
+        patch.setenv("PARETUNE_HOME", str(workspace / ".paretune"))
+        patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{workspace / 'mlflow.db'}")
         patch.setenv("HF_HUB_OFFLINE", "1")
         yield run_job(
             *("--model", str(tiny_model), "--dataset", str(data), "--precision", "fp32"),
@@ -90,9 +90,11 @@ def test_a_job_records_every_metric_param_tag_and_artifact_of_the_design(finishe
     assert "" not in finished.data.params.values()
     assert {name: finished.data.tags.get(name) for name in TAGS} == TAGS
     assert set(finished.data.tags) >= {"paretune.job_name", "paretune.spec_hash", "paretune.command"}
-    said = finished.data.tags["mlflow.note.content"]
-    assert f"F1 **{finished.data.metrics['f1']:.3f}** on" in said
-    named = {(one.tags[0].value, one.dataset.digest) for one in finished.inputs.dataset_inputs}
+    message = finished.data.tags["mlflow.note.content"]
+    assert f"F1 **{finished.data.metrics['f1']:.3f}** on" in message
+    named = {
+        (dataset_input.tags[0].value, dataset_input.dataset.digest) for dataset_input in finished.inputs.dataset_inputs
+    }
     key = finished.data.tags["paretune.dataset_key"][:36]  # MLflow takes no longer digest
     assert named == {("training", key), ("validation", key)}
     artifacts = {file.path for file in MlflowClient().list_artifacts(finished.info.run_id)}
@@ -108,7 +110,7 @@ def test_cost_is_seconds_times_instances_times_price(finished: Run) -> None:
 
 def test_f1_agrees_with_the_confusion_matrix_and_beats_the_majority(finished: Run) -> None:
     counts = report(finished)["confusion_matrix"]
-    scores = [2 * counts[one][one] / (sum(counts[one]) + counts[0][one] + counts[1][one]) for one in range(2)]
+    scores = [2 * counts[item][item] / (sum(counts[item]) + counts[0][item] + counts[1][item]) for item in range(2)]
     assert finished.data.metrics["f1"] == pytest.approx(sum(scores) / 2)
     assert finished.data.metrics["f1"] > finished.data.metrics["baseline_f1_majority"] + 0.3
 

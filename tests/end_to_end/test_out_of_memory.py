@@ -48,7 +48,7 @@ def _long_texts(path: Path, words: int, count: int) -> Path:
     rows = []
     for number in range(count):
         vocabulary = (*(GOOD, BAD)[number % 2], *OTHER)
-        text = " ".join(vocabulary[(number + place) % len(vocabulary)] for place in range(words))
+        text = " ".join(vocabulary[(number + workspace) % len(vocabulary)] for workspace in range(words))
         rows.append((text, f"class {number % 2}"))
     return write_csv(path, rows)
 
@@ -101,8 +101,8 @@ def test_a_job_out_of_memory_runs_again_with_half_the_batch_and_the_same_global_
 
 
 def _seconds(job: Path) -> float:
-    started, ended = (json.loads((job / name).read_text()) for name in ("process.json", "end.json"))
-    return float(ended["time"] - started["started"])
+    started, finished = (json.loads((job / name).read_text()) for name in ("process.json", "end.json"))
+    return float(finished["time"] - started["started"])
 
 
 @pytest.mark.slow

@@ -59,19 +59,19 @@ def test_a_study_of_an_own_script_is_gone_on_with_and_recommends_by_its_own_metr
         return command(words, home=home, cwd=workplace, environment=os.environ, log=workplace / log)
 
     with started("first") as running:
-        begun = workplace / "begun"
-        wait_until(lambda: begun.exists() or running.process.poll() is not None, within_s=WITHIN_S, what="a job begins")
+        start = workplace / "begun"
+        wait_until(lambda: start.exists() or running.process.poll() is not None, within_s=WITHIN_S, what="a job begins")
         running.process.send_signal(signal.SIGTERM)
         assert running.wait(WITHIN_S) == 130, running.text
         wait_until(lambda: not working_in(home), within_s=60.0, what="no process is left")
     (workplace / "go").touch()
     with started("second") as running:
         assert running.wait(WITHIN_S) == 0, running.text
-        said = running.text
+        message = running.text
 
-    assert "the cheapest within noise of the best eval_ndcg" in said
-    assert "eval_ndcg is the best value over the steps of a run." in said
-    assert '"leaves": 15' in said
+    assert "the cheapest within noise of the best eval_ndcg" in message
+    assert "eval_ndcg is the best value over the steps of a run." in message
+    assert '"leaves": 15' in message
     client = MlflowClient()
     (study,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     check_tables(client, study.info.run_id, workplace)
@@ -93,7 +93,7 @@ def check_tables(client: MlflowClient, run_id: str, folder: Path) -> None:
         assert float(row["eval_gap"]) == pytest.approx(1 - best + 0.1, abs=0.001)  # of the last one
         assert float(row["eval_ndcg_low"]) < float(row["eval_ndcg_high"])
     assert {row["training_arguments.leaves"] for row in rows} == {"7", "15"}
-    shown = Path(client.download_artifacts(run_id, "pareto.html", str(folder))).read_text()
-    assert "less cost (USD), more eval_ndcg, less eval_gap" in shown
-    assert "training_arguments.leaves" in shown
-    assert "eval_ndcg is the best value over the steps of a run." in shown
+    output = Path(client.download_artifacts(run_id, "pareto.html", str(folder))).read_text()
+    assert "less cost (USD), more eval_ndcg, less eval_gap" in output
+    assert "training_arguments.leaves" in output
+    assert "eval_ndcg is the best value over the steps of a run." in output

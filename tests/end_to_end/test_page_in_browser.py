@@ -31,8 +31,8 @@ def browser() -> Iterator[Any]:
         pytest.skip(f"{CHROMIUM} is missing: run `apt-get install chromium`, then `pytest -m slow` on this file")
     from playwright.sync_api import sync_playwright
 
-    with sync_playwright() as found:
-        with_browser = found.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+    with sync_playwright() as result:
+        with_browser = result.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
         yield with_browser
         with_browser.close()
 
@@ -45,11 +45,11 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Open]:
     def open_page(text: str, *, width: int = 1400, **settings: Any) -> Any:
         (tmp_path / "pareto.html").write_text(text, encoding="utf-8")
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, offline=True, **settings))
-        shown = contexts[-1].new_page()
-        shown.on("pageerror", lambda error: troubles.append(str(error)))
-        shown.on("request", lambda request: request.url.startswith("file:") or troubles.append(request.url))
-        shown.goto((tmp_path / "pareto.html").as_uri())
-        return shown
+        output = contexts[-1].new_page()
+        output.on("pageerror", lambda error: troubles.append(str(error)))
+        output.on("request", lambda request: request.url.startswith("file:") or troubles.append(request.url))
+        output.goto((tmp_path / "pareto.html").as_uri())
+        return output
 
     yield open_page
     for context in contexts:
@@ -62,8 +62,8 @@ def address(run_id: str) -> str:
 
 
 def page_of(trials: list[Trial], objectives: Any = COST_AND_F1, **also: Any) -> str:
-    found = answer(trials, objectives, also.pop("constraints", {}), **{"name": "a study", "budget_usd": 500.0, **also})
-    return page(found, address)
+    result = answer(trials, objectives, also.pop("constraints", {}), **{"name": "a study", "budget_usd": 500.0, **also})
+    return page(result, address)
 
 
 def predicted(number: int, cost: float, f1: float) -> Trial:
@@ -79,15 +79,15 @@ def with_outlier() -> list[Trial]:
     return [*trials, *(replace(trials[7], number=60 + n, repeats=7, seed=n, run_id=f"again{n}") for n in range(3))]
 
 
-def hover(shown: Any, kind: str) -> str:
+def hover(output: Any, kind: str) -> str:
     """The tooltip of the last mark of its kind."""
-    box = shown.locator(f"#front .mark.{kind} .outline").last.bounding_box()
-    shown.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    return str(shown.locator(".tip").inner_text())
+    box = output.locator(f"#front .mark.{kind} .outline").last.bounding_box()
+    output.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    return str(output.locator(".tip").inner_text())
 
 
-def bottom(shown: Any, what: str) -> float:
-    box = shown.locator(what).first.bounding_box()
+def bottom(output: Any, kind: str) -> float:
+    box = output.locator(kind).first.bounding_box()
     return float(box["y"] + box["height"])
 
 
@@ -100,10 +100,10 @@ def test_the_answer_and_the_front_are_on_the_first_screen(opened: Open) -> None:
     forecast = [predicted(90, 1.3, 0.93)]
     pages = [many_trials(8), with_outlier(), many_trials(200, origin="simulated")]
     for text in (page_of(trials, constraints={"f1": {"min": 0.9}}, forecast=forecast) for trials in pages):
-        shown = opened(text)
+        output = opened(text)
 
-        assert bottom(shown, "#answer") < bottom(shown, "#front svg.chart") < 900
-        assert "Take trial" in shown.locator("#answer").inner_text()
+        assert bottom(output, "#answer") < bottom(output, "#front svg.chart") < 900
+        assert "Take trial" in output.locator("#answer").inner_text()
 
 
 @pytest.mark.parametrize("width", [400, 1400])
@@ -111,93 +111,93 @@ def test_the_answer_and_the_front_are_on_the_first_screen(opened: Open) -> None:
 def test_both_axes_have_at_least_three_labelled_ticks(opened: Open, width: int, spread: tuple[float, ...]) -> None:
     low, high, *far = spread
     costs = [low * (high / low) ** (n / 11) for n in range(12)] + far
-    shown = opened(page_of([trial_of(n, cost, 0.9 + n * 1e-3) for n, cost in enumerate(costs)]), width=width)
+    output = opened(page_of([trial_of(n, cost, 0.9 + n * 1e-3) for n, cost in enumerate(costs)]), width=width)
 
     for side in "xy":
-        texts = shown.locator(f"#front .tick.{side}:visible").all_text_contents()
-        boxes = [one.bounding_box() for one in shown.locator(f"#front .tick.{side}:visible").all()]
+        texts = output.locator(f"#front .tick.{side}:visible").all_text_contents()
+        boxes = [item.bounding_box() for item in output.locator(f"#front .tick.{side}:visible").all()]
         assert len(set(texts)) == len(texts) >= 3, texts
         if side == "x":
-            assert all(one["x"] + one["width"] <= other["x"] + 0.5 for one, other in itertools.pairwise(boxes))
-    assert ("broken" in shown.locator(".broken").inner_text()) == bool(far)
+            assert all(first["x"] + first["width"] <= other["x"] + 0.5 for first, other in itertools.pairwise(boxes))
+    assert ("broken" in output.locator(".broken").inner_text()) == bool(far)
 
 
 def test_pointing_at_a_mark_shows_its_parameters_and_a_click_keeps_the_link_to_its_run(opened: Open) -> None:
-    shown = opened(page_of(with_outlier(), forecast=[predicted(90, 1.3, 0.93)]))
-    said = hover(shown, "picked")
+    output = opened(page_of(with_outlier(), forecast=[predicted(90, 1.3, 0.93)]))
+    message = hover(output, "picked")
 
-    assert re.search(r"Trial \d+, \d runs?: .*recommended", said)
-    assert re.search(r"learning_rate: \d", said)
-    assert "cost: " in said
-    assert "Predicted, not run" in hover(shown, "predicted")
+    assert re.search(r"Trial \d+, \d runs?: .*recommended", message)
+    assert re.search(r"learning_rate: \d", message)
+    assert "cost: " in message
+    assert "Predicted, not run" in hover(output, "predicted")
 
-    hover(shown, "front")
-    shown.mouse.down()
-    shown.mouse.up()
-    shown.mouse.move(5, 5)
-    link = shown.locator(".tip a")
+    hover(output, "front")
+    output.mouse.down()
+    output.mouse.up()
+    output.mouse.move(5, 5)
+    link = output.locator(".tip a")
     assert link.get_attribute("target") == "_blank"
     assert link.get_attribute("href").startswith(address(""))
-    shown.mouse.click(5, 5)
-    shown.locator("#front svg.chart").click(position={"x": 90, "y": 5})
-    assert shown.locator(".tip").is_hidden()
+    output.mouse.click(5, 5)
+    output.locator("#front svg.chart").click(position={"x": 90, "y": 5})
+    assert output.locator(".tip").is_hidden()
 
 
 def test_any_two_quantities_can_be_axes(opened: Open) -> None:
-    shown = opened(page_of(with_outlier(), ALL_THREE))
-    across, up = shown.locator("#front select").all()
-    before = shown.locator("#front .mark.front").last.get_attribute("transform")
+    output = opened(page_of(with_outlier(), ALL_THREE))
+    across, up = output.locator("#front select").all()
+    before = output.locator("#front .mark.front").last.get_attribute("transform")
     names = across.locator("option").all_inner_texts()
     across.select_option("learning_rate")
     up.select_option("train_seconds")
 
     assert {"spent by the study (USD)", "learning_rate", "global_batch_size"} < set(names)
-    assert shown.locator("#front .heading:visible").all_text_contents() == [
+    assert output.locator("#front .heading:visible").all_text_contents() == [
         "learning_rate",
         "training time (s), less is better",
     ]
-    assert shown.locator("#front .mark.front").last.get_attribute("transform") != before
-    assert shown.locator("#front .line path").get_attribute("d") == ""
+    assert output.locator("#front .mark.front").last.get_attribute("transform") != before
+    assert output.locator("#front .line path").get_attribute("d") == ""
     across.select_option("cost_usd")
-    assert shown.locator("#front .line path").get_attribute("d") != ""
+    assert output.locator("#front .line path").get_attribute("d") != ""
 
 
 def test_tables_are_sorted_by_number_and_fold_and_chart_obey_the_keyboard(opened: Open) -> None:
-    shown = opened(page_of([trial_of(n, cost, 0.9 - n / 100) for n, cost in enumerate([9.5, 1200.0, 80.25, 0.5])]))
-    heading = shown.locator(".tall th", has_text="cost (USD)").locator("button")
-    column = shown.locator(".tall tbody tr td:nth-child(4)")
+    output = opened(page_of([trial_of(n, cost, 0.9 - n / 100) for n, cost in enumerate([9.5, 1200.0, 80.25, 0.5])]))
+    heading = output.locator(".tall th", has_text="cost (USD)").locator("button")
+    column = output.locator(".tall tbody tr td:nth-child(4)")
     for order in (False, True):
         heading.press("Enter")
         costs = [float(counted(text)) for text in column.all_inner_texts()]
         assert costs == sorted([9.5, 1200.0, 80.25, 0.5], reverse=order)
 
-    fold = shown.locator("details").first
+    fold = output.locator("details").first
     assert not fold.locator("pre").is_visible()
     fold.locator("summary").press("Enter")
     assert "learning_rate" in fold.locator("pre").inner_text()
 
-    shown.locator("#front .mark[tabindex='0']").focus()
-    shown.keyboard.press("Home")
-    first = shown.locator(".tip").inner_text()
-    shown.keyboard.press("ArrowUp")
-    second = shown.locator(".tip").inner_text()
+    output.locator("#front .mark[tabindex='0']").focus()
+    output.keyboard.press("Home")
+    first = output.locator(".tip").inner_text()
+    output.keyboard.press("ArrowUp")
+    second = output.locator(".tip").inner_text()
     assert first != second
-    assert shown.evaluate("document.activeElement.getAttribute('aria-label')").startswith(second.split("\n")[0])
+    assert output.evaluate("document.activeElement.getAttribute('aria-label')").startswith(second.split("\n")[0])
     outline = "getComputedStyle(document.activeElement.querySelector('.outline use')).strokeWidth"
-    assert shown.evaluate(outline) == "3.5px"
-    shown.keyboard.press("Enter")
-    assert shown.evaluate("document.activeElement.textContent") == "Open the run in MLflow"
-    shown.keyboard.press("Escape")
-    assert shown.locator(".tip").is_hidden()
+    assert output.evaluate(outline) == "3.5px"
+    output.keyboard.press("Enter")
+    assert output.evaluate("document.activeElement.textContent") == "Open the run in MLflow"
+    output.keyboard.press("Escape")
+    assert output.locator(".tip").is_hidden()
 
 
 def test_small_windows_scroll_down_only(opened: Open) -> None:
     long = [replace(trial, point={**trial.point, "model": "x" * 90}) for trial in many_trials(12)]
     none = [failed(0, TrialStatus.FAILED, "why " * 90)]
     for text in (page_of(with_outlier(), ALL_THREE), page_of(long), page_of(none)):
-        shown = opened(text, width=400)
+        output = opened(text, width=400)
 
-        assert shown.evaluate("document.documentElement.scrollWidth") == 400
+        assert output.evaluate("document.documentElement.scrollWidth") == 400
 
 
 CONTRAST = """() => {
@@ -238,47 +238,47 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_a_contrast_of_4_5_and_marks_of_3(opened: Open, scheme: str) -> None:
     text = page_of([*with_outlier()], ALL_THREE, constraints={"f1": {"min": 0.9}}, later_runs=9)
-    shown = opened(text.replace("<details>", "<details open>"), color_scheme=scheme)
-    paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    output = opened(text.replace("<details>", "<details open>"), color_scheme=scheme)
+    paper = output.evaluate("getComputedStyle(document.body).backgroundColor")
 
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
-    assert shown.evaluate(CONTRAST) == []
+    assert output.evaluate(CONTRAST) == []
 
 
 def test_a_thousand_points_do_not_cover_the_front(opened: Open) -> None:
     source = random.Random(2)
     trials = [trial_of(n, source.uniform(1, 20), source.uniform(0.7, 0.9)) for n in range(997)]
     trials += [trial_of(997 + n, 0.5 + n, 0.9 + n / 100) for n in range(3)]
-    shown = opened(page_of(trials))
-    kinds = shown.evaluate("[...document.querySelectorAll('#front .mark')].map(mark => mark.classList[1])")
+    output = opened(page_of(trials))
+    kinds = output.evaluate("[...document.querySelectorAll('#front .mark')].map(mark => mark.classList[1])")
     faded = "getComputedStyle(document.querySelector('#front .dominated:not(.picked) .outline use')).fillOpacity"
 
     assert len(kinds) == 1000
     assert set(kinds[kinds.index("front") :]) <= {"front", "predicted"}
-    assert float(shown.evaluate(faded)) < 0.5
-    assert "on the front" in hover(shown, "front")
+    assert float(output.evaluate(faded)) < 0.5
+    assert "on the front" in hover(output, "front")
 
 
 def test_hostile_names_do_nothing(opened: Open) -> None:
     point = {"text_column": EVIL, "learning_rate": 1e-4}
     trials = [trial_of(n, 1.0 + n, 0.9 + n / 100, point={**point, EVIL: n}, run_id=f"{EVIL}{n}") for n in range(9)]
-    shown = opened(page_of([*trials, failed(9, TrialStatus.FAILED, EVIL)], name=EVIL))
-    said = hover(shown, "front")
-    shown.locator("#front select").first.select_option(EVIL)
+    output = opened(page_of([*trials, failed(9, TrialStatus.FAILED, EVIL)], name=EVIL))
+    message = hover(output, "front")
+    output.locator("#front select").first.select_option(EVIL)
 
-    assert EVIL in said
-    assert shown.title() == EVIL
-    assert shown.locator("img").count() == 0
+    assert EVIL in message
+    assert output.title() == EVIL
+    assert output.locator("img").count() == 0
 
 
 def test_it_works_without_scripts(opened: Open) -> None:
-    shown = opened(page_of(with_outlier(), ALL_THREE), java_script_enabled=False)
+    output = opened(page_of(with_outlier(), ALL_THREE), java_script_enabled=False)
 
-    assert shown.locator("#front .tick.x:visible").count() >= 3
-    assert bottom(shown, "#front svg.chart") < 900
-    assert not shown.locator("#front select").first.is_visible()
-    assert "learning_rate" in shown.locator("#front .mark.front title").first.text_content()
-    assert shown.locator(".tall tbody tr").count() == 63
+    assert output.locator("#front .tick.x:visible").count() >= 3
+    assert bottom(output, "#front svg.chart") < 900
+    assert not output.locator("#front select").first.is_visible()
+    assert "learning_rate" in output.locator("#front .mark.front title").first.text_content()
+    assert output.locator(".tall tbody tr").count() == 63
 
 
 VIEWER = """<iframe sandbox="allow-scripts" width="1000" height="800"></iframe><script>
@@ -290,18 +290,18 @@ document.querySelector("iframe").src = URL.createObjectURL(made);
 
 def test_it_works_in_the_frame_of_mlflows_artifact_viewer(browser: Any) -> None:
     built = Path(mlflow.server.__file__).parent / "js" / "build" / "static" / "js"
-    found = [text for path in built.glob("*.js") if "mlflow-html-iframe" in (text := path.read_text("utf-8"))]
-    assert re.search(r'"mlflow-html-iframe".{,99}sandbox:"allow-scripts"', found[0])
+    result = [text for path in built.glob("*.js") if "mlflow-html-iframe" in (text := path.read_text("utf-8"))]
+    assert re.search(r'"mlflow-html-iframe".{,99}sandbox:"allow-scripts"', result[0])
 
     text = json.dumps(page_of(with_outlier())).replace("</", "<\\/")
     context = browser.new_context(viewport={"width": 1100, "height": 900})
     troubles: list[str] = []
-    shown = context.new_page()
-    shown.on("pageerror", lambda error: troubles.append(str(error)))
+    output = context.new_page()
+    output.on("pageerror", lambda error: troubles.append(str(error)))
     body = VIEWER.replace("TEXT", text)
-    shown.route("**/*", lambda route: route.fulfill(body=body, content_type="text/html"))
-    shown.goto("http://mlflow.example:8080/")
-    frame = shown.frame_locator("iframe")
+    output.route("**/*", lambda route: route.fulfill(body=body, content_type="text/html"))
+    output.goto("http://mlflow.example:8080/")
+    frame = output.frame_locator("iframe")
     frame.locator("#front.alive .mark.front").last.focus()
 
     tip = frame.locator(".tip")

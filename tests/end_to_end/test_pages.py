@@ -29,13 +29,13 @@ ENDS_WITH = {"max_cost_usd": 4, "once": 75}
 
 def commands() -> list[tuple[str, dict[str, str]]]:
     """Entry point and parameters of every command in the pages, each once."""
-    found: dict[str, tuple[str, dict[str, str]]] = {}
+    result: dict[str, tuple[str, dict[str, str]]] = {}
     for path in PAGES:
         for words in commands_of(path.read_text()):
             entry_point, parameters = job_of(words)
             if "--help" not in words:
-                found.setdefault(json.dumps([entry_point, parameters], sort_keys=True), (entry_point, parameters))
-    return list(found.values())
+                result.setdefault(json.dumps([entry_point, parameters], sort_keys=True), (entry_point, parameters))
+    return list(result.values())
 
 
 def spelled(entry_point: str, parameters: dict[str, str]) -> list[str]:
@@ -89,7 +89,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = {}
+    finished = {}
     trained = [
         "--model",
         str(tiny_model),
@@ -108,23 +108,23 @@ def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: p
     for entry_point, parameters in commands():
         if is_run_elsewhere(entry_point, parameters):
             continue
-        asked = without_training(entry_point, parameters)
+        request = without_training(entry_point, parameters)
         if needs_an_account(entry_point, parameters):
-            asked.pop("role", None)  # the role of the account
-        words = spelled(entry_point, asked)
+            request.pop("role", None)  # the role of the account
+        words = spelled(entry_point, request)
         code = main(words)
-        wanted = next((code for name, code in ENDS_WITH.items() if name in parameters), 0)
-        if code != wanted:
-            ended[shlex.join(["paretune", *words])] = (code, capsys.readouterr().err[-1500:])
+        expected = next((code for name, code in ENDS_WITH.items() if name in parameters), 0)
+        if code != expected:
+            finished[shlex.join(["paretune", *words])] = (code, capsys.readouterr().err[-1500:])
         capsys.readouterr()
 
-    assert not ended, "\n".join(f"{command}: {code}\n{said}" for command, (code, said) in ended.items())
+    assert not finished, "\n".join(f"{command}: {code}\n{message}" for command, (code, message) in finished.items())
 
 
 def test_what_other_tests_run_stands_in_the_pages_and_those_tests_exist() -> None:
-    shown = [(entry_point, parameters) for entry_point, parameters in commands()]
+    output = [(entry_point, parameters) for entry_point, parameters in commands()]
 
-    assert sum(is_run_elsewhere(*command) for command in shown) >= len(ELSEWHERE)
+    assert sum(is_run_elsewhere(*command) for command in output) >= len(ELSEWHERE)
     assert all((Path(__file__).parent / name).is_file() for name in ELSEWHERE.values())
 
 

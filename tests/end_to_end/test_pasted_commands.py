@@ -37,9 +37,9 @@ def paste(line: str, folder: Path) -> str:
 
 def printed(pattern: str, text: str) -> str:
     """The command that follows `pattern` in a line."""
-    found = re.search(rf"{pattern}(.+)$", text, re.MULTILINE)
-    assert found, text
-    return found[1]
+    match = re.search(rf"{pattern}(.+)$", text, re.MULTILINE)
+    assert match, text
+    return match[1]
 
 
 def statuses() -> set[str]:
@@ -51,9 +51,9 @@ def test_a_line_of_mlflow_run_is_repeated_by_the_one_it_prints_and_records(workp
     elsewhere = workplace / "another folder"
     elsewhere.mkdir()
     typed = f"mlflow run {ROOT} --env-manager local"
-    given = " ".join(f"-P {name}={text}" for name, text in PARAMETERS.items())
+    arguments = " ".join(f"-P {name}={text}" for name, text in PARAMETERS.items())
 
-    to_launch = printed("to launch it: ", paste(f"{typed} -P dry_run=true {given}", elsewhere))
+    to_launch = printed("to launch it: ", paste(f"{typed} -P dry_run=true {arguments}", elsewhere))
     paste(to_launch, elsewhere)
 
     (run, *_) = MlflowClient().search_runs(["0"])

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.slow
 NAME = "sentiment-en"
 
 
-def train(tiny_model: Path, place: Path, **more: str) -> dict[str, Any]:
+def train(tiny_model: Path, folder: Path, **more: str) -> dict[str, Any]:
     """Train on few sentences, so that some are classified wrongly; what the run has recorded."""
     job = {
         "model": str(tiny_model),
-        "dataset": str(place / "train.csv"),
-        "validation_file": str(place / "validation.csv"),
+        "dataset": str(folder / "train.csv"),
+        "validation_file": str(folder / "validation.csv"),
         "num_train_epochs": "3",
         "learning_rate": "5e-3",
         "max_seq_length": "12",
@@ -52,10 +52,10 @@ def place(
         yield folder, train(tiny_model, folder, register=NAME)
 
 
-def predict(capsys: pytest.CaptureFixture[str], **asked: str) -> tuple[int, dict[str, Any]]:
+def predict(capsys: pytest.CaptureFixture[str], **request: str) -> tuple[int, dict[str, Any]]:
     """Exit code and document of the command."""
     capsys.readouterr()
-    code = main(["predict", "--json", *(word for name, text in asked.items() for word in (f"--{name}", text))])
+    code = main(["predict", "--json", *(word for name, text in request.items() for word in (f"--{name}", text))])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -66,15 +66,15 @@ def test_the_folder_of_a_job_predicts_its_validation_rows_with_the_f1_that_was_r
     (model,) = (folder / ".paretune" / "jobs").glob("*/model")
     assert 0.5 < recorded["f1"] < 1
 
-    code, found = predict(capsys, model=str(model), data="validation.csv", instance_type="ml.g5.xlarge")
+    code, result = predict(capsys, model=str(model), data="validation.csv", instance_type="ml.g5.xlarge")
 
     assert code == 0
-    assert found["metrics"]["f1"] == pytest.approx(recorded["f1"], abs=1e-9)
-    assert (found["rows"], found["labelled_rows"], found["max_seq_length"]) == (60, 60, 12)
-    assert found["truncated_rows"] > 0
-    assert found["usd_per_1000_rows"] > 0
-    assert "estimated: seconds of this machine at" in found["usd_basis"]
-    assert "of ml.g5.xlarge in us-east-1" in found["usd_basis"]
+    assert result["metrics"]["f1"] == pytest.approx(recorded["f1"], abs=1e-9)
+    assert (result["rows"], result["labelled_rows"], result["max_seq_length"]) == (60, 60, 12)
+    assert result["truncated_rows"] > 0
+    assert result["usd_per_1000_rows"] > 0
+    assert "estimated: seconds of this machine at" in result["usd_basis"]
+    assert "of ml.g5.xlarge in us-east-1" in result["usd_basis"]
     with (folder / "predictions.csv").open(newline="") as opened:
         rows = list(csv.DictReader(opened))
     assert [(row["text"], row["label"]) for row in rows] == sentences(60, seed=9)
@@ -100,12 +100,12 @@ def test_the_registered_champion_is_the_model_of_the_job_and_predicts_as_its_fol
     assert float(tags["paretune.seconds_per_1000_rows"]) > 0
     client.set_registered_model_alias(NAME, "champion", "1")  # whatever its baselines say
 
-    code, found = predict(capsys, model=f"models:/{NAME}@champion", data="validation.csv", output="out.jsonl")
+    code, result = predict(capsys, model=f"models:/{NAME}@champion", data="validation.csv", output="out.jsonl")
 
     assert code == 0
-    assert (found["model"], found["run_id"]) == (f"{NAME}/1", recorded["run_id"])
-    assert found["metrics"]["f1"] == pytest.approx(recorded["f1"], abs=1e-9)
-    assert "estimated: this machine at a notional" in found["usd_basis"]
+    assert (result["model"], result["run_id"]) == (f"{NAME}/1", recorded["run_id"])
+    assert result["metrics"]["f1"] == pytest.approx(recorded["f1"], abs=1e-9)
+    assert "estimated: this machine at a notional" in result["usd_basis"]
 
 
 def test_what_cannot_be_predicted_ends_with_exit_code_2_and_one_sentence(
@@ -116,7 +116,7 @@ def test_what_cannot_be_predicted_ends_with_exit_code_2_and_one_sentence(
         "models:/nobody@champion": "cannot be read from MLflow",
     }
     for model, sentence in cases.items():
-        code, found = predict(capsys, model=model, data="validation.csv", output="none.csv")
+        code, result = predict(capsys, model=model, data="validation.csv", output="none.csv")
         assert code == 2
-        assert sentence in found["error"]["message"]
+        assert sentence in result["error"]["message"]
     assert not (place[0] / "none.csv").exists()

@@ -33,20 +33,20 @@ def words(tiny_model: Path, reviews: Path) -> list[str]:
 
 def profile_of(client: MlflowClient, run: Run, traces: set[str]) -> dict[str, Any]:
     """The profile in the run's artifacts, looked at for completeness."""
-    kept = {Path(item.path).name for item in client.list_artifacts(run.info.run_id, "profile")}
-    assert kept == traces | {"profile.json", "profile.md"}
+    retained = {Path(item.path).name for item in client.list_artifacts(run.info.run_id, "profile")}
+    assert retained == traces | {"profile.json", "profile.md"}
     folder = Path(client.download_artifacts(run.info.run_id, "profile"))
     for name in traces:
         with gzip.open(folder / name, "rt") as file:
             names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
         assert sum(name.startswith("ProfilerStep#") for name in names) == 3
         assert "aten::addmm" in names
-    found: dict[str, Any] = json.loads((folder / "profile.json").read_text())
-    assert sum(Decimal(str(share)) for share in found["shares_percent"].values()) == 100
-    assert found["summary"] in run.data.tags["paretune.remarks"]
+    result: dict[str, Any] = json.loads((folder / "profile.json").read_text())
+    assert sum(Decimal(str(share)) for share in result["shares_percent"].values()) == 100
+    assert result["summary"] in run.data.tags["paretune.remarks"]
     assert (folder / "profile.md").read_text().startswith("# Profile")
-    assert found["memory"]["holders_gib"]["parameters"] > 0
-    return found
+    assert result["memory"]["holders_gib"]["parameters"] > 0
+    return result
 
 
 def test_a_job_of_one_process_is_profiled(
@@ -54,11 +54,11 @@ def test_a_job_of_one_process_is_profiled(
 ) -> None:
     assert main(["main", *words, "--profile_steps", "3"]) == 0
     (run,) = MlflowClient().search_runs(["0"])
-    found = profile_of(MlflowClient(), run, {"trace.json.gz"})
+    profile = profile_of(MlflowClient(), run, {"trace.json.gz"})
 
-    said = capsys.readouterr().out
-    assert f"profile: {found['summary']}; more in profile/profile.md of the run" in said
-    assert found["shares_percent"]["communication"] == 0
+    output = capsys.readouterr().out
+    assert f"profile: {profile['summary']}; more in profile/profile.md of the run" in output
+    assert profile["shares_percent"]["communication"] == 0
     assert run.data.metrics["throughput_samples_per_second"] > 0
 
 
@@ -68,20 +68,20 @@ def test_a_job_of_two_processes_names_the_slowest(workplace: Path, words: list[s
     (run,) = MlflowClient().search_runs(["0"])
     (folder,) = (workplace / ".paretune" / "jobs").glob("*/output/data/profile")
     slowest = json.loads((folder / "profile.json").read_text())["slowest_rank"]
-    found = profile_of(MlflowClient(), run, {"trace.json.gz"} | ({"trace-rank-1.json.gz"} if slowest else set()))
+    profile = profile_of(MlflowClient(), run, {"trace.json.gz"} | ({"trace-rank-1.json.gz"} if slowest else set()))
 
-    assert [one["rank"] for one in found["ranks"]] == [0, 1]
-    assert found["slowest_rank"] in (0, 1)
-    assert found["shares_percent"]["communication"] > 0
-    assert f"slowest process: rank {slowest}" in found["summary"]
+    assert [rank["rank"] for rank in profile["ranks"]] == [0, 1]
+    assert profile["slowest_rank"] in (0, 1)
+    assert profile["shares_percent"]["communication"] > 0
+    assert f"slowest process: rank {slowest}" in profile["summary"]
 
 
 def test_a_profile_comes_back_from_sagemaker(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     done = cloud.run(**tiny_job, profile_steps=3)
 
     assert done.code == 0, done.text
-    found = profile_of(cloud.client, cloud.runs()[0], {"trace.json.gz"})
-    assert found["summary"] in done.text
+    profile = profile_of(cloud.client, cloud.runs()[0], {"trace.json.gz"})
+    assert profile["summary"] in done.text
 
 
 def test_a_profile_longer_than_the_job_starts_nothing(

@@ -33,11 +33,11 @@ def test_a_job_in_a_queue_outlives_its_driver_is_adopted_and_recorded_like_any_o
     (service_job,) = cloud.emulator.service_jobs()
     (training_job,) = cloud.emulator.jobs()
     described, run = cloud.described(), cloud.the_run()
-    asked = {item.operation for item in cloud.emulator.requests() if "paretune" in item.headers.get("User-Agent", "")}
+    request = {item.operation for item in cloud.emulator.requests() if "paretune" in item.headers.get("User-Agent", "")}
     batch = {item.operation for item in cloud.emulator.requests() if item.service == "batch"}
     looks = {"DescribeJobQueues", "DescribeServiceEnvironments", "ListServiceJobs", "DescribeServiceJob"}
     assert batch == looks | {"SubmitServiceJob"}  # of a least-privilege policy, beside TerminateServiceJob
-    assert "CreateTrainingJob" not in asked
+    assert "CreateTrainingJob" not in request
     assert service_job["status"] == "SUCCEEDED"
     assert service_job["jobName"] == run.data.tags["paretune.job_name"]
     assert training_job.startswith("AWSBatch")

@@ -67,8 +67,8 @@ class Place:
     def cost_usd(self) -> dict[str, float]:
         """MLflow run of each job that has ended to what it has cost."""
         query = "SELECT run_uuid, value FROM latest_metrics WHERE key = 'cost_usd'"
-        known = self.runs()
-        return {row["run_uuid"]: row["value"] for row in self._rows(query, "mlflow.db") if row["run_uuid"] in known}
+        reference = self.runs()
+        return {row["run_uuid"]: row["value"] for row in self._rows(query, "mlflow.db") if row["run_uuid"] in reference}
 
     def jobs(self) -> dict[str, bytes]:
         """Name of each simulated job to the file that it is."""
@@ -100,8 +100,8 @@ def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorded:
         folder.mkdir()
         unpack(name, folder)
         monkeypatch.chdir(folder)
-        place = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}", **user_s_own(folder)}
-        for variable, text in place.items():
+        workspace = {"MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}", **user_s_own(folder)}
+        for variable, text in workspace.items():
             monkeypatch.setenv(variable, text)
         for variable in ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_EXPERIMENT_NAME", "PARETUNE_STORAGE"):
             monkeypatch.delenv(variable, raising=False)
@@ -134,9 +134,9 @@ def comparable(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def check_books(place: Place, before: dict[int, dict[str, Any]], jobs: dict[str, bytes]) -> None:
+def check_books(workspace: Place, before: dict[int, dict[str, Any]], jobs: dict[str, bytes]) -> None:
     """All reservations are closed; what was booked stays as it was; no trial has a second job."""
-    after, costs = place.trials(), place.cost_usd()
+    after, costs = workspace.trials(), workspace.cost_usd()
     booked = {row["run_id"]: row["booked_usd"] for row in after.values()}
     assert ended(after) == after
     assert all(after[number][name] == row[name] for number, row in ended(before).items() for name in KEPT)
@@ -145,12 +145,12 @@ def check_books(place: Place, before: dict[int, dict[str, Any]], jobs: dict[str,
     assert booked == pytest.approx({run_id: costs[run_id] for run_id in booked})
     assert max(row["spent_usd"] for row in after.values()) == pytest.approx(sum(booked.values()))
 
-    assert place.jobs().items() >= jobs.items()
-    of_trials = [name for name in place.jobs() if name.split("-")[1] in booked]
+    assert workspace.jobs().items() >= jobs.items()
+    of_trials = [name for name in workspace.jobs() if name.split("-")[1] in booked]
     assert sorted(of_trials) == sorted(f"paretune-{run_id}-1" for run_id in booked)
     completed = [row["identity"] for row in after.values() if json.loads(row["ended"])["status"] == "Completed"]
     assert len(set(completed)) == len(completed)
-    assert not {"RUNNING", "WAITING"} & place.asked()
+    assert not {"RUNNING", "WAITING"} & workspace.asked()
 
 
 @pytest.mark.parametrize(("name", "ends_as"), [("interrupted", "finished"), ("ledger_0", None)])
@@ -158,36 +158,36 @@ def test_a_study_whose_driver_was_killed_goes_on_to_its_end(
     name: str, ends_as: str | None, recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
     expected = None if ends_as is None else recorded(ends_as).answer()
-    place = recorded(name)
-    before, jobs = place.trials(), place.jobs()
-    begun = before.keys() - ended(before).keys()
+    workspace = recorded(name)
+    before, jobs = workspace.trials(), workspace.jobs()
+    started = before.keys() - ended(before).keys()
     assert len(ended(before)) >= 3
-    assert "" in {before[number]["run_id"] for number in begun}
-    assert len(begun) >= 2
+    assert "" in {before[number]["run_id"] for number in started}
+    assert len(started) >= 2
 
     assert main(STUDY) == 0
 
-    said = capsys.readouterr()
-    assert all(f"trial {number}: taken over" in said.err for number in begun)
-    assert "committed 0.00 USD" in said.out
-    check_books(place, before, jobs)
-    assert expected is None or comparable(place.answer()) == comparable(expected)
+    output = capsys.readouterr()
+    assert all(f"trial {number}: taken over" in output.err for number in started)
+    assert "committed 0.00 USD" in output.out
+    check_books(workspace, before, jobs)
+    assert expected is None or comparable(workspace.answer()) == comparable(expected)
 
 
 @pytest.mark.slow
 def test_a_finished_study_keeps_its_answer_and_is_reported(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("finished")
-    before, jobs, answer = place.trials(), place.jobs(), place.answer()
+    workspace = recorded("finished")
+    before, jobs, answer = workspace.trials(), workspace.jobs(), workspace.answer()
     on_front = [row["trial"] for row in answer if row["pareto_rank"] == "0"]
     assert len(set(on_front)) >= 2
     front = {before[int(number)]["run_id"] for number in on_front}
 
     assert main(STUDY) == 0
-    assert place.answer() == answer
-    check_books(place, before, jobs)
-    assert (place.trials(), place.jobs()) == (before, jobs)
+    assert workspace.answer() == answer
+    check_books(workspace, before, jobs)
+    assert (workspace.trials(), workspace.jobs()) == (before, jobs)
     assert {row["run_id"] for row in paretune.front("recorded").rows()} == front
 
     capsys.readouterr()
@@ -202,9 +202,9 @@ def test_a_finished_study_keeps_its_answer_and_is_reported(
 def test_a_study_whose_round_was_killed_goes_on_in_rounds(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("round")
-    before, jobs, token = place.trials(), place.jobs(), place.lease()["token"]
-    assert place.lease()["holder"]
+    workspace = recorded("round")
+    before, jobs, token = workspace.trials(), workspace.jobs(), workspace.lease()["token"]
+    assert workspace.lease()["holder"]
     assert len(ended(before)) < len(before)
 
     codes = [main([*STUDY, "--once"])]
@@ -213,23 +213,23 @@ def test_a_study_whose_round_was_killed_goes_on_in_rounds(
 
     assert codes[-1] == 0
     assert "6 trials were made" in capsys.readouterr().out
-    assert (place.lease()["holder"], place.lease()["token"]) == ("", token + len(codes))
-    check_books(place, before, jobs)
+    assert (workspace.lease()["holder"], workspace.lease()["token"]) == ("", token + len(codes))
+    check_books(workspace, before, jobs)
 
 
 def test_a_study_whose_end_is_noted_is_begun_again_by_other_terms_only(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("rounds_ended")
-    before, jobs, noted = place.trials(), place.jobs(), place.lease()["ended"]
+    workspace = recorded("rounds_ended")
+    before, jobs, noted = workspace.trials(), workspace.jobs(), workspace.lease()["ended"]
 
     assert main([*STUDY, "--once"]) == 0
     assert "nothing was done" in capsys.readouterr().out
-    assert (place.trials(), place.jobs(), place.lease()["ended"]) == (before, jobs, noted)
+    assert (workspace.trials(), workspace.jobs(), workspace.lease()["ended"]) == (before, jobs, noted)
 
     assert main([*STUDY, "--once", "--n_trials", "12"]) == CALL_AGAIN
-    assert len(place.trials()) > len(before)
-    assert ended(place.trials()) == before
+    assert len(workspace.trials()) > len(before)
+    assert ended(workspace.trials()) == before
 
 
 def refusal(capsys: pytest.CaptureFixture[str]) -> str:
@@ -246,9 +246,9 @@ def spent_and_promised(accounts: dict[str, dict[str, Any]]) -> str:
     return f"{spent:.4g} are spent and {promised:.4g} promised"
 
 
-def check_accounts(place: Place, before: dict[str, dict[str, Any]]) -> None:
+def check_accounts(workspace: Place, before: dict[str, dict[str, Any]]) -> None:
     """What was booked stays as it was, and what is booked is what jobs have cost."""
-    after, costs = place.accounts(), place.cost_usd()
+    after, costs = workspace.accounts(), workspace.cost_usd()
     assert {job: after[job] for job, row in before.items() if row["booked_usd"] is not None} == {
         job: row for job, row in before.items() if row["booked_usd"] is not None
     }
@@ -261,55 +261,55 @@ def check_accounts(place: Place, before: dict[str, dict[str, Any]]) -> None:
 def test_budgets_of_a_month_count_what_was_booked_and_close_what_was_reserved(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("month")
-    before, trials, jobs = place.accounts(), place.trials(), place.jobs()
+    workspace = recorded("month")
+    before, trials, jobs = workspace.accounts(), workspace.trials(), workspace.jobs()
     (single,) = [job for job, row in before.items() if row["booked_usd"] is None and job == row["run_id"]]
     assert spent_and_promised(before) in refusal(capsys)
 
     assert main([*STUDY, *OF_THE_TEAM]) == 0
-    check_books(place, trials, jobs)
-    check_accounts(place, before)
-    assert [job for job, row in place.accounts().items() if row["booked_usd"] is None] == [single]
+    check_books(workspace, trials, jobs)
+    check_accounts(workspace, before)
+    assert [job for job, row in workspace.accounts().items() if row["booked_usd"] is None] == [single]
 
     assert main(["sync"]) == 0
-    check_accounts(place, before)
+    check_accounts(workspace, before)
     assert " 0 promised" in refusal(capsys)
-    assert spent_and_promised(place.accounts()) in refusal(capsys)
+    assert spent_and_promised(workspace.accounts()) in refusal(capsys)
 
 
 def test_budgets_of_the_first_version_of_their_tables_go_on(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("month_1")
-    before = place.accounts()
+    workspace = recorded("month_1")
+    before = workspace.accounts()
     (without_run,) = [job for job, row in before.items() if row["run_id"] == ""]
     assert spent_and_promised(before) in refusal(capsys)
 
     assert main(["sync"]) == 0
-    assert place.accounts().keys() == before.keys()
-    assert [job for job, row in place.accounts().items() if row["booked_usd"] is None] == [without_run]
-    assert spent_and_promised(place.accounts()) in refusal(capsys)
+    assert workspace.accounts().keys() == before.keys()
+    assert [job for job, row in workspace.accounts().items() if row["booked_usd"] is None] == [without_run]
+    assert spent_and_promised(workspace.accounts()) in refusal(capsys)
 
 
 def test_single_jobs_are_adopted_reported_and_learnt_from(
     recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    place = recorded("jobs")
-    jobs, before, costs = place.jobs(), place.runs(), place.cost_usd()
+    workspace = recorded("jobs")
+    jobs, before, costs = workspace.jobs(), workspace.runs(), workspace.cost_usd()
     (killed,) = [run_id for run_id, status in before.items() if status == "RUNNING"]
     assert sorted(before.values()) == ["FAILED", "FINISHED", "FINISHED", "RUNNING"]
 
     assert main(["sync"]) == 0
-    assert place.runs() == {**before, killed: "FINISHED"}
-    assert place.jobs() == jobs
-    assert place.cost_usd().items() >= {run: usd for run, usd in costs.items() if run != killed}.items()
-    assert place.cost_usd()[killed] > 0
+    assert workspace.runs() == {**before, killed: "FINISHED"}
+    assert workspace.jobs() == jobs
+    assert workspace.cost_usd().items() >= {run: usd for run, usd in costs.items() if run != killed}.items()
+    assert workspace.cost_usd()[killed] > 0
 
     capsys.readouterr()
     assert main(["report", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert {row["run_id"] for row in rows} == before.keys()
-    assert {row["cost_usd"] for row in rows} == set(place.cost_usd().values())
+    assert {row["cost_usd"] for row in rows} == set(workspace.cost_usd().values())
     best = {row["run_id"] for row in paretune.front(rows).rows()}
     assert best == {row["run_id"] for row in rows if row["on_front"]}
 

@@ -96,26 +96,26 @@ def test_a_night_that_was_killed_is_gone_on_with_and_all_nights_are_learnt_from(
     child = os.fork()
     if child == 0:  # dies as by kill -9, when its job has begun to train
         run_job = nights.run_job
-        nights.run_job = lambda spec, place, _, **study: run_job(  # type: ignore[attr-defined]
+        nights.run_job = lambda spec, workspace, _, **study: run_job(  # type: ignore[attr-defined]
             spec,
-            place,
-            lambda events: os._exit(9) if any(one.message == "training" for one in events) else None,
+            workspace,
+            lambda events: os._exit(9) if any(event.message == "training" for event in events) else None,
             **study,
         )
         play("n4")
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-    begun = created(workplace)
-    assert len(begun) == 5
+    started = created(workplace)
+    assert len(started) == 5
     assert jobs()[-1].data.tags["paretune.state"] == "Running"
 
     assert play("n4") == 0
-    assert created(workplace) == begun
+    assert created(workplace) == started
     assert play("n4") == 0
-    assert created(workplace) == begun
-    own = [run for run in jobs() if run.data.tags["paretune.night"] == "n4"]
-    assert [run.info.status for run in own] == ["FINISHED"]
-    assert own[0].data.tags["paretune.returned"] == "true"
+    assert created(workplace) == started
+    result = [run for run in jobs() if run.data.tags["paretune.night"] == "n4"]
+    assert [run.info.status for run in result] == ["FINISHED"]
+    assert result[0].data.tags["paretune.returned"] == "true"
     _check_books(capsys.readouterr().out)
 
 
@@ -145,13 +145,13 @@ def test_a_try_below_the_floor_is_followed_by_the_safest_point_and_both_are_paid
     capsys.readouterr()
 
     assert play("n1", "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    tried, again = said["jobs"]
+    output = json.loads(capsys.readouterr().out)
+    tried, again = output["jobs"]
     assert (tried["point"], again["point"]) == (BAD, DEFAULT)
     assert (tried["part"], again["part"]) == ("try", "retrain")
     assert (tried["returned"], again["returned"]) == (False, True)
-    assert said["spent_usd"] == pytest.approx(tried["usd"] + again["usd"])
-    assert said["returned_value"] == again["value"] > 0.9
+    assert output["spent_usd"] == pytest.approx(tried["usd"] + again["usd"])
+    assert output["returned_value"] == again["value"] > 0.9
 
 
 def test_a_night_without_a_model_above_the_floor_says_so_with_exit_code_3(
@@ -294,11 +294,11 @@ def test_a_metric_that_no_job_logs_is_named_and_paid_for_once_a_night(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_file(workplace)
-    own = NightJob.of
-    monkeypatch.setattr(NightJob, "of", lambda run, metric: replace(own(run, metric), value=None))
+    result = NightJob.of
+    monkeypatch.setattr(NightJob, "of", lambda run, metric: replace(result(run, metric), value=None))
 
     assert play("n0") == 3
-    said = capsys.readouterr()
-    assert "has logged no f1, which the floor is about" in said.out
-    assert "log f1, or change floor" in said.err
+    output = capsys.readouterr()
+    assert "has logged no f1, which the floor is about" in output.out
+    assert "log f1, or change floor" in output.err
     assert len(created(workplace)) == 1

@@ -20,9 +20,9 @@ def report(client: MlflowClient, words: str, folder: Path) -> tuple[list[Row], d
     """Rows of report.csv, the texts of report.md and report.html by their endings, and the names of all figures."""
     assert main(["report", *words.split()]) == 0
     newest = client.search_runs(["0"], "tags.`paretune.kind` = 'report'", order_by=["attributes.start_time DESC"])[0]
-    place = Path(client.download_artifacts(newest.info.run_id, "", str(folder)))
-    texts = {ending: (place / f"report.{ending}").read_text() for ending in ("md", "html")}
-    return read_rows((place / "report.csv").read_text()), texts, {path.stem for path in place.glob("*.png")}
+    workspace = Path(client.download_artifacts(newest.info.run_id, "", str(folder)))
+    texts = {ending: (workspace / f"report.{ending}").read_text() for ending in ("md", "html")}
+    return read_rows((workspace / "report.csv").read_text()), texts, {path.stem for path in workspace.glob("*.png")}
 
 
 @pytest.mark.slow

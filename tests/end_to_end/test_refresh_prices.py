@@ -31,11 +31,11 @@ def product(name: str, usd: str, component: str = "Training") -> dict[str, Any]:
     }
 
 
-def paretune(emulator: Emulator, place: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def paretune(emulator: Emulator, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "entrypoints/prices.py", *arguments],
         cwd=ROOT,
-        env={**os.environ, **emulator.environment, "XDG_CACHE_HOME": str(place / "cache"), "HOME": str(place)},
+        env={**os.environ, **emulator.environment, "XDG_CACHE_HOME": str(folder / "cache"), "HOME": str(folder)},
         capture_output=True,
         text=True,
         check=False,
@@ -49,12 +49,12 @@ def test_training_prices_are_read_from_the_pricing_api_and_kept(tmp_path: Path) 
     products += [product("ml.g5.xlarge", "9.99", "Hosting"), product("ml.g6.xlarge", "9.99", "Processing")]
     with Emulator.start(tmp_path / "emulator", prices=products) as emulator:
         read = paretune(emulator, tmp_path, "--refresh", "true", "--region", "us-west-2", "--price_source", "auto")
-    shown = paretune(emulator, tmp_path, "--region", "us-west-2")
+    output = paretune(emulator, tmp_path, "--region", "us-west-2")
 
     assert read.returncode == 0, read.stderr
     assert read.stdout.startswith("149 prices read (AWS Pricing API, us-west-2), kept in ")
-    assert shown.returncode == 0, shown.stderr
-    (line,) = [line for line in shown.stdout.splitlines() if line.startswith("ml.g5.xlarge ")]
+    assert output.returncode == 0, output.stderr
+    (line,) = [line for line in output.stdout.splitlines() if line.startswith("ml.g5.xlarge ")]
     assert "1.408" in line
     assert "USW2-Train:ml.g5.xlarge" in line
-    assert "9.99" not in shown.stdout
+    assert "9.99" not in output.stdout

@@ -59,7 +59,7 @@ class Returned:
         return float(f1_score([label for _, label in VALIDATION], self.told[fine_tuning][way], average="macro"))
 
 
-def train(spec: JobSpec, place: Path, model: Path) -> JobFolder:
+def train(spec: JobSpec, workspace: Path, model: Path) -> JobFolder:
     """One training in this process, of 48 rows that the tiny tokenizer reads."""
     from transformers import AutoTokenizer
 
@@ -74,8 +74,8 @@ def train(spec: JobSpec, place: Path, model: Path) -> JobFolder:
 
     splits = {"train": rows(sentences(48)), "validation": rows(VALIDATION)}
     labels = LABELS if spec.task == "classification" else ()
-    made = tokenised.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), place / "prepared")
-    folder = JobFolder(place / "job")
+    made = tokenised.prepare(spec, splits, labels, AutoTokenizer.from_pretrained(model), workspace / "prepared")
+    folder = JobFolder(workspace / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
         link.symlink_to(source)
@@ -98,8 +98,8 @@ def returned(
     tiny_model: Path, tiny_causal_model: Path, empty_store: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Returned:
     """A job of each `fine_tuning`, and a language model with merged adapters, answered for by another process."""
-    place = tmp_path_factory.mktemp("returned")
-    uri = copy_store(empty_store, place)
+    workspace = tmp_path_factory.mktemp("returned")
+    uri = copy_store(empty_store, workspace)
     common: dict[str, Any] = {"precision": "fp32", "max_seq_length": 32, "per_device_train_batch_size": 8}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MLFLOW_TRACKING_URI", uri)
@@ -107,27 +107,27 @@ def returned(
         reports, models = {}, {}
         for name in FINE_TUNINGS:
             spec = JobSpec(**common, model=str(tiny_model), fine_tuning=name, num_train_epochs=5.0, learning_rate=5e-3)
-            folder = train(spec, place / name, tiny_model)
+            folder = train(spec, workspace / name, tiny_model)
             reports[name] = JobReport.read(folder.report)
             models[name] = (str(folder.model), record(client, spec, folder))
         writer = JobSpec(**common, model=str(tiny_causal_model), fine_tuning="lora", task="causal-lm")
-        asked = {
+        request = {
             "models": models,
             "texts": [text for text, _ in VALIDATION],
-            "writer": str(train(writer, place / "writer", tiny_causal_model).model),
+            "writer": str(train(writer, workspace / "writer", tiny_causal_model).model),
         }
         answered = subprocess.run(
-            [sys.executable, "-c", ANSWER, str(place / "told.json")],
-            input=json.dumps(asked),
+            [sys.executable, "-c", ANSWER, str(workspace / "told.json")],
+            input=json.dumps(request),
             env={**os.environ, "HF_HUB_OFFLINE": "1"},
-            cwd=place,
+            cwd=workspace,
             capture_output=True,
             text=True,
             timeout=300,
             check=False,
         )
     assert answered.returncode == 0, answered.stderr
-    return Returned(reports, json.loads((place / "told.json").read_text()))
+    return Returned(reports, json.loads((workspace / "told.json").read_text()))
 
 
 @pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)

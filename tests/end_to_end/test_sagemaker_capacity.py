@@ -26,12 +26,12 @@ def test_one_job_names_all_types_and_trains_as_planned_for_the_one_that_sagemake
 
     assert done.code == 0, done.text
     assert "SageMaker has taken 1 x ml.m5.xlarge: global batch size 16 = 8 x 1 x 2" in done.text
-    run, told = cloud.the_run(), cloud.described()
-    preferred = told["ResourceConfig"]["InstancePreferences"]
-    assert [one["InstanceType"] for one in preferred] == ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
+    run, report = cloud.the_run(), cloud.described()
+    preferred = report["ResourceConfig"]["InstancePreferences"]
+    assert [item["InstanceType"] for item in preferred] == ["ml.m5.large", "ml.m5.xlarge", "ml.m5.2xlarge"]
     assert run.data.tags["paretune.used_instance_type"] == "ml.m5.xlarge"
     assert run.data.tags["paretune.price_usd_per_hour"] == "0.23"
-    assert run.data.metrics["cost_usd"] == pytest.approx(told["BillableTimeInSeconds"] * 0.23 / 3600)
+    assert run.data.metrics["cost_usd"] == pytest.approx(report["BillableTimeInSeconds"] * 0.23 / 3600)
 
 
 def test_a_job_on_a_training_plan_costs_nothing_more_and_an_estimate_tells_from_when_the_plan_pays(
@@ -43,8 +43,8 @@ def test_a_job_on_a_training_plan_costs_nothing_more_and_an_estimate_tells_from_
     capacity = {"InstanceType": P5, "TotalInstanceCount": 4, "Status": "Active", "DurationHours": 72}
     capacity["ReservedCapacityArn"] = PLAN.replace("training-plan", "reserved-capacity")
     times = {"StartTime": time.time() - 3600, "EndTime": time.time() + 71 * 3600}
-    told = {"UpfrontFee": "2880", "CurrencyCode": "USD", "ReservedCapacitySummaries": [capacity], **times}
-    cloud.emulator.buy_plan({"TrainingPlanArn": PLAN, "TrainingPlanName": "mine", "Status": "Active", **told})
+    report = {"UpfrontFee": "2880", "CurrencyCode": "USD", "ReservedCapacitySummaries": [capacity], **times}
+    cloud.emulator.buy_plan({"TrainingPlanArn": PLAN, "TrainingPlanName": "mine", "Status": "Active", **report})
 
     job = {"instance_type": P5, "processes_per_instance": 1, "training_plan": PLAN}
     done = cloud.run(**SCRIPT | job, max_cost_usd=0)
@@ -56,8 +56,8 @@ def test_a_job_on_a_training_plan_costs_nothing_more_and_an_estimate_tells_from_
     assert run.data.metrics["plan_share_usd"] == pytest.approx(described["BillableTimeInSeconds"] * 10 / 3600)
     assert "share of the training plan's fee" in done.text
 
-    known = cloud.run("estimate", instance_type=P5, training_plan=PLAN, max_train_samples=1000, region="us-east-1")
+    result = cloud.run("estimate", instance_type=P5, training_plan=PLAN, max_train_samples=1000, region="us-east-1")
 
-    assert known.code == 0, known.text
-    assert f"2,880.00 USD upfront for 4 x {P5} over 72 h" in known.text
-    assert "hours of use" in known.text
+    assert result.code == 0, result.text
+    assert f"2,880.00 USD upfront for 4 x {P5} over 72 h" in result.text
+    assert "hours of use" in result.text

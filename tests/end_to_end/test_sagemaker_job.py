@@ -65,14 +65,14 @@ def launched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, tiny_m
             emulator.clear_requests()
             return cloud.run(**job, keep_alive_minutes=10, **more), emulator.requests()
 
-        shown, requests_of_dry_run = run(dry_run="true")
+        output, requests_of_dry_run = run(dry_run="true")
         assert emulator.jobs() == []
         first, requests_of_first = run()
         again, requests_of_second = run()
-        assert (shown.code, first.code, again.code) == (0, 0, 0), shown.text + first.text + again.text
+        assert (output.code, first.code, again.code) == (0, 0, 0), output.text + first.text + again.text
         yield Launched(
             cloud=cloud,
-            shown=shown,
+            shown=output,
             first=first,
             again=again,
             requests_of_dry_run=requests_of_dry_run,
@@ -104,25 +104,25 @@ def test_a_job_is_recorded_as_a_local_one_is(launched: Launched) -> None:
     assert tags["paretune.model"].startswith("s3://")
     assert tags["paretune.model"].endswith(f"{job['TrainingJobName']}/output/model.tar.gz")
     assert "f1" in {metric.key for metric in model.metrics or ()}
-    for shown in ("Starting", "Downloading", "Training", "Uploading", "Completed", "F1 (macro, validation)"):
-        assert shown in done.text
+    for output in ("Starting", "Downloading", "Training", "Uploading", "Completed", "F1 (macro, validation)"):
+        assert output in done.text
 
 
 def test_a_dry_run_shows_the_request_that_is_sent_and_sends_nothing(launched: Launched) -> None:
     text = launched.shown.text
-    shown, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])  # after what it was doing
+    output, _ = json.JSONDecoder().raw_decode(text[text.index("{") :])  # after what it was doing
     # An hour, 100 seconds to stop, a minute and 0.0901 GB at 5 MB/s to upload, ten minutes kept warm.
-    assert shown["worst_case_usd"] == pytest.approx(0.115 * (70 * 60 + 100 + 60 + 18) / 3600, rel=1e-3)
+    assert output["worst_case_usd"] == pytest.approx(0.115 * (70 * 60 + 100 + 60 + 18) / 3600, rel=1e-3)
     changing = {"PutObject", "UploadPart", "CreateMultipartUpload", "CreateBucket", "CreateTrainingJob"}
     assert not [request for request in launched.requests_of_dry_run if request.operation in changing]
 
     (sent,) = [item.body for item in launched.requests_of_first if item.operation == "CreateTrainingJob"]
-    ours = [item for item in launched.requests_of_first if "paretune" in item.headers.get("User-Agent", "")]
-    of_s3 = [item for item in ours if item.service == "s3" and item.operation != "CreateBucket"]
+    actual = [item for item in launched.requests_of_first if "paretune" in item.headers.get("User-Agent", "")]
+    of_s3 = [item for item in actual if item.service == "s3" and item.operation != "CreateBucket"]
     assert of_s3
     assert {item.headers.get(OWNER) for item in of_s3} == {sent["RoleArn"].split(":")[4]}
     run_id = launched.cloud.runs()[-1].info.run_id
-    assert json.loads(json.dumps(sent).replace(run_id, "RUN")) == shown["request"]
+    assert json.loads(json.dumps(sent).replace(run_id, "RUN")) == output["request"]
 
 
 def test_nothing_is_uploaded_twice(launched: Launched) -> None:
@@ -206,7 +206,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
 
     came = [*launched.requests_of_first, *cloud.emulator.requests()]
     requests = [item for item in came if "paretune" in item.headers.get("User-Agent", "")]
-    asked = {PERMISSIONS.get(item.operation, f"{item.service}:{item.operation}") for item in requests}
+    value = {PERMISSIONS.get(item.operation, f"{item.service}:{item.operation}") for item in requests}
     (policy,) = [block for block in _json_blocks() if "iam:PassRole" in json.dumps(block)]
     named = [statement["Action"] for statement in policy["Statement"]]
     allowed = {action for actions in named for action in ([actions] if isinstance(actions, str) else actions)}
@@ -214,7 +214,7 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     without_a_call |= {"sagemaker:DescribeTrainingPlan", "sagemaker:SearchTrainingPlanOfferings"}  # for training_plan
     without_a_call |= {"s3:AbortMultipartUpload"}  # after an upload in parts that broke off
     only_sometimes = {"iam:GetRole", "s3:GetBucketPolicy"}  # for a role by name, and where IAM allows it nothing in S3
-    assert asked - {"sts:GetCallerIdentity"} - only_sometimes == allowed - without_a_call - only_sometimes
+    assert value - {"sts:GetCallerIdentity"} - only_sometimes == allowed - without_a_call - only_sometimes
 
 
 def test_two_instances_of_two_processes_reach_what_one_process_reaches(
@@ -235,10 +235,10 @@ def test_two_instances_of_two_processes_reach_what_one_process_reaches(
     alone = cloud.run(**job | {"per_device_train_batch_size": 16})
     assert alone.code == 0, alone.text
 
-    one, four = cloud.runs()
+    first, four = cloud.runs()
     # The same rows in every step; dropout draws its own numbers in each process.
-    assert four.data.metrics["eval_loss"] == pytest.approx(one.data.metrics["eval_loss"], abs=5e-3)
-    losses = [[point.value for point in cloud.history(run, "train/loss")] for run in (one, four)]
+    assert four.data.metrics["eval_loss"] == pytest.approx(first.data.metrics["eval_loss"], abs=5e-3)
+    losses = [[point.value for point in cloud.history(run, "train/loss")] for run in (first, four)]
     assert losses[1] == pytest.approx(losses[0], abs=2e-2)
 
 

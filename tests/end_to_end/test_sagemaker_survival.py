@@ -129,8 +129,8 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
         assert "Interrupted" in running.text
         assert "continuing from checkpoint-" in running.text
 
-    run, told = cloud.the_run(), cloud.described()
-    assert told["BillableTimeInSeconds"] < told["TrainingTimeInSeconds"]
+    run, report = cloud.the_run(), cloud.described()
+    assert report["BillableTimeInSeconds"] < report["TrainingTimeInSeconds"]
     assert run.data.tags["paretune.spot_saving"].endswith("%")
     assert_complete(cloud, run)
 
@@ -151,7 +151,7 @@ def test_a_spot_job_that_waited_too_long_goes_on_elsewhere_from_its_checkpoint(
     assert first["SecondaryStatus"] == "MaxWaitTimeExceeded"
     assert second["ResourceConfig"]["InstanceType"] == "ml.m5.xlarge"
     assert second["CheckpointConfig"] == first["CheckpointConfig"]
-    billed = [told["BillableTimeInSeconds"] for told in (first, second)]
+    billed = [report["BillableTimeInSeconds"] for report in (first, second)]
     assert run.data.metrics["billable_seconds"] == sum(billed)
     assert sum(billed) <= 45 + 300  # the limit of one job, with a late stop and the upload
 

@@ -131,11 +131,11 @@ def _traces(cloud: Cloud, printed: str, server: Path) -> Iterator[tuple[str, byt
 
 def _leaks(cloud: Cloud, printed: str, server: Path) -> tuple[list[str], set[str]]:
     """Where secrets are, and the kinds of places that were looked at."""
-    found, looked = [], set()
-    for place, content in _traces(cloud, printed, server):
-        looked.add(place.split()[0])
-        found += [f"{secret} in {place}" for secret in SECRETS if secret.encode() in content]
-    return found, looked
+    result, looked = [], set()
+    for workspace, content in _traces(cloud, printed, server):
+        looked.add(workspace.split()[0])
+        result += [f"{secret} in {workspace}" for secret in SECRETS if secret.encode() in content]
+    return result, looked
 
 
 EVERYWHERE = {"terminal", "request", "DescribeTrainingJob", "CloudWatch", "s3", "file"}
@@ -177,8 +177,8 @@ def test_no_secret_of_environment_or_folder_is_found_after_a_script_that_shows_a
 def test_a_dry_run_and_a_refused_launch_show_no_secret(
     cloud: Cloud, tiny_job: dict[str, object], tmp_path: Path
 ) -> None:
-    shown = cloud.run(**tiny_job, dry_run="true")
-    assert shown.code == 0, shown.text
+    result = cloud.run(**tiny_job, dry_run="true")
+    assert result.code == 0, result.text
     cloud.emulator.inject("CreateTrainingJob", "AccessDeniedException", "not authorized", times=9)
     refused = cloud.run(**tiny_job)
     assert refused.code == 2, refused.text
@@ -189,7 +189,7 @@ def test_a_dry_run_and_a_refused_launch_show_no_secret(
     secret_tag = cloud.run(**tiny_job, tags={"token": PLANTED["HF_TOKEN"]})
     assert secret_tag.code == 2, secret_tag.text
 
-    printed = shown.text + refused.text + unreachable.text + secret_tag.text
+    printed = result.text + refused.text + unreachable.text + secret_tag.text
     leaks, _ = _leaks(cloud, printed, tmp_path / "server")
 
     assert leaks == []

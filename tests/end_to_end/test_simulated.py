@@ -57,10 +57,10 @@ def simulate(store: MlflowClient) -> Simulate:
             "learning_rate": 4e-5,
             **changes,
         }
-        before = {found.info.run_id for found in store.search_runs(["0"])}
+        before = {results.info.run_id for results in store.search_runs(["0"])}
         code = main(["main", *(part for name, value in words.items() for part in (f"--{name}", str(value)))])
         assert code == expected
-        new = [found for found in store.search_runs(["0"]) if found.info.run_id not in before]
+        new = [result for result in store.search_runs(["0"]) if result.info.run_id not in before]
         assert len(new) == 1
         return new[0]
 
@@ -74,11 +74,11 @@ def tags(run: Run) -> dict[str, str]:
 def test_an_hour_s_job_is_recorded_within_seconds_and_says_everywhere_that_it_is_simulated(
     simulate: Simulate, store: MlflowClient, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     run = simulate(instance_count=2)
     printed = capsys.readouterr()
 
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - start < 20
     assert run.info.status == "FINISHED"
     assert (tags(run)["origin"], tags(run)["launcher"], tags(run)["state"]) == ("simulated", "simulated", "Completed")
     assert "interpolated between the recorded runs in lines" in tags(run)["basis"]
@@ -91,17 +91,17 @@ def test_an_hour_s_job_is_recorded_within_seconds_and_says_everywhere_that_it_is
 
 def test_a_simulated_job_has_curve_metrics_price_and_report(simulate: Simulate, store: MlflowClient) -> None:
     run = simulate(per_device_train_batch_size=16, learning_rate=8e-5)
-    found = run.data.metrics
+    result = run.data.metrics
 
-    assert found["f1"] == pytest.approx(0.884)
-    assert found["billable_seconds"] == pytest.approx(760)
-    assert found["job_seconds"] == pytest.approx(760 + found["starting_seconds"])  # instances start unbilled
-    assert found["starting_seconds"] == pytest.approx(usual("starting", "gpu").seconds, abs=0.01)
-    assert 0 < found["downloading_seconds"] < 120  # of the start-up
-    assert found["uploading_seconds"] == pytest.approx(usual("uploading", "gpu").seconds, abs=0.01)
-    assert found["train_seconds"] == pytest.approx(640)
+    assert result["f1"] == pytest.approx(0.884)
+    assert result["billable_seconds"] == pytest.approx(760)
+    assert result["job_seconds"] == pytest.approx(760 + result["starting_seconds"])  # instances start unbilled
+    assert result["starting_seconds"] == pytest.approx(usual("starting", "gpu").seconds, abs=0.01)
+    assert 0 < result["downloading_seconds"] < 120  # of the start-up
+    assert result["uploading_seconds"] == pytest.approx(usual("uploading", "gpu").seconds, abs=0.01)
+    assert result["train_seconds"] == pytest.approx(640)
     price = float(tags(run)["price_usd_per_hour"])
-    assert found["cost_usd"] == pytest.approx(760 * price / 3600, rel=1e-4)
+    assert result["cost_usd"] == pytest.approx(760 * price / 3600, rel=1e-4)
     curve = [(point.step, point.value) for point in store.get_metric_history(run.info.run_id, "eval/f1")]
     assert curve == [(480, 0.5), (960, 0.8)]
     assert {file.path for file in store.list_artifacts(run.info.run_id)} == {"report.json"}
@@ -127,7 +127,7 @@ def test_a_smaller_batch_that_the_table_does_not_hold_fails_and_only_what_ran_is
 
 
 def test_without_capacity_the_next_type_is_taken(simulate: Simulate) -> None:
-    found = [
+    result = [
         simulate(
             fallback_instance_types=LARGE,
             capacity_wait_minutes=600,
@@ -136,9 +136,9 @@ def test_without_capacity_the_next_type_is_taken(simulate: Simulate) -> None:
         for seed in range(4)
     ]
 
-    assert {run.info.status for run in found} == {"FINISHED"}
-    assert any(tags(run).get("used_instance_type") == LARGE for run in found)
-    assert all(run.data.metrics["job_seconds"] > run.data.metrics["billable_seconds"] for run in found[:1])
+    assert {run.info.status for run in result} == {"FINISHED"}
+    assert any(tags(run).get("used_instance_type") == LARGE for run in result)
+    assert all(run.data.metrics["job_seconds"] > run.data.metrics["billable_seconds"] for run in result[:1])
 
 
 def test_a_job_that_fails_is_booked_and_ends_with_exit_code_3(simulate: Simulate) -> None:
@@ -167,12 +167,12 @@ def test_the_same_command_meets_the_same_trouble(simulate: Simulate) -> None:
 
 def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) -> None:
     run = simulate(per_device_train_batch_size=16, learning_rate=8e-5, probe_steps=96)
-    found = run.data.metrics
+    result = run.data.metrics
 
-    assert "f1" not in found
-    assert found["billable_seconds"] == pytest.approx(120 + 64)
-    assert found["billable_seconds"] - found["train_seconds"] == pytest.approx(120)
-    assert 16 / found["throughput_samples_per_second"] == pytest.approx(640 / 960)
+    assert "f1" not in result
+    assert result["billable_seconds"] == pytest.approx(120 + 64)
+    assert result["billable_seconds"] - result["train_seconds"] == pytest.approx(120)
+    assert 16 / result["throughput_samples_per_second"] == pytest.approx(640 / 960)
 
 
 def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,9 +206,9 @@ def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
     Path("negative.csv").write_text(f"{header},f1\n{SMALL},1,16,5e-5,-900,0.8\n")
     Path("missing.csv").write_text(f"{header}\n{SMALL},1,16,5e-5,900\n")
     words = {"launcher": "simulated", "recorded_runs": "runs.csv", "instance_type": SMALL, "num_train_epochs": 2}
-    told = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
+    report = [part for name, value in (words | changes).items() for part in (f"--{name}", str(value))]
 
-    assert main(["main", *told]) == 2
+    assert main(["main", *report]) == 2
 
     printed = capsys.readouterr().err
     assert part in printed
@@ -217,9 +217,9 @@ def test_wrong_input_gets_one_clear_message_and_nothing_is_recorded(
 
 
 def test_sync_finishes_a_simulated_job_whose_launcher_died(store: MlflowClient, workplace: Path) -> None:
-    begun = _begin(_spec())
-    begun.leave()
-    begun.run.set_tags({"paretune.watched_by": "another machine"})
+    started = _begin(_spec())
+    started.leave()
+    started.run.set_tags({"paretune.watched_by": "another machine"})
 
     assert main(["sync"]) == 0
 
@@ -295,9 +295,9 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     assert main(["main", *typed, "--launcher", "simulated", "--recorded_runs", "runs.csv"]) == 0
     simulated = next(run for run in store.search_runs(["0"]) if run.info.run_id != local.info.run_id)
 
-    own = {"launcher", "recorded_runs", "simulation"}
-    assert set(simulated.data.params) - own == set(local.data.params) - own
-    assert {name for name, text in local.data.params.items() if text != simulated.data.params[name]} <= own
+    custom = {"launcher", "recorded_runs", "simulation"}
+    assert set(simulated.data.params) - custom == set(local.data.params) - custom
+    assert {name for name, text in local.data.params.items() if text != simulated.data.params[name]} <= custom
     headlines = ("f1", "billable_seconds", "job_seconds", "cost_usd", "train_seconds", "throughput_samples_per_second")
     assert {name: simulated.data.metrics[name] for name in headlines} == pytest.approx(
         {name: local.data.metrics[name] for name in headlines}, rel=1e-6

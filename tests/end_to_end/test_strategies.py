@@ -77,18 +77,20 @@ def weights_of(folder: JobFolder) -> dict[str, np.ndarray]:
     return load_file(path)
 
 
-def check_it_is_the_same_training(found: JobFolder, expected: JobFolder) -> None:
-    assert curves(found) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
-    report, wanted = JobReport.read(found.report), JobReport.read(expected.report)
+def check_it_is_the_same_training(job_folder: JobFolder, expected: JobFolder) -> None:
+    assert curves(job_folder) == pytest.approx(curves(expected), rel=2e-3, abs=1e-5)
+    report, requested = JobReport.read(job_folder.report), JobReport.read(expected.report)
     for name in ("eval_loss", "f1", "trainable_parameters", "total_parameters"):
-        if name in wanted.metrics:
-            assert report.metrics[name] == pytest.approx(wanted.metrics[name], rel=2e-3), name
-    assert report.confusion_matrix == wanted.confusion_matrix
-    assert report.facts["model_class"] == wanted.facts["model_class"]
-    weights, known = weights_of(found), weights_of(expected)
-    assert {name: item.shape for name, item in weights.items()} == {name: item.shape for name, item in known.items()}
+        if name in requested.metrics:
+            assert report.metrics[name] == pytest.approx(requested.metrics[name], rel=2e-3), name
+    assert report.confusion_matrix == requested.confusion_matrix
+    assert report.facts["model_class"] == requested.facts["model_class"]
+    weights, reference = weights_of(job_folder), weights_of(expected)
+    assert {name: item.shape for name, item in weights.items()} == {
+        name: item.shape for name, item in reference.items()
+    }
     for name, item in weights.items():
-        assert item == pytest.approx(known[name], abs=1e-4), name
+        assert item == pytest.approx(reference[name], abs=1e-4), name
 
 
 @pytest.fixture(scope="module")
@@ -220,10 +222,10 @@ def test_instances_stop_after_the_same_step_and_go_on_as_if_never_stopped(long_j
         assert [first.wait(ENDS_WITHIN_S), second.wait(ENDS_WITHIN_S)] == [0, 0], stopped[0].log.read_text()[-3000:]
 
     assert all(folder.stopped.exists() and not folder.failure.exists() for folder in stopped)
-    (told,) = messages(stopped[0])
+    (message,) = messages(stopped[0])
     copy_checkpoints_to_all(stopped)
     run(stopped)
-    assert messages(stopped[0])[1] == f"continuing from checkpoint-{told.split()[3].rstrip(',')}"
+    assert messages(stopped[0])[1] == f"continuing from checkpoint-{message.split()[3].rstrip(',')}"
     assert curves(stopped[0]) == expected
 
 
@@ -256,10 +258,10 @@ def test_an_instance_that_is_gone_ends_the_others_and_is_not_called_the_cause(
         signal_group(second.pid)
 
         assert first.wait(ENDS_WITHIN_S) == 1
-    found = folders[0].read_failure()
-    assert found is not None
-    assert found[0] is FailureKind.ERROR
-    assert "another process of the job has ended, which is the cause" in found[1]
+    failure = folders[0].read_failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.ERROR
+    assert "another process of the job has ended, which is the cause" in failure[1]
     assert not folders[0].report.exists()
 
 

@@ -171,8 +171,8 @@ def until_it_trains(running: Command, folder: Path) -> None:
 
     def trains() -> bool:
         events = [path / "output" / "data" / "events.jsonl" for path in set(jobs.glob("*")) - before]
-        told = any(path.exists() and '"train/loss"' in path.read_text() for path in events)
-        return running.process.poll() is not None or told
+        report = any(path.exists() and '"train/loss"' in path.read_text() for path in events)
+        return running.process.poll() is not None or report
 
     wait_until(trains, within_s=90.0, what="a job of the study makes steps")
     assert running.process.poll() is None, running.text

@@ -44,22 +44,22 @@ def test_drivers_killed_at_random_moments_lose_and_double_nothing(
         check=False,
     )
     assert killed.returncode == 0, killed.stderr
-    said = json.loads(killed.stdout)
+    content = json.loads(killed.stdout)
     logs = "\n".join(log.read_text() for log in workplace.glob("driver-*.log"))
-    assert set(said["codes"]) <= {0}, logs
+    assert set(content["codes"]) <= {0}, logs
     assert "Traceback" not in logs
     assert "taken over" in logs
 
     capsys.readouterr()
-    assert main(["study", "--study", "study.yaml", "--budget_usd", str(said["budget_usd"])]) == 0
-    _check_books(client, workplace, capsys.readouterr().out, said["budget_usd"])
+    assert main(["study", "--study", "study.yaml", "--budget_usd", str(content["budget_usd"])]) == 0
+    _check_books(client, workplace, capsys.readouterr().out, content["budget_usd"])
 
 
 def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: float) -> None:
     ledger = StudyLedger(f"sqlite:///{folder / '.paretune' / 'studies.db'}", "survival")
     entries = entries_of(ledger)
     runs = client.search_runs(["0"], max_results=10_000)
-    own = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
+    result = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
     trials = {run.info.run_id: run for run in runs if "paretune.trial" in run.data.tags}
     jobs = Counter(
         re.sub(r"^paretune-(\w+)-\d+$", r"\1", path.stem)
@@ -68,8 +68,8 @@ def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: f
     )
 
     assert entries
-    assert len(runs) == len(own) + len(trials)
-    assert [run.info.status for run in own] == ["FINISHED"]
+    assert len(runs) == len(result) + len(trials)
+    assert [run.info.status for run in result] == ["FINISHED"]
     assert all(entry.end is not None for entry in entries)
     assert sorted(entry.run_id for entry in entries) == sorted(trials) == sorted(jobs)
     assert set(jobs.values()) == {1}
@@ -81,7 +81,7 @@ def _check_books(client: MlflowClient, folder: Path, printed: str, budget_usd: f
     assert {entry.run_id: entry.booked_usd for entry in entries} == pytest.approx(
         {run_id: _usd(run) for run_id, run in trials.items()}
     )
-    assert own[0].data.metrics["cost_usd"] == pytest.approx(spent)
+    assert result[0].data.metrics["cost_usd"] == pytest.approx(spent)
     assert f"budget: spent {spent:.2f} USD, committed 0.00 USD" in printed
     assert spent <= budget_usd
 

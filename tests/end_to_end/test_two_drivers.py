@@ -38,7 +38,7 @@ def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
 def _drive(storage: str, folder: Path, drivers: int) -> list[str]:
     """Run the study with so many drivers at once; what each has printed."""
     with ExitStack() as stack:
-        begun = [
+        started = [
             stack.enter_context(
                 command(
                     paretune("study", "--study", "study.yaml", "--storage", storage),
@@ -50,8 +50,8 @@ def _drive(storage: str, folder: Path, drivers: int) -> list[str]:
             )
             for number in range(drivers)
         ]
-        codes = [driver.wait(WITHIN_S) for driver in begun]
-        texts = [driver.text for driver in begun]
+        codes = [driver.wait(WITHIN_S) for driver in started]
+        texts = [driver.text for driver in started]
     assert codes == [0] * drivers, "\n\n".join(texts)
     return texts
 
@@ -79,12 +79,12 @@ def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace
     assert set(completed.values()) == {1}
 
     runs = MlflowClient().search_runs(["0"], max_results=1000)
-    own = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
+    result = [run for run in runs if run.data.tags.get("paretune.kind") == "study"]
     trials = [run for run in runs if "paretune.trial" in run.data.tags]
-    assert [run.info.status for run in own] == ["FINISHED"]
+    assert [run.info.status for run in result] == ["FINISHED"]
     assert sorted(run.info.run_id for run in trials) == sorted(entry.run_id for entry in entries)
     assert sum(run.data.metrics["cost_usd"] for run in trials) == pytest.approx(balance.spent_usd)
-    assert own[0].data.metrics["cost_usd"] == pytest.approx(balance.spent_usd)
+    assert result[0].data.metrics["cost_usd"] == pytest.approx(balance.spent_usd)
 
 
 @pytest.mark.slow

@@ -61,9 +61,9 @@ def test_what_launches_runs_without_torch_and_a_local_job_says_what_to_install(w
     )
 
     assert done.returncode == 0, done.stderr
-    (told,) = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
-    assert told.startswith("paretune: accelerate, datasets, peft, torch, transformers must be installed")
-    assert "python -m pip install 'paretune[train]'" in told
+    (fit,) = [line for line in done.stderr.splitlines() if line.startswith("paretune: ")]
+    assert fit.startswith("paretune: accelerate, datasets, peft, torch, transformers must be installed")
+    assert "python -m pip install 'paretune[train]'" in fit
     assert "Traceback" not in done.stderr
     assert "memory by formula" in done.stdout
     assert {run.info.status for run in MlflowClient().search_runs(["0"])} == {"FINISHED"}

@@ -41,8 +41,8 @@ class Trial:
 
     def check(self, world: World, fault: str, cases: int = 1) -> None:
         """Fail where the books are wrong; else count the cases."""
-        found = world.faults()
-        assert not found, "\n".join([*found, f"to repeat it: {self.repeat}"])
+        messages = world.faults()
+        assert not messages, "\n".join([*messages, f"to repeat it: {self.repeat}"])
         self.counts.add(fault, world.name, cases)
 
 
@@ -84,8 +84,8 @@ def trial(request: pytest.FixtureRequest) -> Trial:
 
 @pytest.fixture(scope="session")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
-    with serving(tmp_path_factory.mktemp("server")) as found:
-        yield found
+    with serving(tmp_path_factory.mktemp("server")) as result:
+        yield result
 
 
 @pytest.fixture

@@ -53,17 +53,19 @@ def faults_of(created: list[Created], runs: list[Run], client: MlflowClient, *, 
 
     `attempts`: jobs that one run may have, because the first ones ran out of memory or found no capacity.
     """
-    found: list[str] = []
+    result: list[str] = []
     jobs = defaultdict(list)
     for job in created:
         name = _NAME.fullmatch(job.name)
         jobs[name[1] if name else job.name].append(job)
-    known = {run.info.run_id: run for run in runs}
-    found += [f"{job.name}: created and billed, and no run has it" for run in jobs.keys() - known for job in jobs[run]]
-    for run_id, run in known.items():
-        told = jobs.get(run_id, [])
-        found += [f"run {run_id}: {fault}" for fault in _faults_of_run(run, told, client, attempts)]
-    return found
+    reference = {run.info.run_id: run for run in runs}
+    result += [
+        f"{job.name}: created and billed, and no run has it" for run in jobs.keys() - reference for job in jobs[run]
+    ]
+    for run_id, run in reference.items():
+        value = jobs.get(run_id, [])
+        result += [f"run {run_id}: {fault}" for fault in _faults_of_run(run, value, client, attempts)]
+    return result
 
 
 def _faults_of_run(run: Run, jobs: list[Created], client: MlflowClient, attempts: int) -> Iterator[str]:
@@ -119,12 +121,12 @@ def price_of(instance_type: str, region: str = "us-east-1") -> float | None:
 
 def points_of(path: Path) -> Counter[tuple[str, int]]:
     """Curve and step of every whole event in a file of events; lines that are none are passed over."""
-    found: Counter[tuple[str, int]] = Counter()
+    result: Counter[tuple[str, int]] = Counter()
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
     for line in lines:
         event = _event(line)
-        found.update((name, event["step"]) for name in (event or {}).get("metrics", {}))
-    return found
+        result.update((name, event["step"]) for name in (event or {}).get("metrics", {}))
+    return result
 
 
 def points_of_store(path: Path) -> Counter[tuple[str, int]]:
@@ -157,12 +159,12 @@ def _simulated_job(path: Path) -> Created:
     raw, stop = json.loads(path.read_text()), path.with_suffix(".stop.json")
     timeline, begin, billed = raw["timeline"], 0.0, 0.0
     whole = sum(phase["seconds"] for phase in timeline["phases"])
-    asked = json.loads(stop.read_text())["time"] - raw["created"] if stop.exists() else float("inf")
+    request = json.loads(stop.read_text())["time"] - raw["created"] if stop.exists() else float("inf")
     until = whole
     for phase in timeline["phases"]:
         end = begin + phase["seconds"]
-        if begin <= asked < end:
-            until = min(whole, asked + (5.0 if phase["runs"] else 0.0))
+        if begin <= request < end:
+            until = min(whole, request + (5.0 if phase["runs"] else 0.0))
         begin = end
     begin = 0.0
     for phase in timeline["phases"]:
@@ -172,7 +174,7 @@ def _simulated_job(path: Path) -> Created:
     points: Counter[tuple[str, int]] = Counter()
     for moment, line in timeline["told"]:
         event = json.loads(line)
-        if moment <= (asked if until < whole else whole):
+        if moment <= (request if until < whole else whole):
             points.update((name, event["step"]) for name in event.get("metrics", {}))
     seconds = billed * timeline["billable_share"]
     spec = raw["spec"]
@@ -189,8 +191,8 @@ def local_jobs(home: Path) -> list[Created]:
 def _local_job(folder: Path) -> Created:
     process, end = json.loads((folder / "process.json").read_text()), folder / "end.json"
     state = json.loads(end.read_text())["state"] if end.exists() else "unseen"
-    own = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("end.json", "stop")]
-    seconds = max(path.stat().st_mtime for path in own) - process["started"]
+    custom = [path for path in folder.rglob("*") if path.is_file() and path.name not in ("end.json", "stop")]
+    seconds = max(path.stat().st_mtime for path in custom) - process["started"]
     points = points_of(folder / "output" / "data" / "events.jsonl")
     notes = folder / "output" / "begun"
     return Created(

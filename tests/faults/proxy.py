@@ -169,8 +169,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             connection.request(self.command, self.path, body, {**headers, "Host": backend.netloc})
             answer = connection.getresponse()
-            kept = [(name, text) for name, text in answer.getheaders() if name.lower() not in _HOP - {"content-length"}]
-            return answer.status, kept, answer.read()
+            retained = [
+                (name, text) for name, text in answer.getheaders() if name.lower() not in _HOP - {"content-length"}
+            ]
+            return answer.status, retained, answer.read()
         finally:
             connection.close()
 

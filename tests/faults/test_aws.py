@@ -23,8 +23,8 @@ TROUBLES = ("reset", "lost", "hang", "429", "500", "503", "garbage", "slow")
 
 
 def _assert_no_call_is_forgotten(heard: set[str]) -> None:
-    known = {*CALLS, "SimulatePrincipalPolicy", "ListServiceQuotas", "GetServiceQuota", "GetRole"}
-    assert heard <= known | {"CreateBucket", "DeleteObjects", "GetBucketLocation"}, heard - known
+    reference = {*CALLS, "SimulatePrincipalPolicy", "ListServiceQuotas", "GetServiceQuota", "GetRole"}
+    assert heard <= reference | {"CreateBucket", "DeleteObjects", "GetBucketLocation"}, heard - reference
 
 
 @in_worlds("sagemaker", "project", short=["sagemaker"])

@@ -45,13 +45,13 @@ def _one_job(world: World, draw: random.Random, most: int) -> int:
     killed = 0
     for _ in range(min(most, draw.randint(1, 6))):
         how = draw.choice(ENDS)
-        known = {run.info.run_id for run in world.runs()}
+        reference = {run.info.run_id for run in world.runs()}
         command = world.begin(run_id, under_parent=how == "parent")
         if not _end(command, how, _moment(world, draw)):
             return killed
         killed += 1
         if run_id is None:
-            new = [run.info.run_id for run in world.runs() if run.info.run_id not in known]
+            new = [run.info.run_id for run in world.runs() if run.info.run_id not in reference]
             if world.name != "project" or not new:
                 return killed  # the same command would begin another run
             (run_id,) = new

@@ -15,11 +15,11 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def test_a_driver_that_is_killed_at_any_step_pays_one_job_a_point_whatever_sync_does_beside_it(tmp_path: Path) -> None:
-    own = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}
+    custom = {name: text for name, text in os.environ.items() if not name.startswith(("AWS_", "MLFLOW_", "PARETUNE_"))}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "tests.paused_drivers"],
         cwd=tmp_path,
-        env=own | user_s_own(tmp_path) | {"PYTHONPATH": str(REPOSITORY)},
+        env=custom | user_s_own(tmp_path) | {"PYTHONPATH": str(REPOSITORY)},
         capture_output=True,
         text=True,
         check=False,

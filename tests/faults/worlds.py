@@ -101,8 +101,8 @@ class World:
             configuration |= {"run_id": run_id} if run_id else {}
             words = ["mlflow", "run", str(self.folder / "project"), "--backend", "sagemaker"]
             return self._begin([*words, "--backend-config", json.dumps(configuration)], **options)
-        own = {"MLFLOW_RUN_ID": run_id} if run_id else {}
-        return self._begin(["paretune", "main", *spelled(self.job)], own, **options)
+        custom = {"MLFLOW_RUN_ID": run_id} if run_id else {}
+        return self._begin(["paretune", "main", *spelled(self.job)], custom, **options)
 
     def sync(self, within_s: float = 180.0, **options: Any) -> str:
         """Run `sync` to its end; what it printed."""
@@ -128,8 +128,8 @@ class World:
         if self.emulator is None:
             return simulated_jobs(self.home) if self.name == "simulated" else local_jobs(self.home)
         emulator = self.emulator
-        found = [sagemaker_job(emulator.described(name), emulator.job_folder(name)) for name in emulator.jobs()]
-        return [replace(job, may_fail=self.may_fail) for job in found]
+        result = [sagemaker_job(emulator.described(name), emulator.job_folder(name)) for name in emulator.jobs()]
+        return [replace(job, may_fail=self.may_fail) for job in result]
 
     def created_names(self) -> list[str]:
         """Names of the jobs of the emulator."""
@@ -137,14 +137,16 @@ class World:
 
     def runs(self) -> list[Run]:
         """Runs of jobs."""
-        found = self.client.search_runs(["0"], max_results=10_000)
+        result = self.client.search_runs(["0"], max_results=10_000)
         of_others = ("paretune.kind", "paretune.copied_from")
-        return [run for run in found if not any(run.data.tags.get(name) for name in of_others)]
+        return [run for run in result if not any(run.data.tags.get(name) for name in of_others)]
 
     def faults(self) -> list[str]:
         """What the books have wrong, and what commands have printed that they must not."""
-        found = faults_of(self.created(), self.runs(), self.client, attempts=self.attempts)
-        return found + [f"{done.order.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)]
+        result = faults_of(self.created(), self.runs(), self.client, attempts=self.attempts)
+        return result + [
+            f"{done.order.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)
+        ]
 
     def until_jobs(self, count: int = 1, command: Forked | None = None) -> None:
         """Wait until so many jobs have been created, or the command has ended."""
@@ -202,8 +204,8 @@ class Worlds:
             yield from self._world(name, folder, emulated)
 
     def _world(self, name: str, folder: Path, emulated: dict[str, Any]) -> Iterator[World]:
-        own = {text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))}
-        environment = own | user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
+        custom = {text: value for text, value in os.environ.items() if not text.startswith(("AWS_", "MLFLOW_"))}
+        environment = custom | user_s_own(folder) | {"MLFLOW_TRACKING_URI": copy_store(self.store, folder)}
         # A server's refusal is tried again at once: pauses of seconds would only make the tests longer.
         environment |= {"MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "0", "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.05"}
         world = World(name, folder, self.commands, environment)
@@ -245,8 +247,8 @@ def _furnish(world: World) -> None:
     elif world.name == "simulated":
         world.job = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "num_train_epochs": 2}
     else:
-        where = "local" if world.name == "local" else "ml.m5.large"
-        world.job = {"instance_type": where, "entry_script": "train.py", "max_runtime_minutes": 10}
+        location = "local" if world.name == "local" else "ml.m5.large"
+        world.job = {"instance_type": location, "entry_script": "train.py", "max_runtime_minutes": 10}
         world.write_script()
 
 

@@ -52,15 +52,15 @@ def test_there_are_ten_and_no_study_has_more_than_ten_lines() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_foreign_training_is_searched_by_its_own_metric(name: str, tiny_causal_model: Path) -> None:
     before = contents(name)
-    asked = yaml.safe_load(before[f"{name}/study.yaml"])
-    (metric,) = set(asked["objectives"]) - {"cost_usd"}
+    request = yaml.safe_load(before[f"{name}/study.yaml"])
+    (metric,) = set(request["objectives"]) - {"cost_usd"}
     more: Mapping[str, object] = {}
     if name == "trl_sft":
         more = {"project_parameters": {"model_name_or_path": str(tiny_causal_model)}}
 
-    found = paretune.run_study(f"{name}/study.yaml", quiet=True, **more)
+    result = paretune.run_study(f"{name}/study.yaml", quiet=True, **more)
 
-    trials = [trial for trial in found.answer.front.trials if trial.repeats is None]
+    trials = [trial for trial in result.answer.front.trials if trial.repeats is None]
     assert [trial.status for trial in trials] == [TrialStatus.COMPLETED] * 2, [trial.reason for trial in trials]
     assert all(trial.values.keys() == {"cost_usd", metric} for trial in trials)
     assert all(0 < trial.values["cost_usd"] < 0.05 for trial in trials)

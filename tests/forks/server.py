@@ -52,11 +52,11 @@ def main(codes: Path) -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     import_everything()
     print("ready", flush=True)
-    begun: set[int] = set()
+    started: set[int] = set()
     buffer = b""
     while True:
         readable = select.select([0], [], [], 0.02)[0]
-        _reap(codes, begun)
+        _reap(codes, started)
         if not readable:
             continue
         piece = os.read(0, 1 << 20)
@@ -65,9 +65,9 @@ def main(codes: Path) -> None:
         *lines, buffer = (buffer + piece).split(b"\n")
         for line in lines:
             child = _begin(Order(**json.loads(line)))
-            begun.add(child)
+            started.add(child)
             print(child, flush=True)
-    for child in begun:
+    for child in started:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child, signal.SIGKILL)
 
@@ -83,7 +83,7 @@ def import_everything() -> None:
     from paretune.launchers.sagemaker.request import load_sdk
 
     load_sdk()
-    place, own = os.getcwd(), dict(os.environ)
+    workspace, custom = os.getcwd(), dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         os.environ.update(MLFLOW_TRACKING_URI=f"sqlite:///{folder}/mlflow.db", PARETUNE_HOME=f"{folder}/home")
@@ -91,9 +91,9 @@ def import_everything() -> None:
             for command in ("main", "sync"):
                 words = ["--launcher", "simulated", "--instance_type", "ml.g5.xlarge"] if command == "main" else []
                 paretune([command, *words])
-        os.chdir(place)
+        os.chdir(workspace)
     os.environ.clear()
-    os.environ.update(own)
+    os.environ.update(custom)
     gc.freeze()
 
 
@@ -104,11 +104,11 @@ def _begin(order: Order) -> int:
     os.setsid()
     if not order.under_parent:
         _run(order)
-    own = os.fork()
-    if own == 0:
+    custom = os.fork()
+    if custom == 0:
         _run(order)
-    Path(f"{order.log}.child").write_text(str(own))
-    _, status = os.waitpid(own, 0)
+    Path(f"{order.log}.child").write_text(str(custom))
+    _, status = os.waitpid(custom, 0)
     os._exit(abs(os.waitstatus_to_exitcode(status)))
 
 

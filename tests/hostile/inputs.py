@@ -72,9 +72,9 @@ class HostileInput:
     odd: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        shown = " ".join(repr(word if len(word) < 120 else f"{word[:120]}... ({len(word)})") for word in self.words)
+        text = " ".join(repr(word if len(word) < 120 else f"{word[:120]}... ({len(word)})") for word in self.words)
         files = {name: content[:400] for name, content in self.files.items()}
-        return f"{shown} {files} {self.environment} {self.odd}"
+        return f"{text} {files} {self.environment} {self.odd}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +102,13 @@ def an_input(source: random.Random) -> HostileInput:
     names = _parameters_of(made.words[0])
     chosen = source.sample(names, k=min(len(names), source.choice((1, 1, 2, 4))))
     typed = tuple(word for name in chosen for word in (f"--{name}", harmful(source)))
-    kept = tuple(
+    retained = tuple(
         word
         for name, text in zip(made.words[1::2], made.words[2::2], strict=True)
         if name.removeprefix("--") not in chosen
         for word in (name, text)
     )
-    return HostileInput(words=(made.words[0], *kept, *typed), files=made.files, environment=made.environment)
+    return HostileInput(words=(made.words[0], *retained, *typed), files=made.files, environment=made.environment)
 
 
 def _parameters_of(command: str) -> list[str]:
@@ -228,8 +228,8 @@ def _odd(source: random.Random) -> HostileInput:
         environment = {key: odd if text == name else text for key, text in made.environment.items()}
         return replace(made, words=words, environment=environment, odd={odd: odd} if odd.startswith("a_") else {})
     name = source.choice(sorted(made.files))
-    kept = {other: content for other, content in made.files.items() if other != name}
-    return replace(made, files=kept, odd={name: odd})
+    retained = {other: content for other, content in made.files.items() if other != name}
+    return replace(made, files=retained, odd={name: odd})
 
 
 def _beside() -> dict[str, bytes]:
@@ -290,13 +290,13 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
     for name, odd in hostile.odd.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         make_odd(odd, folder / name)
-    own = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | hostile.environment
+    custom = user_s_own(folder) | {"MLFLOW_TRACKING_URI": store, "HOME": str(folder)} | hostile.environment
     wrong: list[str] = []
     code: int | None = None
-    before, begun = _largest_mib(), time.perf_counter()
+    before, started = _largest_mib(), time.perf_counter()
     printed = io.StringIO()
     with (
-        mock.patch.dict(os.environ, own),
+        mock.patch.dict(os.environ, custom),
         mock.patch.object(tempfile, "tempdir", str(folder)),
         contextlib.chdir(folder),
         contextlib.redirect_stdout(printed),
@@ -315,13 +315,13 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
             code = None
         except SystemExit as end:  # of argparse
             code = end.code if isinstance(end.code, int) else 1
-        except Hangs as where:
-            wrong.append(f"it hangs: {where}")
+        except Hangs as location:
+            wrong.append(f"it hangs: {location}")
         except BaseException:
             wrong.append(f"a traceback: {traceback.format_exc()[-3_000:]}")
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
-    seconds = time.perf_counter() - begun
+    seconds = time.perf_counter() - started
     if "Traceback (most recent call last)" in printed.getvalue():
         wrong.append(f"a traceback is printed: {printed.getvalue()[-3_000:]}")
     if code not in (None, 0, 2, 3, 4):

@@ -151,28 +151,28 @@ def broken(text: str, source: random.Random) -> bytes:
         content = source.choice(_DAMAGES)(content, source)
     raw = content.encode("utf-8", errors="surrogatepass")
     if source.random() < 0.1 and raw:
-        place = source.randrange(len(raw))
-        raw = raw[:place] + bytes([source.randrange(256)]) + raw[place + 1 :]
+        workspace = source.randrange(len(raw))
+        raw = raw[:workspace] + bytes([source.randrange(256)]) + raw[workspace + 1 :]
     return raw
 
 
 def _of_a_value(content: str, source: random.Random) -> str:
     """What stands after a colon, an equals sign or a comma becomes a harmful text."""
-    places = [place for place, letter in enumerate(content) if letter in ":=,"]
+    places = [workspace for workspace, letter in enumerate(content) if letter in ":=,"]
     if not places:
         return content + harmful(source)
     begin = source.choice(places) + 1
-    ends = [place for place in range(begin, len(content)) if content[place] in ",\n}]"] or [len(content)]
+    ends = [folder for folder in range(begin, len(content)) if content[folder] in ",\n}]"] or [len(content)]
     return f"{content[:begin]} {harmful(source)}{content[ends[0] :]}"
 
 
 def _of_a_number(content: str, source: random.Random) -> str:
     """A number becomes one that is none, or too large."""
-    found = list(re.finditer(r"\d+", content))
-    if not found:
+    result = list(re.finditer(r"\d+", content))
+    if not result:
         return content + source.choice(NUMBERS)
-    place = source.choice(found)
-    return content[: place.start()] + source.choice(NUMBERS) + content[place.end() :]
+    workspace = source.choice(result)
+    return content[: workspace.start()] + source.choice(NUMBERS) + content[workspace.end() :]
 
 
 def _of_a_word(content: str, source: random.Random) -> str:
@@ -184,15 +184,15 @@ def _of_a_word(content: str, source: random.Random) -> str:
 def _of_a_line(content: str, source: random.Random) -> str:
     """A line is lost, doubled, moved or indented."""
     lines = content.splitlines(keepends=True) or [content]
-    place = source.randrange(len(lines))
-    line = lines.pop(place)
-    what = source.randrange(4)
-    if what == 1:
-        lines[place:place] = [line, line]
-    elif what == 2:
+    workspace = source.randrange(len(lines))
+    line = lines.pop(workspace)
+    kind = source.randrange(4)
+    if kind == 1:
+        lines[workspace:workspace] = [line, line]
+    elif kind == 2:
         lines.insert(source.randrange(len(lines) + 1), line)
-    elif what == 3:
-        lines.insert(place, source.choice(("  ", "\t", "- ")) + line)
+    elif kind == 3:
+        lines.insert(workspace, source.choice(("  ", "\t", "- ")) + line)
     return "".join(lines)
 
 
@@ -201,16 +201,16 @@ def _cut(content: str, source: random.Random) -> str:
 
 
 def _added(content: str, source: random.Random) -> str:
-    place = source.randrange(len(content) + 1)
-    return content[:place] + harmful(source) + content[place:]
+    workspace = source.randrange(len(content) + 1)
+    return content[:workspace] + harmful(source) + content[workspace:]
 
 
 def _swelled(content: str, source: random.Random) -> str:
     """A line a thousand times, or as often as makes LONGEST characters: it may have been swelled before."""
     lines = content.splitlines(keepends=True) or [content]
-    place = source.randrange(len(lines))
-    times = max(1, min(1_000, LONGEST // max(1, len(lines[place]))))
-    return "".join(lines[:place] + lines[place : place + 1] * times + lines[place + 1 :])
+    workspace = source.randrange(len(lines))
+    times = max(1, min(1_000, LONGEST // max(1, len(lines[workspace]))))
+    return "".join(lines[:workspace] + lines[workspace : workspace + 1] * times + lines[workspace + 1 :])
 
 
 def _another(content: str, source: random.Random) -> str:

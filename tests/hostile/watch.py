@@ -65,9 +65,9 @@ class _Watch:
 
     def _note(self, path: str) -> None:
         assert self.seen is not None
-        where = os.path.realpath(path)
-        if not where.startswith((*self.allowed, *_NOWHERE)):
-            self.seen.written.append(where)
+        location = os.path.realpath(path)
+        if not location.startswith((*self.allowed, *_NOWHERE)):
+            self.seen.written.append(location)
 
 
 _watch: list[_Watch] = []

@@ -77,14 +77,14 @@ def unpack(name: str, folder: Path) -> None:
 
 
 def _changed(text: str, changes: Mapping[str, str]) -> str:
-    return re.sub("|".join(changes), lambda found: changes[found[0]], text)
+    return re.sub("|".join(changes), lambda result: changes[result[0]], text)
 
 
 def _dump(path: Path) -> str:
     with closing(sqlite3.connect(path)) as database:
-        known = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        reference = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table, column in _AGED.items():
-            if table in known:
+            if table in reference:
                 database.execute(f"UPDATE {table} SET {column} = ? WHERE {column} > 0", (LONG_AGO,))  # noqa: S608
         return "\n".join(database.iterdump()) + "\n"
 
@@ -95,4 +95,4 @@ def _without_machine(content: bytes, folder: Path) -> bytes:
     except UnicodeDecodeError:
         return content
     text = text.replace(str(folder), FOLDER)
-    return _PROCESS.sub(lambda found: ELSEWHERE + (_NAMESPACE if found[1] else ""), text).encode()
+    return _PROCESS.sub(lambda result: ELSEWHERE + (_NAMESPACE if result[1] else ""), text).encode()

@@ -124,8 +124,8 @@ def job(number: int) -> tuple[str, ...]:
     """The words of a command that runs one job of the table."""
     kind, count, batch, rate = list(product(TYPES, COUNTS, BATCHES[:2], RATES))[5 * number]
     cluster = ("--instance_type", kind, "--instance_count", str(count), "--per_device_train_batch_size", str(batch))
-    own = ("--learning_rate", str(rate), "--num_train_epochs", "2", "--max_runtime_minutes", "60")
-    return ("main", "--launcher", "simulated", "--recorded_runs", "runs.csv", *cluster, *own)
+    custom = ("--learning_rate", str(rate), "--num_train_epochs", "2", "--max_runtime_minutes", "60")
+    return ("main", "--launcher", "simulated", "--recorded_runs", "runs.csv", *cluster, *custom)
 
 
 def kill_job(folder: Path, *words: str) -> None:
@@ -145,8 +145,8 @@ def write_table(folder: Path) -> None:
     for kind, count, batch, rate in product(TYPES, COUNTS, BATCHES, RATES):
         seconds = 120 + 1500 / count**0.9 * (8 / batch) ** 0.3
         f1 = 0.9 - 0.002 * batch * count - 0.01 * abs(rate * 3e4 - 1)
-        ended = ",OutOfMemory,," if batch == BATCHES[-1] else f"{f1:.4f},Completed,{f1 - 0.1:.4f},{f1:.4f}"
-        lines.append(f"{kind},{count},{batch},{rate},2,{seconds:.1f},{ended}")
+        finished = ",OutOfMemory,," if batch == BATCHES[-1] else f"{f1:.4f},Completed,{f1 - 0.1:.4f},{f1:.4f}"
+        lines.append(f"{kind},{count},{batch},{rate},2,{seconds:.1f},{finished}")
     (folder / "runs.csv").write_text("\n".join(lines) + "\n")
 
 
@@ -173,13 +173,13 @@ def write_study(folder: Path, **changes: Any) -> None:
         "budget_usd": 20.0,
         **changes,
     }
-    known = {key: value for key, value in study.items() if value is not None}
-    (folder / "study.yaml").write_text(yaml.safe_dump(known, sort_keys=False))
+    reference = {key: value for key, value in study.items() if value is not None}
+    (folder / "study.yaml").write_text(yaml.safe_dump(reference, sort_keys=False))
 
 
 def begin(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a command in the folder."""
-    place = {
+    workspace = {
         "MLFLOW_TRACKING_URI": f"sqlite:///{folder / 'mlflow.db'}",
         "PARETUNE_HOME": str(folder / ".paretune"),
         "PARETUNE_TRACE_SECONDS": "0",
@@ -189,7 +189,7 @@ def begin(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     log = (folder / "driver.log").open("ab")
     with log:
         return subprocess.Popen(
-            [sys.executable, "-c", COMMAND, *words], cwd=folder, env=os.environ | place, stdout=log, stderr=log
+            [sys.executable, "-c", COMMAND, *words], cwd=folder, env=os.environ | workspace, stdout=log, stderr=log
         )
 
 

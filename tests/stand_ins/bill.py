@@ -169,9 +169,9 @@ class BillMaker:
         start = MONTH + timedelta(seconds=source.randrange(19 * 86_400))
         end = start + timedelta(seconds=sum(seconds) + pool)
         price = RATES[kind] + (source.randrange(-500, 500) if self._chance(0.1) else 0)
-        one = _recorded(run_id, f"paretune-{run_id}-{attempts}", kind, count, sum(seconds), pool, price, start, end)
+        item = _recorded(run_id, f"paretune-{run_id}-{attempts}", kind, count, sum(seconds), pool, price, start, end)
         truth = Truth()
-        self.bill.recorded.append(one)
+        self.bill.recorded.append(item)
         self.bill.truths[run_id] = truth
         if self._chance(0.02):
             self.bill.silent.add(run_id)
@@ -188,13 +188,13 @@ class BillMaker:
 
     def _make_unfinished(self, run_id: str) -> None:
         self.bill.unfinished.add(run_id)
-        place = next(at for at, one in enumerate(self.bill.recorded) if one.run_id == run_id)
-        old = self.bill.recorded[place]
+        workspace = next(at for at, first in enumerate(self.bill.recorded) if first.run_id == run_id)
+        old = self.bill.recorded[workspace]
         changed = {
             **{name: getattr(old, name) for name in old.__dataclass_fields__},
             "ended": UNTIL + timedelta(hours=1),
         }
-        self.bill.recorded[place] = RecordedCost(**changed)
+        self.bill.recorded[workspace] = RecordedCost(**changed)
 
     def _shared(self, members: int) -> None:
         ids = tuple(self._run_id() for _ in range(members))
@@ -202,28 +202,28 @@ class BillMaker:
         seconds = [source.randint(60, 4_000) for _ in ids]
         start = MONTH + timedelta(seconds=source.randrange(18 * 86_400))
         end = start + timedelta(seconds=sum(seconds))
-        for run_id, own in zip(ids, seconds, strict=True):
+        for run_id, custom in zip(ids, seconds, strict=True):
             name = f"paretune-{ids[0]}-1.{run_id}"
-            self.bill.recorded.append(_recorded(run_id, name, kind, 1, own, 0, RATES[kind], start, end))
+            self.bill.recorded.append(_recorded(run_id, name, kind, 1, custom, 0, RATES[kind], start, end))
         truth = Truth()
         self.bill.group_truths[ids] = truth
         self._lines(truth, f"paretune-{ids[0]}-1", kind, 1, sum(seconds), start)
 
     def _lines(self, truth: Truth, name: str, kind: str, count: int, seconds: int, start: datetime) -> None:
         """The lines of one job: an hour each, in the way that this job is paid."""
-        where = self._where(name)
+        location = self._where(name)
         usage = f"USE1-{'SpotTrain' if self._chance(0.2) else 'Train'}:{kind}"
         way = self._source.choices(("list", "plan", "private", "reserved"), (65, 15, 12, 8))[0]
         for begin, spent in _hours(start, seconds):
-            self._hour(truth, where, usage, way, spent * count, begin)
+            self._hour(truth, location, usage, way, spent * count, begin)
         if self._chance(0.8):
             amount = self._source.randint(1, 5 * UNIT // 100)
             cost = amount * 14 // 100
             rate: Row = {"line_item_unblended_rate": "0.14", "pricing_unit": "GB-Mo", "line_item_usage_amount": amount}
             self._count(
-                truth, "storage", self.bill.row("Usage", "USE1-Train:VolumeUsage.gp2", cost, start, **where, **rate)
+                truth, "storage", self.bill.row("Usage", "USE1-Train:VolumeUsage.gp2", cost, start, **location, **rate)
             )
-        self._extras(truth, where, start)
+        self._extras(truth, location, start)
 
     def _hour(self, truth: Truth, where: Row, usage: str, way: str, seconds: int, start: datetime) -> None:
         rate = RATES[usage.partition(":")[2]]
@@ -315,13 +315,13 @@ def _recorded(
 
 def _hours(start: datetime, seconds: int) -> list[tuple[datetime, int]]:
     """Beginning of each hour of the clock that a time falls into, and how many of its seconds do."""
-    found = []
+    result = []
     while seconds > 0:
         hour = start.replace(minute=0, second=0, microsecond=0)
         here = min(seconds, int((hour + timedelta(hours=1) - start).total_seconds()))
-        found.append((hour, here))
+        result.append((hour, here))
         start, seconds = start + timedelta(seconds=here), seconds - here
-    return found
+    return result
 
 
 def write(bill: Bill, folder: Path, seed: int = 0, files: int = 4, repeated: float = 0.05) -> int:
@@ -359,7 +359,7 @@ def write_file(
     tags = [row["resource_tags"] for row in rows]
     kind = pa.map_(pa.string(), pa.string())
     columns["resource_tags"] = (
-        pa.array([list(one.items()) for one in tags], kind) if is_parquet else [json.dumps(one) for one in tags]
+        pa.array([list(tag.items()) for tag in tags], kind) if is_parquet else [json.dumps(item) for item in tags]
     )
     table = pa.table({name: column for name, column in columns.items() if name not in leave_out})
     if is_parquet:

@@ -57,16 +57,16 @@ class _Repository:
 
     def entry(self, path: str) -> dict[str, Any]:
         """A file or a folder, as lists show it."""
-        place = self.folder / path
+        workspace = self.folder / path
         oid = hashlib.sha256(path.encode()).hexdigest()[:40]
-        if place.is_dir():
+        if workspace.is_dir():
             return {"type": "directory", "path": path, "size": 0, "oid": oid}
-        return {"type": "file", "path": path, "size": place.stat().st_size, "oid": oid}
+        return {"type": "file", "path": path, "size": workspace.stat().st_size, "oid": oid}
 
     def tree(self, path: str, recursive: bool) -> list[dict[str, Any]]:
         """Entries below the folder `path`."""
-        found = (self.folder / path).glob("**/*" if recursive else "*")
-        return [self.entry(place.relative_to(self.folder).as_posix()) for place in sorted(found)]
+        paths = (self.folder / path).glob("**/*" if recursive else "*")
+        return [self.entry(workspace.relative_to(self.folder).as_posix()) for workspace in sorted(paths)]
 
     def about(self) -> dict[str, Any]:
         """The repository's own description."""
@@ -113,12 +113,12 @@ class Hub(ThreadingHTTPServer):
 
     def repository(self, kind: str, name: str, revision: str | None) -> _Repository:
         """The repository, or the refusal that the real hub gives."""
-        found = _Repository(name, self.root / kind / name)
-        if not found.files():
+        result = _Repository(name, self.root / kind / name)
+        if not result.files():
             raise _Refusal(HTTPStatus.NOT_FOUND, "RepoNotFound")
-        if revision not in (None, "main", found.commit()):
+        if revision not in (None, "main", result.commit()):
             raise _Refusal(HTTPStatus.NOT_FOUND, "RevisionNotFound")
-        return found
+        return result
 
 
 class _Answers(BaseHTTPRequestHandler):
@@ -185,8 +185,8 @@ class _Answers(BaseHTTPRequestHandler):
                 raise _Refusal(HTTPStatus.NOT_FOUND, "EntryNotFound", repository.commit())
             answer = repository.tree(path, query.get("recursive", ["false"])[0].lower() in {"1", "true"})
         elif match["what"] == "paths-info":
-            asked = self._asked_paths(body)
-            answer = [repository.entry(item) for item in asked if (repository.folder / item).exists()]
+            request = self._asked_paths(body)
+            answer = [repository.entry(item) for item in request if (repository.folder / item).exists()]
         self._send(HTTPStatus.OK, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def _asked_paths(self, body: bytes) -> list[str]:

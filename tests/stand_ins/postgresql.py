@@ -45,8 +45,8 @@ class Cluster:
 @contextmanager
 def server() -> Iterator[str]:
     """The address of an empty database, as a study file takes it."""
-    with cluster() as found:
-        yield found.address
+    with cluster() as result:
+        yield result.address
 
 
 @contextmanager
@@ -75,7 +75,7 @@ def cluster() -> Iterator[Cluster]:
 def _run(*words: object) -> None:
     user = _server_user()
     options = {} if user is None else {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-    found = subprocess.run(
+    result = subprocess.run(
         [str(word) for word in words],
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -85,7 +85,7 @@ def _run(*words: object) -> None:
         check=False,
         **options,  # type: ignore[call-overload]
     )
-    assert found.returncode == 0, words
+    assert result.returncode == 0, words
 
 
 def _server_user() -> pwd.struct_passwd | None:
@@ -101,8 +101,8 @@ def _server_user() -> pwd.struct_passwd | None:
 def _programs() -> Path | None:
     """The newest installed version's folder of programs."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parts[-3]))
-    found = str(debian[-1]) if debian else shutil.which("initdb")
-    return None if found is None else Path(found).resolve().parent
+    result = str(debian[-1]) if debian else shutil.which("initdb")
+    return None if result is None else Path(result).resolve().parent
 
 
 def _free_port() -> int:

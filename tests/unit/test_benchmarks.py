@@ -27,11 +27,11 @@ def published() -> ModuleType:
 
 
 def test_every_block_of_a_page_is_what_its_stored_result_holds(published: ModuleType) -> None:
-    shown = published.shown()
-    stored = {name: published.blocks((RESULTS / f"{name}.txt").read_text()).get(name) for name in shown}
+    output = published.shown()
+    stored = {name: published.blocks((RESULTS / f"{name}.txt").read_text()).get(name) for name in output}
 
-    assert shown == stored, "run `python benchmarks/published.py`, which copies stored results into the pages"
-    assert {"search_cost", "training_throughput", "launch_overhead"} <= shown.keys()
+    assert output == stored, "run `python benchmarks/published.py`, which copies stored results into the pages"
+    assert {"search_cost", "training_throughput", "launch_overhead"} <= output.keys()
 
 
 def test_every_stored_block_stands_in_a_page(published: ModuleType) -> None:
@@ -65,10 +65,10 @@ def test_write_stores_what_is_printed_and_copies_the_block(
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps")
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as finished:
         arguments.parse(parser)
 
-    assert ended.value.code == 0
+    assert finished.value.code == 0
     assert (
         (tmp_path / "speed.txt").read_text().startswith("$ python benchmarks/speed.py --steps 4\ntook ['--steps', '4']")
     )
@@ -102,10 +102,10 @@ def test_small_figures_are_never_written(monkeypatch: pytest.MonkeyPatch, capsys
 
     monkeypatch.setattr(sys, "argv", ["speed.py", "--small", "--write"])
 
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as finished:
         arguments.parse(argparse.ArgumentParser())
 
-    assert ended.value.code == 2
+    assert finished.value.code == 2
     assert "--write must not be given with --small" in capsys.readouterr().err
 
 
@@ -120,8 +120,8 @@ def test_a_world_repeats_and_its_true_front_has_something_to_choose(tmp_path: Pa
     from search.scoring import Score
     from search.tables import Table
 
-    for place in (tmp_path / "one.csv", tmp_path / "two.csv"):
-        worlds.World.draw("failing", 3).write(place)
+    for workspace in (tmp_path / "one.csv", tmp_path / "two.csv"):
+        worlds.World.draw("failing", 3).write(workspace)
     table = Table(tmp_path / "one.csv")
 
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
@@ -151,12 +151,12 @@ def test_each_seed_of_the_local_table_shows_other_values_of_the_same_truth() -> 
     for seed, table in enumerate(tables):
         table.resample(local.scatter(*files), seed)
     point = tables[0].points[0]
-    shown = [table.outcome(point, 0).f1 or 0.0 for table in tables]
+    output = [table.outcome(point, 0).f1 or 0.0 for table in tables]
 
-    assert len({round(value, 6) for value in shown}) > 1
+    assert len({round(value, 6) for value in output}) > 1
     assert len({table.truth(point) for table in tables}) == 1
     everywhere = [(table.outcome(at, 0).f1 or 0.0) for table in tables for at in table.points]
-    true = [found.f1 for table in tables for at in table.points if (found := table.truth(at))]
+    true = [result.f1 for table in tables for at in table.points if (result := table.truth(at))]
     assert statistics.fmean(everywhere) == pytest.approx(statistics.fmean(true), abs=0.03)
 
 

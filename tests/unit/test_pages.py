@@ -25,10 +25,10 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 def test_the_page_of_the_python_interface_shows_what_happens(project: Path) -> None:
-    found = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
+    result = doctest.testfile(str(ROOT / "docs" / "api.md"), module_relative=False)
 
-    assert found.attempted
-    assert not found.failed
+    assert result.attempted
+    assert not result.failed
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -37,14 +37,14 @@ def test_the_notebook_runs_to_its_end(path: Path, project: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(project)}}).execute()
 
-    shown = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    tables = [output["data"]["text/html"] for output in shown if "text/html" in output.get("data", {})]
+    view = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    tables = [output["data"]["text/html"] for output in view if "text/html" in output.get("data", {})]
     pictures = [table for table in tables if "data:image/png;base64," in table]
     assert len(pictures) == 1  # the live front, in place of those before
     assert "Take trial" in pictures[0]
     assert len(tables) >= 7
     assert any("simulated" in table for table in tables)
-    assert any("2 faults" in output.get("text", "") or "3 faults" in output.get("text", "") for output in shown)
+    assert any("2 faults" in output.get("text", "") or "3 faults" in output.get("text", "") for output in view)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

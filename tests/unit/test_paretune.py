@@ -46,9 +46,9 @@ def test_a_name_that_is_not_offered_is_no_attribute() -> None:
 
 @pytest.mark.slow
 def test_the_names_for_type_checkers_are_those_that_are_offered(tmp_path: Path) -> None:
-    asked = "\n".join(f"from paretune import {name}" for name in paretune.__all__)
+    request = "\n".join(f"from paretune import {name}" for name in paretune.__all__)
     program = tmp_path / "user.py"
-    program.write_text(f"{asked}\njob = launch(JobSpec())\nreveal_type(job)\nreveal_type(job.metrics['f1'])\n")
+    program.write_text(f"{request}\njob = launch(JobSpec())\nreveal_type(job)\nreveal_type(job.metrics['f1'])\n")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), str(program)],
         cwd=ROOT,
@@ -85,10 +85,10 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 )
 @pytest.mark.slow
 def test_the_examples_are_right(module: str, beside_the_studies: Path) -> None:
-    found = doctest.testmod(importlib.import_module(f"paretune{module}"))
+    result = doctest.testmod(importlib.import_module(f"paretune{module}"))
 
-    assert found.attempted
-    assert not found.failed
+    assert result.attempted
+    assert not result.failed
 
 
 def test_the_module_runs_as_the_command(tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ SIMULATED = paretune.JobSpec(launcher="simulated", instance_type="ml.g5.xlarge",
 
 
 def test_a_job_is_launched_from_another_thread_too(beside_the_studies: Path) -> None:
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.append(paretune.launch(SIMULATED, quiet=True)))
+    result: list[object] = []
+    thread = threading.Thread(target=lambda: result.append(paretune.launch(SIMULATED, quiet=True)))
     thread.start()
     thread.join()
 
-    (job,) = found
+    (job,) = result
     assert isinstance(job, paretune.Result)
 
 
@@ -178,11 +178,11 @@ def test_ctrl_c_stops_a_study_and_the_same_call_goes_on_with_it(beside_the_studi
     with pytest.raises(Interrupted, match="interrupted by SIGINT"):
         run_study_file(StudyFile.read("studies/pareto.yaml", typed), say=interrupt)
     assert signal.getsignal(signal.SIGINT) == before
-    begun = paretune.front("cost, time and F1", {"cost_usd": "minimize"}).runs
-    assert 0 < len(begun) < 6
+    started = paretune.front("cost, time and F1", {"cost_usd": "minimize"}).runs
+    assert 0 < len(started) < 6
 
-    found = paretune.run_study("studies/pareto.yaml", quiet=True, **typed)
-    assert {row["run_id"] for row in begun} <= set(found.to_frame()["run_id"])
+    result = paretune.run_study("studies/pareto.yaml", quiet=True, **typed)
+    assert {row["run_id"] for row in started} <= set(result.to_frame()["run_id"])
 
 
 def test_the_front_of_a_frame_of_mlflow_reads_its_columns() -> None:
@@ -193,40 +193,40 @@ def test_the_front_of_a_frame_of_mlflow_reads_its_columns() -> None:
             "tags.paretune.origin": ["measured", "simulated", "measured"],
         }
     )
-    found = paretune.front(frame)
+    trials = paretune.front(frame)
 
-    assert found.rows() == [{"f1": 0.9, "cost_usd": 2.0, "origin": "measured"}]
-    assert found.remarks == [
+    assert trials.rows() == [{"f1": 0.9, "cost_usd": 2.0, "origin": "measured"}]
+    assert trials.remarks == [
         "the table mixes measured and simulated runs: compare within one origin only",
         "1 of 3 runs have no cost_usd or no f1, and are left out",
     ]
 
 
 @pytest.mark.parametrize(
-    ("objectives", "said"),
+    ("objectives", "message"),
     [
         ({"f1": "max"}, "f1 must be minimize or maximize, got 'max'"),
         ({"f2": "maximize"}, "no run has a number for f2; there are f1, cost_usd"),
         ({}, None),
     ],
 )
-def test_objectives_that_cannot_be_are_refused(objectives: dict[str, str], said: str | None) -> None:
+def test_objectives_that_cannot_be_are_refused(objectives: dict[str, str], message: str | None) -> None:
     rows = [{"f1": 0.9, "cost_usd": 1.0}]
-    if said is None:  # none named: the usual ones
+    if message is None:  # none named: the usual ones
         assert paretune.front(rows, objectives).objectives == {"cost_usd": "minimize", "f1": "maximize"}
         return
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         paretune.front(rows, objectives)
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:
-    found = paretune.front([{"f1": 0.9, "cost_usd": 1.0, "model": "<script>alert(1)</script>", "origin": "<b>"}])
-    shown = found._repr_html_()
+    trials = paretune.front([{"f1": 0.9, "cost_usd": 1.0, "model": "<script>alert(1)</script>", "origin": "<b>"}])
+    output = trials._repr_html_()
 
-    assert "<script>" not in shown
-    assert "<b>" not in shown
-    assert "&lt;script&gt;" in shown
-    assert "all of them are &lt;b&gt;" in shown
+    assert "<script>" not in output
+    assert "<b>" not in output
+    assert "&lt;script&gt;" in output
+    assert "all of them are &lt;b&gt;" in output
 
 
 def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_once() -> None:

@@ -29,8 +29,8 @@ _TRUST = {
 
 def _furnish(settings: Settings, environment: dict[str, str], s3: Any, logs: Any) -> None:
     """What an account has before its first job."""
-    place = {} if settings.region == "us-east-1" else {"LocationConstraint": settings.region}
-    options = {"CreateBucketConfiguration": place} if place else {}
+    workspace = {} if settings.region == "us-east-1" else {"LocationConstraint": settings.region}
+    options = {"CreateBucketConfiguration": workspace} if workspace else {}
     s3.create_bucket(Bucket=settings.bucket, **options)
     logs.create_log_group(logGroupName=GROUP)
     client("iam", environment).create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=json.dumps(_TRUST))

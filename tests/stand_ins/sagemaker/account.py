@@ -57,10 +57,10 @@ class Account:
         """Raise ResourceLimitExceeded if a job would use more than its quota."""
         running = [other for other in jobs if not other.is_over and other.is_spot == job.is_spot]
         usage = SPOT if job.is_spot else TRAINING
-        asked: dict[str, int] = {}
+        request: dict[str, int] = {}
         for kind, count in _on_demand(job):
-            asked[kind] = asked.get(kind, 0) + count
-        for kind, count in asked.items():
+            request[kind] = request.get(kind, 0) + count
+        for kind, count in request.items():
             used = sum(number for other in running for _, name, number in other.groups if name == kind)
             self._compare(kind, usage, used, count)
             if job.resources.get("KeepAlivePeriodInSeconds") and not pools.fits(job):
@@ -82,8 +82,8 @@ class Account:
         _only_sagemaker(request)
         names = [f"{kind} for {usage}" for kind in instance_types() for usage in (TRAINING, SPOT, WARM)]
         names += [name for name in self._quotas if name.startswith("Number of instances")]
-        found, more = page(names, request, usual=100, most=100)
-        return {"Quotas": [self._quota(name) for name in found]} | more
+        result, more = page(names, request, usual=100, most=100)
+        return {"Quotas": [self._quota(name) for name in result]} | more
 
     def get_quota(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer GetServiceQuota."""
@@ -111,15 +111,15 @@ class Account:
 
     def products(self, request: dict[str, Any]) -> dict[str, Any]:
         """Answer GetProducts."""
-        wanted = [(one["Field"], one["Value"]) for one in request.get("Filters", [])]
+        expected = [(item["Field"], item["Value"]) for item in request.get("Filters", [])]
         fitting = [
             json.dumps(product)
             for product in self._settings.prices
             if product.get("serviceCode", request.get("ServiceCode")) == request.get("ServiceCode")
-            and all(product["product"]["attributes"].get(name) == value for name, value in wanted)
+            and all(product["product"]["attributes"].get(name) == value for name, value in expected)
         ]
-        found, more = page(fitting, request, usual=100, most=100)
-        return {"FormatVersion": "aws_v1", "PriceList": found} | more
+        result, more = page(fitting, request, usual=100, most=100)
+        return {"FormatVersion": "aws_v1", "PriceList": result} | more
 
     def deny(self, action: str, identity: str = "") -> None:
         """Take a permission away from an identity, or from all of them."""

@@ -131,8 +131,8 @@ def s3_operation(method: str, path: str, query: str, environ: dict[str, Any]) ->
         return "ListBuckets"
     words = parse_qs(query, keep_blank_values=True)
     parts = _OBJECT_PARTS if key else _BUCKET_PARTS
-    for (wanted, word), operation in parts.items():
-        if method == wanted and word in words:
+    for (expected, word), operation in parts.items():
+        if method == expected and word in words:
             return operation
     if key and method == "PUT" and environ.get("HTTP_X_AMZ_COPY_SOURCE"):
         return "CopyObject"

@@ -46,7 +46,7 @@ class TrainingPlans:
         """SearchTrainingPlanOfferings."""
         check("SearchTrainingPlanOfferings", request)
         with self._lock:
-            return {"TrainingPlanOfferings": [one for one in self._offered if _is_wanted(one, request)]}
+            return {"TrainingPlanOfferings": [item for item in self._offered if _is_wanted(item, request)]}
 
     def admit(self, wanted: list[tuple[str, str, int]]) -> None:
         """Raise unless the plans, each with a type and a count, are active and have such instances."""
@@ -57,7 +57,9 @@ class TrainingPlans:
             if plan["Status"] not in ("Active", "Scheduled"):
                 raise Invalid(f"Training plan {arn} is in status {plan['Status']}.")
             have = [
-                one["TotalInstanceCount"] for one in plan["ReservedCapacitySummaries"] if one["InstanceType"] == kind
+                reserved_capacity_summary["TotalInstanceCount"]
+                for reserved_capacity_summary in plan["ReservedCapacitySummaries"]
+                if reserved_capacity_summary["InstanceType"] == kind
             ]
             if not have or max(have) < count:
                 raise Invalid(f"Training plan {arn} does not have {count} instances of type {kind}.")
@@ -66,9 +68,9 @@ class TrainingPlans:
 def _is_wanted(offering: dict[str, Any], request: dict[str, Any]) -> bool:
     parts = offering["ReservedCapacityOfferings"]
     kind, count, targets = request.get("InstanceType"), request.get("InstanceCount"), request.get("TargetResources")
-    return any(kind in (None, one["InstanceType"]) and count in (None, one["InstanceCount"]) for one in parts) and set(
-        targets or ()
-    ) <= set(offering["TargetResources"])
+    return any(
+        kind in (None, part["InstanceType"]) and count in (None, part["InstanceCount"]) for part in parts
+    ) and set(targets or ()) <= set(offering["TargetResources"])
 
 
 def clusters_asked_for(resources: Mapping[str, Any]) -> list[tuple[str, int, str | None]]:
@@ -80,11 +82,11 @@ def clusters_asked_for(resources: Mapping[str, Any]) -> list[tuple[str, int, str
     whole = resources.get("TrainingPlanArn")
     return [
         (
-            one["InstanceType"],
-            one.get("InstanceCount") or resources["InstanceCount"],
-            (one.get("TrainingPlanArns") or [whole])[0],
+            preference["InstanceType"],
+            preference.get("InstanceCount") or resources["InstanceCount"],
+            (preference.get("TrainingPlanArns") or [whole])[0],
         )
-        for one in preferences
+        for preference in preferences
     ]
 
 
@@ -101,13 +103,13 @@ def check_preferences(request: Mapping[str, Any]) -> None:
     others += ["EnableManagedSpotTraining"] if request.get("EnableManagedSpotTraining") else []
     if others:
         raise Invalid(f"InstancePreferences is mutually exclusive with {', '.join(others)}.")
-    types = [one["InstanceType"] for one in preferences]
+    types = [preference["InstanceType"] for preference in preferences]
     if len(set(types)) < len(types):
         raise Invalid("An instance type can appear only once in an InstancePreferences list.")
-    counted = ["InstanceCount" in one for one in preferences]
+    counted = ["InstanceCount" in entry for entry in preferences]
     if any(counted) != all(counted) or all(counted) == ("InstanceCount" in resources):
         raise Invalid("InstanceCount must be set on every preference or in ResourceConfig, and not in both.")
-    if resources.get("TrainingPlanArn") and any(one.get("TrainingPlanArns") for one in preferences):
+    if resources.get("TrainingPlanArn") and any(item.get("TrainingPlanArns") for item in preferences):
         raise Invalid("TrainingPlanArns of preferences is mutually exclusive with TrainingPlanArn.")
     if resources.get("KeepAlivePeriodInSeconds"):
         raise Invalid("This emulator knows no warm pool of a job with InstancePreferences.")

@@ -54,11 +54,11 @@ def _write_configuration(job: Job, host: str, hosts: list[str], place: Path) -> 
         }
         for name, kind, count in job.groups
     ]
-    own = next(group for group in groups if host in group["hosts"])
+    custom = next(group for group in groups if host in group["hosts"])
     resources = {
-        "current_group_name": own["instance_group_name"],
+        "current_group_name": custom["instance_group_name"],
         "current_host": host,
-        "current_instance_type": own["instance_type"],
+        "current_instance_type": custom["instance_type"],
         "hosts": hosts,
         "instance_groups": groups,
         "network_interface_name": "eth0",
@@ -92,13 +92,13 @@ def _bring_channel(job: Job, channel: dict[str, Any], folder: Path, store: Store
             " Please ensure that the bucket exists in the selected region, that objects exist under that S3 prefix,"
             " and that the role may list and read them."
         )
-    wanted = source.get("InstanceGroupNames")
+    value = source.get("InstanceGroupNames")
     hosts = iter(hosts_of(job))
     receivers = [
         host
         for name, _, count in job.groups
         for host in [next(hosts) for _ in range(count)]
-        if not wanted or name in wanted
+        if not value or name in value
     ]
     for number, host in enumerate(receivers):
         sharded = source.get("S3DataDistributionType") == "ShardedByS3Key"

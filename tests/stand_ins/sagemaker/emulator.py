@@ -147,7 +147,7 @@ class Emulator:
 
     def requests(self, operation: str | None = None) -> list[Request]:
         """What came in, oldest first; the emulator's own calls are left out."""
-        return [Request(**shown) for shown in self._ask("requests", operation=operation)]
+        return [Request(**output) for output in self._ask("requests", operation=operation)]
 
     def clear_requests(self) -> None:
         """Forget what came in."""

@@ -72,22 +72,22 @@ def empty_tmp(folder: Path, kept: list[tuple[Path, Path]]) -> None:
     """An empty /tmp; what is `kept` (source, place) is put at its place, below /tmp or elsewhere."""
     tmp = Path("/tmp")  # noqa: S108
     (folder / "tmp").mkdir(mode=0o1777)
-    for source, place in kept:
-        if place.is_relative_to(tmp):
-            inside = folder / "tmp" / place.relative_to(tmp)
+    for source, workspace in kept:
+        if workspace.is_relative_to(tmp):
+            inside = folder / "tmp" / workspace.relative_to(tmp)
             inside.mkdir(parents=True, exist_ok=True)
             bind(source, inside)
-        elif source != place:
-            bind(source, place)
+        elif source != workspace:
+            bind(source, workspace)
     bind(folder / "tmp", tmp)
 
 
 def no_graphics(folder: Path, path: str) -> None:
     """`nvidia-smi` is not there, whatever this machine has."""
     (folder / "nothing").touch(mode=0o644)
-    for place in path.split(":"):
-        if Path(place, "nvidia-smi").exists():
-            bind(folder / "nothing", Path(place, "nvidia-smi"))
+    for workspace in path.split(":"):
+        if Path(workspace, "nvidia-smi").exists():
+            bind(folder / "nothing", Path(workspace, "nvidia-smi"))
 
 
 def open_ports(service: socket.socket, ports: list[int]) -> None:

@@ -30,12 +30,12 @@ class Instances:
         self._doors: list[Door] = []
         self._lines: dict[str, socket.socket] = {}
         self._selector = selectors.DefaultSelector()
-        theirs = {}
+        reference = {}
         for host in hosts:
-            ours, theirs[host] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            self._lines[host] = ours
-            self._selector.register(ours, selectors.EVENT_READ, host)
-        numbers = {host: line.fileno() for host, line in theirs.items()}
+            actual, reference[host] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            self._lines[host] = actual
+            self._selector.register(actual, selectors.EVENT_READ, host)
+        numbers = {host: line.fileno() for host, line in reference.items()}
         # The first word ends everything with the thread that runs this, and so with the service, however it ends.
         with (folder / "job.log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -56,7 +56,7 @@ class Instances:
                 stderr=subprocess.STDOUT,
                 env={"PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
             )
-        for line in theirs.values():
+        for line in reference.values():
             line.close()
 
     @property

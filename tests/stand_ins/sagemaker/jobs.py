@@ -126,10 +126,10 @@ class Job:
     def take(self, what: str) -> str | None:
         """The oldest order that begins so; it is carried out only once."""
         with self._lock:
-            found = next((order for order in self.orders if order.startswith(what)), None)
-            if found is not None:
-                self.orders.remove(found)
-            return found
+            result = next((order for order in self.orders if order.startswith(what)), None)
+            if result is not None:
+                self.orders.remove(result)
+            return result
 
     def seconds(self) -> tuple[int, int]:
         """Training time and billable time, both at least 1."""
@@ -139,7 +139,7 @@ class Job:
     def summary(self) -> dict[str, Any]:
         """As ListTrainingJobs shows it."""
         with self._lock:
-            shown: dict[str, Any] = {
+            output: dict[str, Any] = {
                 "TrainingJobName": self.name,
                 "TrainingJobArn": self.arn,
                 "CreationTime": self.created,
@@ -149,25 +149,25 @@ class Job:
                 "SecondaryStatus": self.secondary,
                 "WarmPoolStatus": self.pool,
             }
-        return {name: value for name, value in shown.items() if value is not None}
+        return {name: value for name, value in output.items() if value is not None}
 
     def describe(self) -> dict[str, Any]:
         """As DescribeTrainingJob shows it."""
         with self._lock:
-            shown = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
-            shown["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
-            shown["FailureReason"] = self.failure
+            view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
+            view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
+            view["FailureReason"] = self.failure
             if self.selected is not None:
                 chosen = {"SelectedInstanceType": self.selected[0], "SelectedInstanceCount": self.selected[1]}
-                shown["ResourceConfig"] = {**self.resources, **chosen}
-            shown["TrainingStartTime"] = self.started
+                view["ResourceConfig"] = {**self.resources, **chosen}
+            view["TrainingStartTime"] = self.started
             if self.started is not None and self.is_over:
-                shown["TrainingTimeInSeconds"], shown["BillableTimeInSeconds"] = self.seconds()
+                view["TrainingTimeInSeconds"], view["BillableTimeInSeconds"] = self.seconds()
             if self.status in ("Completed", "Stopped") and self.started is not None:
-                shown["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{self.model_name}"}
+                view["ModelArtifacts"] = {"S3ModelArtifacts": f"{self.output}/{self.model_name}"}
             if self.metrics:
-                shown["FinalMetricDataList"] = list(self.metrics.values())
-        return {name: value for name, value in shown.items() if value is not None}
+                view["FinalMetricDataList"] = list(self.metrics.values())
+        return {name: value for name, value in view.items() if value is not None}
 
     @property
     def model_name(self) -> str:

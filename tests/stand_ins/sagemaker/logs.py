@@ -17,7 +17,7 @@ class Metrics:
     """The last value of each metric that was found in the logs of a job."""
 
     def __init__(self, definitions: list[dict[str, str]], values: dict[str, dict[str, Any]]) -> None:
-        self._patterns = [(one["Name"], re.compile(one["Regex"])) for one in definitions]
+        self._patterns = [(definition["Name"], re.compile(definition["Regex"])) for definition in definitions]
         self._values = values
 
     def read(self, line: str) -> None:
@@ -87,18 +87,18 @@ def cut(request: dict[str, Any], answer: bytes) -> bytes:
     content = json.loads(answer)
     events = content.get("events", [])
     from_the_end = not request.get("startFromHead") and not str(request.get("nextToken", "")).startswith("f/")
-    kept, size = [], 0
+    retained, size = [], 0
     for event in reversed(events) if from_the_end else events:
         size += len(event["message"].encode()) + 26
-        if kept and size > LARGEST_ANSWER:
+        if retained and size > LARGEST_ANSWER:
             break
-        kept.append(event)
-    if len(kept) == len(events):
+        retained.append(event)
+    if len(retained) == len(events):
         return answer
     first = int(content["nextBackwardToken"][2:])
     if from_the_end:
-        content["nextBackwardToken"] = f"b/{first + len(events) - len(kept):056d}"
-        kept.reverse()
+        content["nextBackwardToken"] = f"b/{first + len(events) - len(retained):056d}"
+        retained.reverse()
     else:
-        content["nextForwardToken"] = f"f/{first + len(kept) - 1:056d}"
-    return json.dumps(content | {"events": kept}).encode()
+        content["nextForwardToken"] = f"f/{first + len(retained) - 1:056d}"
+    return json.dumps(content | {"events": retained}).encode()

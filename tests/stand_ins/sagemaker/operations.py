@@ -79,8 +79,8 @@ class TrainingJobs:
         """DescribeTrainingJob."""
         self._shop.pools.refresh()
         job = self.find(request)
-        told = job.describe() | (self._misreported if job.is_over else {})
-        return {name: value for name, value in told.items() if value is not None}
+        report = job.describe() | (self._misreported if job.is_over else {})
+        return {name: value for name, value in report.items() if value is not None}
 
     def misreport(self, fields: dict[str, Any]) -> None:
         """Describe jobs that have ended with these fields in place of the true ones; null leaves a field out."""
@@ -91,14 +91,14 @@ class TrainingJobs:
         check("ListTrainingJobs", request)
         self._shop.pools.refresh()
         with self._lock:
-            found = [job for job in self._jobs.values() if self._is_shown(job) and _fits(job, request)]
+            result = [job for job in self._jobs.values() if self._is_shown(job) and _fits(job, request)]
         keys: dict[str, Callable[[Job], Any]] = {
             "Name": lambda job: job.name,
             "CreationTime": lambda job: job.created,
             "Status": lambda job: job.status,
         }
-        found.sort(key=keys[request.get("SortBy", "CreationTime")], reverse=request.get("SortOrder") != "Ascending")
-        jobs, more = page(found, request, usual=10, most=100)
+        result.sort(key=keys[request.get("SortBy", "CreationTime")], reverse=request.get("SortOrder") != "Ascending")
+        jobs, more = page(result, request, usual=10, most=100)
         return {"TrainingJobSummaries": [job.summary() for job in jobs]} | more
 
     def stop(self, request: Answer) -> Answer:

@@ -78,7 +78,7 @@ class _ServiceJob:
 
     def summary(self) -> Answer:
         """As ListServiceJobs shows it."""
-        shown: Answer = {
+        output: Answer = {
             "jobArn": self.arn,
             "jobId": self.id,
             "jobName": self.request["jobName"],
@@ -92,13 +92,13 @@ class _ServiceJob:
             "isTerminated": self.terminated,
         }
         if self.training_arn:
-            shown["latestAttempt"] = {"serviceResourceId": {"name": "TrainingJobArn", "value": self.training_arn}}
-        return {name: value for name, value in shown.items() if value is not None}
+            output["latestAttempt"] = {"serviceResourceId": {"name": "TrainingJobArn", "value": self.training_arn}}
+        return {name: value for name, value in output.items() if value is not None}
 
     def described(self, queue_arn: str) -> Answer:
         """As DescribeServiceJob shows it."""
-        kept = ("serviceRequestPayload", "retryStrategy", "schedulingPriority", "quotaShareName", "tags")
-        more: Answer = {name: self.request[name] for name in kept if name in self.request}
+        retained = ("serviceRequestPayload", "retryStrategy", "schedulingPriority", "quotaShareName", "tags")
+        more: Answer = {name: self.request[name] for name in retained if name in self.request}
         if self.preemptions:
             more["preemptionSummary"] = {"preemptedAttemptCount": self.preemptions}
         return self.summary() | more | {"jobQueue": queue_arn, "startedAt": int(self.scheduled * 1000)}
@@ -126,7 +126,7 @@ class Queues:
     @property
     def operations(self) -> dict[str, Callable[[Answer], Answer]]:
         """Operation to what answers it, checked on the way in and on the way out."""
-        own = {
+        custom = {
             "SubmitServiceJob": self._submit,
             "DescribeServiceJob": self._describe,
             "ListServiceJobs": self._list,
@@ -134,7 +134,7 @@ class Queues:
             "DescribeJobQueues": self._describe_queues,
             "DescribeServiceEnvironments": self._describe_environments,
         }
-        return {name: self._checked(name, carry_out) for name, carry_out in own.items()}
+        return {name: self._checked(name, carry_out) for name, carry_out in custom.items()}
 
     def add(self, name: str, capacity: int = 100, taken: int = 0, **fields: Any) -> None:
         """A queue in which jobs of `capacity` instances together run at a time, of which others have taken some.
@@ -185,12 +185,12 @@ class Queues:
                 raise Refusal("ClientException", fault.message) from fault
             with self._lock:
                 self.refresh()
-                told = carry_out(request)
+                report = carry_out(request)
                 self.refresh()
-            faults = _validator().validate(told, _model().operation_model(operation).output_shape)
+            faults = _validator().validate(report, _model().operation_model(operation).output_shape)
             if faults.has_errors():
                 raise AssertionError(faults.generate_report())
-            return told
+            return report
 
         return answer
 
@@ -215,20 +215,20 @@ class Queues:
 
     def _list(self, request: Answer) -> Answer:
         name = self._queue_of(request.get("jobQueue", ""))
-        found = [job for job in self._jobs.values() if self._queue_of(job.request["jobQueue"]) == name]
+        result = [job for job in self._jobs.values() if self._queue_of(job.request["jobQueue"]) == name]
         if self.hidden_lists:
-            self.hidden_lists, found = self.hidden_lists - 1, []
+            self.hidden_lists, result = self.hidden_lists - 1, []
         filters = request.get("filters", [])
         if not filters:
-            found = [job for job in found if job.status == request.get("jobStatus", "RUNNING")]
+            result = [job for job in result if job.status == request.get("jobStatus", "RUNNING")]
         elif len(filters) > 1 or filters[0]["name"] != "JOB_NAME":
             raise Refusal("ClientException", "This emulator knows one filter, JOB_NAME.")
         else:
-            wanted = [value.lower() for value in filters[0]["values"]]
-            found = [job for job in found if any(_matches(job.request["jobName"].lower(), one) for one in wanted)]
+            expected = [value.lower() for value in filters[0]["values"]]
+            result = [job for job in result if any(_matches(job.request["jobName"].lower(), item) for item in expected)]
         start, size = int(request.get("nextToken", "0")), request.get("maxResults", 100)
-        more = {"nextToken": str(start + size)} if start + size < len(found) else {}
-        return {"jobSummaryList": [job.summary() for job in found[start : start + size]]} | more
+        more = {"nextToken": str(start + size)} if start + size < len(result) else {}
+        return {"jobSummaryList": [job.summary() for job in result[start : start + size]]} | more
 
     def _terminate(self, request: Answer) -> Answer:
         job = self._job(request)
@@ -242,8 +242,8 @@ class Queues:
         return {}
 
     def _describe_queues(self, request: Answer) -> Answer:
-        wanted = request.get("jobQueues")
-        named = self._queues.values() if wanted is None else [self._queues.get(_short(name)) for name in wanted]
+        value = request.get("jobQueues")
+        named = self._queues.values() if value is None else [self._queues.get(_short(name)) for name in value]
         return {"jobQueues": [queue for queue in named if queue is not None]}
 
     def _environment(self, queue: str) -> str:
@@ -252,7 +252,7 @@ class Queues:
 
     def _describe_environments(self, request: Answer) -> Answer:
         names = [_short(name) for name in request.get("serviceEnvironments", self._queues)]
-        shown = [
+        output = [
             {
                 "serviceEnvironmentName": name,
                 "serviceEnvironmentArn": self._environment(name),
@@ -262,7 +262,7 @@ class Queues:
             for name in names
             if name in self._queues
         ]
-        return {"serviceEnvironments": shown}
+        return {"serviceEnvironments": output}
 
     def _queue_of(self, name: str) -> str:
         if _short(name) not in self._queues:
@@ -270,29 +270,31 @@ class Queues:
         return _short(name)
 
     def _job(self, request: Answer) -> _ServiceJob:
-        found = self._jobs.get(_short(request["jobId"]))
-        if found is None:
+        value = self._jobs.get(_short(request["jobId"]))
+        if value is None:
             raise Refusal("ClientException", f"Service job {request['jobId']} does not exist.")
-        return found
+        return value
 
     def _follow(self, job: _ServiceJob) -> None:
         """Map the state of its training job to that of the service job."""
-        told = self._training.describe({"TrainingJobName": job.training})
-        status, reason = told["TrainingJobStatus"], told.get("FailureReason", "")
+        description = self._training.describe({"TrainingJobName": job.training})
+        status, reason = description["TrainingJobStatus"], description.get("FailureReason", "")
         if status == "Failed" and reason.startswith("CapacityError") and not job.terminated:
             job.status = "RUNNABLE"  # and again, under another name, as often as it takes
         elif status in {"Completed", "Failed", "Stopped"}:
-            ended = "SUCCEEDED" if status == "Completed" else "FAILED"
-            job.end(ended, f"Received status from SageMaker: {reason or told['SecondaryStatus']}", self._now())
+            finished = "SUCCEEDED" if status == "Completed" else "FAILED"
+            job.end(
+                finished, f"Received status from SageMaker: {reason or description['SecondaryStatus']}", self._now()
+            )
         else:
-            job.status = _STATUS.get(told["SecondaryStatus"], "RUNNING")
+            job.status = _STATUS.get(description["SecondaryStatus"], "RUNNING")
 
     def _begin(self, queue: str) -> None:
         """Start the jobs for which there is room: by priority, then by age."""
-        own = [job for job in self._jobs.values() if self._queue_of(job.request["jobQueue"]) == queue]
+        custom = [job for job in self._jobs.values() if self._queue_of(job.request["jobQueue"]) == queue]
         free = self._capacity[queue] - self._taken[queue]
-        free -= sum(job.instances for job in own if job.status in _UNDER_WAY)
-        waiting = [job for job in own if job.status == "RUNNABLE"]
+        free -= sum(job.instances for job in custom if job.status in _UNDER_WAY)
+        waiting = [job for job in custom if job.status == "RUNNABLE"]
         waiting.sort(key=lambda job: (-job.request.get("schedulingPriority", 0), job.created))
         for job in waiting:
             if job.instances > free:

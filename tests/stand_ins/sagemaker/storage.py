@@ -43,17 +43,17 @@ class Store:
         """Keys that begin with the address; those of folder marks left out."""
         bucket, prefix = split(uri)
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        found = (entry["Key"] for page in pages for entry in page.get("Contents", []))
-        return [key for key in found if not key.endswith("/")]
+        result = (entry["Key"] for page in pages for entry in page.get("Contents", []))
+        return [key for key in result if not key.endswith("/")]
 
     def download(self, uri: str, keys: Iterable[str], folder: Path) -> None:
         """Put objects into a folder, under what their keys have more than the address."""
         bucket, prefix = split(uri)
         for key in keys:
-            place = folder / relative(key, prefix)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            workspace = folder / relative(key, prefix)
+            workspace.parent.mkdir(parents=True, exist_ok=True)
             body = self._s3.get_object(Bucket=bucket, Key=key)["Body"]
-            with place.open("wb") as file:
+            with workspace.open("wb") as file:
                 for piece in body.iter_chunks(1 << 20):
                     file.write(piece)
 

@@ -133,6 +133,6 @@ def _below(place: str, name: str) -> str:
 
 
 def _fault(value: Any, place: str, rule: str) -> str:
-    shown = "" if value is None else f" '{value if isinstance(value, str) else json.dumps(value)}'"
+    output = "" if value is None else f" '{value if isinstance(value, str) else json.dumps(value)}'"
     at = "null" if value is None else ""
-    return f"Value{shown}{' ' + at if at else ''} at '{place}' failed to satisfy constraint: Member must {rule}"
+    return f"Value{output}{' ' + at if at else ''} at '{place}' failed to satisfy constraint: Member must {rule}"

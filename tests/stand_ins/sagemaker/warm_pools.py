@@ -33,9 +33,9 @@ class WarmPools:
         """A job starts: it takes a pool that fits, and may keep one later."""
         with self._lock:
             self.refresh()
-            for former, since in list(self._kept.values()):
-                if _key(former) == _key(job) and not job.is_spot:
-                    self._close(former, since, "Reused", job.name)
+            for previous, since in list(self._kept.values()):
+                if _key(previous) == _key(job) and not job.is_spot:
+                    self._close(previous, since, "Reused", job.name)
                     job.warm = True
                     break
             if _period(job):
@@ -45,7 +45,7 @@ class WarmPools:
         """Whether a pool is there for it."""
         self.refresh()
         with self._lock:
-            return any(_key(former) == _key(job) for former, _ in self._kept.values())
+            return any(_key(previous) == _key(job) for previous, _ in self._kept.values())
 
     def end(self, job: Job, *, healthy: bool) -> None:
         """A job is about to end; `healthy` is False where its instances cannot be used again."""

@@ -44,12 +44,12 @@ def test_the_page_lists_every_command() -> None:
 
 
 def test_the_example_of_the_page_is_what_the_command_prints(run: Run) -> None:
-    (shown,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (matches,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     (line,) = re.findall(r"```bash\n(paretune .*)\n```", PAGE)
 
     code, document, err = run(*shlex.split(line)[1:])
 
-    assert (code, document, err) == (0, json.loads(shown), "")
+    assert (code, document, err) == (0, json.loads(matches), "")
 
 
 @pytest.mark.parametrize("flag", [["--json"], ["--json", "true"], ["--json=1"], ["--json=true"]])
@@ -102,7 +102,7 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
 
     table = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,colour\n"
     (workplace / "runs.csv").write_text(f"{table}ml.g5.xlarge,1,32,5e-5,1000,0.9,red\n")
-    told = [
+    report = [
         "--model",
         "m",
         "--dataset",
@@ -114,7 +114,7 @@ def test_estimate_report_import_and_sync(run: Run, workplace: Path) -> None:
         "--precision",
         "fp32",
     ]
-    code, document, _ = run("import", "--recorded_runs", "runs.csv", *told, "--json")
+    code, document, _ = run("import", "--recorded_runs", "runs.csv", *report, "--json")
     assert code == 0
     assert set(document) == fields_of("`import`")
     assert (len(document["run_ids"]), document["ignored_columns"]) == (1, ["colour"])

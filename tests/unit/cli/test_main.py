@@ -38,14 +38,14 @@ def _parameters(name: str) -> set[str]:
     return {parameter for group in command_named(name).all_groups().values() for parameter in group}
 
 
-def nothing_was_started(place: Path) -> bool:
+def nothing_was_started(folder: Path) -> bool:
     """No MLflow run, no job and no data; the store itself may be there."""
-    database = place / "mlflow.db"
+    database = folder / "mlflow.db"
     runs = 0
     if database.exists():
         with sqlite3.connect(database) as connection:
             ((runs,),) = connection.execute("SELECT count(*) FROM runs")
-    return runs == 0 and not (place / ".paretune" / "jobs").exists()
+    return runs == 0 and not (folder / ".paretune" / "jobs").exists()
 
 
 WRONG = {
@@ -232,12 +232,12 @@ def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing
     assert code == 0, err
     assert nothing_was_started(workplace)
     assert not (workplace / "mlflow.db").exists()
-    shown, rest = json.JSONDecoder().raw_decode(out)
-    assert set(shown["specification"]) == set(parameter_help())
-    assert shown["batch"]["per_device_train_batch_size"] == 12
-    assert shown["batch"]["gradient_accumulation_steps"] == 2
-    assert shown["worst_case_usd"] == pytest.approx(0.115 * 3670 / 3600)  # an hour, and 70 seconds to stop
-    assert (shown["data"]["train_rows"], shown["data"]["validation_rows"]) == (108, 12)
+    output, rest = json.JSONDecoder().raw_decode(out)
+    assert set(output["specification"]) == set(parameter_help())
+    assert output["batch"]["per_device_train_batch_size"] == 12
+    assert output["batch"]["gradient_accumulation_steps"] == 2
+    assert output["worst_case_usd"] == pytest.approx(0.115 * 3670 / 3600)  # an hour, and 70 seconds to stop
+    assert (output["data"]["train_rows"], output["data"]["validation_rows"]) == (108, 12)
     assert "nothing was launched" in out[rest:]
 
 
@@ -256,9 +256,9 @@ def test_values_may_follow_an_equals_sign_be_empty_or_begin_with_a_dash(run: Run
     code, out, err = run("--entry_script=train.py", "--seed", "", "--text_column", "-text", "--dry_run=1")
 
     assert code == 0, err
-    shown, _ = json.JSONDecoder().raw_decode(out)
-    assert shown["specification"]["seed"] == "42"
-    assert shown["specification"]["text_column"] == "-text"
+    output, _ = json.JSONDecoder().raw_decode(out)
+    assert output["specification"]["seed"] == "42"
+    assert output["specification"]["text_column"] == "-text"
 
 
 Shown = Callable[..., str]
@@ -312,9 +312,9 @@ def test_a_shell_gets_what_completes_commands_parameters_and_values(
     assert main(["completion", "tcsh"]) == 2
 
     def suggested(line: str) -> set[str]:
-        asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
-        asked["_ARGCOMPLETE_STDOUT_FILENAME"] = "answer"
-        subprocess.run([sys.executable, "-m", "paretune"], env={**os.environ, **asked}, check=True)
+        request = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+        request["_ARGCOMPLETE_STDOUT_FILENAME"] = "answer"
+        subprocess.run([sys.executable, "-m", "paretune"], env={**os.environ, **request}, check=True)
         return {word.strip() for word in Path("answer").read_text().splitlines()}
 
     assert {"main", "study"} <= suggested("paretune ")

@@ -57,10 +57,10 @@ def test_mlflow_run_from_another_folder_reads_rows_and_keeps_store_and_model_the
     job = {"dataset": "rows.csv", "model": str(tiny_model), "max_seq_length": "32"}
     words = [sys.executable, "-m", "mlflow", "run", str(REPOSITORY), "--env-manager", "local"]
     words += [word for name, text in job.items() for word in ("-P", f"{name}={text}")]
-    kept = {name: text for name, text in os.environ.items() if name not in {"PARETUNE_HOME", "MLFLOW_TRACKING_URI"}}
+    retained = {name: text for name, text in os.environ.items() if name not in {"PARETUNE_HOME", "MLFLOW_TRACKING_URI"}}
     (workplace / "mlflow.db").unlink()
 
-    done = subprocess.run(words, cwd=workplace, env=kept, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(words, cwd=workplace, env=retained, capture_output=True, text=True, timeout=300, check=False)
 
     assert done.returncode == 0, done.stderr
     assert "F1 (macro, validation)" in done.stdout + done.stderr

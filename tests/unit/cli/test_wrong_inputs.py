@@ -25,9 +25,9 @@ WRONG = [
 
 
 @pytest.mark.usefixtures("no_store")
-@pytest.mark.parametrize(("line", "told"), WRONG)
+@pytest.mark.parametrize(("line", "report"), WRONG)
 def test_a_wrong_input_ends_with_one_message_and_no_run(
-    line: str, told: str, workplace: Path, capsys: pytest.CaptureFixture[str]
+    line: str, report: str, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "reversed.yaml").write_text(
         "name: x\nsearch: {learning_rate: {low: 1e-4, high: 1e-5}}\nobjectives: {cost_usd: minimize}\nn_trials: 2\n"
@@ -38,7 +38,7 @@ def test_a_wrong_input_ends_with_one_message_and_no_run(
 
     out, err = capsys.readouterr()
     assert out == ""
-    assert told in err
+    assert report in err
     assert err.count("paretune: ") == 1
     assert "Traceback" not in err
     assert not (workplace / "mlflow.db").exists()

@@ -63,14 +63,14 @@ def test_one_fault_is_a_sentence_and_several_are_a_list() -> None:
 
 
 def test_a_misspelt_name_is_asked_about() -> None:
-    known = ("learning_rate", "learning_rate_scaling", "seed")
+    reference = ("learning_rate", "learning_rate_scaling", "seed")
 
-    assert did_you_mean("learning_rat", known) == "did you mean learning_rate or learning_rate_scaling?"
+    assert did_you_mean("learning_rat", reference) == "did you mean learning_rate or learning_rate_scaling?"
     # Nobody has mistyped a name of thousands of letters, and difflib would take minutes.
-    assert did_you_mean("learning_rate" * 20_000, known) == ""
-    assert did_you_mean("learning_rat", known, most=1) == "did you mean learning_rate?"
-    assert did_you_mean("rate", known) == did_you_mean("", known, or_longer=True) == ""
-    assert did_you_mean("rate", known, or_longer=True) == "did you mean learning_rate or learning_rate_scaling?"
+    assert did_you_mean("learning_rate" * 20_000, reference) == ""
+    assert did_you_mean("learning_rat", reference, most=1) == "did you mean learning_rate?"
+    assert did_you_mean("rate", reference) == did_you_mean("", reference, or_longer=True) == ""
+    assert did_you_mean("rate", reference, or_longer=True) == "did you mean learning_rate or learning_rate_scaling?"
 
 
 def test_a_failed_job_carries_its_name_reason_log_and_where_to_look() -> None:

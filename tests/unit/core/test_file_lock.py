@@ -45,11 +45,11 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 
 def test_one_holds_a_lock_and_another_one_is_refused_until_it_lets_go(system: str, tmp_path: Path) -> None:
-    one, other = opened(tmp_path / "lock"), opened(tmp_path / "lock")
-    file_lock.lock(one)
+    first, other = opened(tmp_path / "lock"), opened(tmp_path / "lock")
+    file_lock.lock(first)
     with pytest.raises(BlockingIOError):
         file_lock.lock(other, wait=False)
-    file_lock.unlock(one)
+    file_lock.unlock(first)
     file_lock.lock(other, wait=False)
     file_lock.unlock(other)
 
@@ -57,12 +57,12 @@ def test_one_holds_a_lock_and_another_one_is_refused_until_it_lets_go(system: st
 
 
 def test_one_that_waits_gets_the_lock_when_the_other_lets_go(system: str, tmp_path: Path) -> None:
-    one, other = opened(tmp_path / "lock"), opened(tmp_path / "lock")
-    file_lock.lock(one)
+    first, other = opened(tmp_path / "lock"), opened(tmp_path / "lock")
+    file_lock.lock(first)
     waiting = threading.Thread(target=file_lock.lock, args=(other,))
     waiting.start()
     waiting.join(0.1)
     assert waiting.is_alive()
 
-    file_lock.unlock(one)
+    file_lock.unlock(first)
     wait_until(lambda: not waiting.is_alive(), within_s=10.0, what="the other one has the lock")

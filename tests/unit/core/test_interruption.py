@@ -91,9 +91,9 @@ time.sleep(60)
 
 
 @pytest.mark.parametrize(
-    ("watched", "said"), [("watch", "the process that started this command has ended"), ("do not", "went on")]
+    ("watched", "message"), [("watch", "the process that started this command has ended"), ("do not", "went on")]
 )
-def test_the_death_of_the_parent_counts_only_when_it_is_watched(tmp_path: Path, watched: str, said: str) -> None:
+def test_the_death_of_the_parent_counts_only_when_it_is_watched(tmp_path: Path, watched: str, message: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, "-c", CHILD, watched],
         stdin=subprocess.PIPE,
@@ -110,7 +110,7 @@ def test_the_death_of_the_parent_counts_only_when_it_is_watched(tmp_path: Path, 
             parent.stdin.write("go\n")
             parent.stdin.flush()
 
-            assert parent.stdout.readline().strip() == said
+            assert parent.stdout.readline().strip() == message
         finally:
             if child.is_running():
                 child.kill()

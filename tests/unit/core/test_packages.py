@@ -65,9 +65,9 @@ def test_without_sagemaker_s_packages_the_extra_is_named(environment: dict[str, 
 def test_version_2_of_the_sdk_is_refused_in_one_sentence(environment: dict[str, str]) -> None:
     environment |= {"boto3": "1.40", "sagemaker-core": "1.0.70", "sagemaker": "2.251.0"}
 
-    why = packages.sagemaker_is_missing()
+    reason = packages.sagemaker_is_missing()
 
-    assert why.startswith(
+    assert reason.startswith(
         "jobs on SageMaker need version 3 of the SageMaker SDK, and sagemaker 2.251.0 is installed here"
     )
-    assert why.endswith("in an environment of its own; everything else works here")
+    assert reason.endswith("in an environment of its own; everything else works here")

@@ -14,9 +14,9 @@ tables = st.integers(1, 3).flatmap(
 )
 
 
-def beats(one: list[int], other: list[int], maximise: list[bool]) -> bool:
+def beats(item: list[int], other: list[int], maximise: list[bool]) -> bool:
     """As good in all objectives and better in one: the definition, spelled out."""
-    gains = [(mine - its) * (1 if more else -1) for mine, its, more in zip(one, other, maximise, strict=True)]
+    gains = [(mine - its) * (1 if more else -1) for mine, its, more in zip(item, other, maximise, strict=True)]
     return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)
 
 

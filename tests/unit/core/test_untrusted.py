@@ -42,7 +42,7 @@ def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "output"),
     [
         ("\x1b[2J", r"\x1b[2J"),
         ("gnp\u202efdp", r"gnp\u202efdp"),
@@ -51,8 +51,8 @@ def test_json_that_is_none_or_goes_on_for_ever_is_a_value_error(text: str) -> No
         ("two\n\tlines, é, 漢", "two\n\tlines, é, 漢"),
     ],
 )
-def test_what_would_command_a_terminal_is_shown_as_an_escape(text: str, shown: str) -> None:
-    assert printable(text) == shown
+def test_what_would_command_a_terminal_is_shown_as_an_escape(text: str, output: str) -> None:
+    assert printable(text) == output
 
 
 def test_a_file_is_read_as_text_without_its_byte_order_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,8 +89,8 @@ def _odd(folder: Path) -> dict[str, tuple[str, str]]:
 
 
 def test_a_path_that_is_no_file_to_read_is_one_fault_that_names_it(tmp_path: Path) -> None:
-    for path, said in _odd(tmp_path).values():
-        with pytest.raises(BadInput, match=said) as caught:
+    for path, message in _odd(tmp_path).values():
+        with pytest.raises(BadInput, match=message) as caught:
             read_text(path, 100)
 
         (fault,) = caught.value.faults
@@ -112,8 +112,8 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
     value = {"name": "\x9b2J\x7fgnp\u202efdp, half \ud800, é, 漢", "lines": "a\n\tb\x1b"}
     document = json.dumps(value, indent=2, ensure_ascii=False)
 
-    shown = printable_json(document)
+    output = printable_json(document)
 
-    assert json.loads(shown) == value
-    assert printable(shown) == shown != document
-    assert "é, 漢" in shown
+    assert json.loads(output) == value
+    assert printable(output) == output != document
+    assert "é, 漢" in output

@@ -22,42 +22,42 @@ A10G: dict[str, Any] = {"model": MODEL, "instance_type": "ml.g5.xlarge", "max_tr
 
 
 def built() -> Architecture:
-    found = well_known(MODEL)
-    assert found is not None
-    return found
+    result = well_known(MODEL)
+    assert result is not None
+    return result
 
 
 def estimate(evidence: Evidence | None = None, price: Price | None = PRICE, **changes: Any) -> Estimate:
-    found = Estimator(evidence or Evidence()).estimate(JobSpec(**{**A10G, **changes}), built(), price)
-    assert found is not None
-    return found
+    estimated = Estimator(evidence or Evidence()).estimate(JobSpec(**{**A10G, **changes}), built(), price)
+    assert estimated is not None
+    return estimated
 
 
 def evidence_of(*runs: dict[str, Any], origin: str = "measured") -> Evidence:
     return read(
         RecordedRun(
-            f"run {place}",
+            f"run {workspace}",
             params=JobSpec(**{**A10G, **changes}).as_text(),
             tags={"paretune.origin": origin, "paretune.state": "Completed"},
             metrics={"billable_seconds": 2000.0},
         )
-        for place, changes in enumerate(runs)
+        for workspace, changes in enumerate(runs)
     )
 
 
 def test_dollars_are_seconds_times_instances_times_price() -> None:
-    found = estimate(instance_count=2)
+    estimated = estimate(instance_count=2)
 
-    assert found.cost_usd == pytest.approx(found.time.seconds * 2 * 0.001)  # 3.6 USD an hour
-    assert found.usd(100.0) == pytest.approx(0.2)
+    assert estimated.cost_usd == pytest.approx(estimated.time.seconds * 2 * 0.001)  # 3.6 USD an hour
+    assert estimated.usd(100.0) == pytest.approx(0.2)
 
 
 def test_an_unknown_price_leaves_dollars_absent() -> None:
-    found = estimate(price=None)
+    estimated = estimate(price=None)
 
-    assert found.cost_usd is None
-    assert found.usd(100.0) is None
-    assert set(found.as_metrics()) == {
+    assert estimated.cost_usd is None
+    assert estimated.usd(100.0) is None
+    assert set(estimated.as_metrics()) == {
         "estimated_seconds",
         "estimated_seconds_low",
         "estimated_seconds_high",
@@ -66,11 +66,11 @@ def test_an_unknown_price_leaves_dollars_absent() -> None:
 
 
 def test_a_run_records_its_estimate_with_the_interval() -> None:
-    found = estimate().as_metrics()
+    result = estimate().as_metrics()
 
-    assert found["estimated_seconds_low"] < found["estimated_seconds"] < found["estimated_seconds_high"]
-    assert found["estimated_cost_usd"] == pytest.approx(found["estimated_seconds"] * 0.001)
-    assert found["estimated_memory_gib"] > 1
+    assert result["estimated_seconds_low"] < result["estimated_seconds"] < result["estimated_seconds_high"]
+    assert result["estimated_cost_usd"] == pytest.approx(result["estimated_seconds"] * 0.001)
+    assert result["estimated_memory_gib"] > 1
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_a_machine_of_one_s_own_is_called_a_machine() -> None:
 def test_published_runs_among_measured_ones_are_counted_apart() -> None:
     measured, published = evidence_of({}, {}), evidence_of({}, origin="published")
 
-    found = estimate(Evidence(times=[*measured.times, *published.times]))
+    estimated = estimate(Evidence(times=[*measured.times, *published.times]))
 
-    assert found.basis == "3 runs (1 published) of this model on this cluster"
-    assert found.measured_here == 3
+    assert estimated.basis == "3 runs (1 published) of this model on this cluster"
+    assert estimated.measured_here == 3
 
 
 def test_more_runs_of_a_cluster_narrow_its_interval() -> None:
-    none, one, five = (estimate(evidence_of(*[{}] * count)).time for count in (0, 1, 5))
+    none, first, five = (estimate(evidence_of(*[{}] * count)).time for count in (0, 1, 5))
 
-    assert none.seconds_high / none.seconds > one.seconds_high / one.seconds > five.seconds_high / five.seconds
+    assert none.seconds_high / none.seconds > first.seconds_high / first.seconds > five.seconds_high / five.seconds
     assert five.seconds == pytest.approx(2000, rel=0.05)
 
 
@@ -136,7 +136,7 @@ def test_what_fits_what_does_not_and_what_nobody_can_be_sure_of() -> None:
 
 
 def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
-    shown = read(
+    content = read(
         [
             RecordedRun(
                 "full",
@@ -146,9 +146,9 @@ def test_a_job_that_ran_out_of_memory_rules_out_its_like() -> None:
         ]
     )
     same, smaller, larger = (
-        estimate(shown, per_device_train_batch_size=8),
-        estimate(shown, per_device_train_batch_size=4),
-        estimate(shown, per_device_train_batch_size=8, instance_type="ml.p4d.24xlarge"),
+        estimate(content, per_device_train_batch_size=8),
+        estimate(content, per_device_train_batch_size=4),
+        estimate(content, per_device_train_batch_size=8, instance_type="ml.p4d.24xlarge"),
     )
 
     assert (same.fits, smaller.fits, larger.fits) == ("no", "yes", "yes")
@@ -161,16 +161,16 @@ def test_rows_that_nobody_knows_have_no_estimate() -> None:
 
 
 def test_a_folder_tells_its_architecture(tiny_model: Path) -> None:
-    found = architecture_of(str(tiny_model), "classification", {})
+    architecture = architecture_of(str(tiny_model), "classification", {})
 
-    assert (found.layers, found.hidden_size) == (2, 32)
+    assert (architecture.layers, architecture.hidden_size) == (2, 32)
 
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_attention_heads": 2}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (None, "must hold a config.json that can be read"),
         ("{", "must hold a config.json that can be read"),
@@ -183,11 +183,11 @@ _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 100, "num_att
     ],
     ids=itertools.count(),
 )
-def test_a_folder_that_does_not_tell_is_refused(content: str | None, said: str, tmp_path: Path) -> None:
+def test_a_folder_that_does_not_tell_is_refused(content: str | None, message: str, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "config.json").write_text(content)
 
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         architecture_of(str(tmp_path), "classification", {})
 
 

@@ -36,19 +36,19 @@ def described(**changes: Any) -> tuple[JobSpec, JobFeatures]:
     spec = JobSpec(**{**A10G, **changes})
     built = well_known(spec.model)
     assert built is not None
-    found = describe(spec, spec.plan(), built)
-    assert found is not None
-    return spec, found
+    description = describe(spec, spec.plan(), built)
+    assert description is not None
+    return spec, description
 
 
 def test_a_finished_job_shows_seconds_a_step_and_a_peak() -> None:
-    found = read([run_of()])
+    content = read([run_of()])
 
-    (time,), ((memory, peak),) = found.times, found.peaks
+    (time,), ((memory, peak),) = content.times, content.peaks
     assert (time.seconds, time.step_seconds, time.origin) == (500.0, 0.5, "measured")  # 32 rows at 64 a second
     assert time.setting == described()[1].time
     assert (memory, peak) == (described()[1].memory, 3.0)
-    assert found.did_not_fit == []
+    assert content.did_not_fit == []
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_runs_that_are_no_jobs_or_of_a_script_are_passed_over(tmp_path: Path) ->
         run_of(),
     ]
 
-    found = read(runs)
-    assert (len(found.times), found.did_not_fit) == (1, [])
+    content = read(runs)
+    assert (len(content.times), content.did_not_fit) == (1, [])
 
 
 def test_a_model_of_one_s_own_is_known_by_the_weights_its_job_has_counted() -> None:
@@ -134,8 +134,8 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
     (full,) = read([run_of(OOM, {}, per_device_train_batch_size=64)]).did_not_fit
 
     def ruled_out(**changes: Any) -> bool:
-        spec, found = described(**changes)
-        return Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
+        spec, result = described(**changes)
+        return Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
 
     assert ruled_out(per_device_train_batch_size=64)
     assert ruled_out(per_device_train_batch_size=128)
@@ -155,28 +155,30 @@ def test_a_batch_that_ran_out_is_ruled_out_on_no_more_memory_and_never_on_more()
 def test_a_batch_that_ran_out_in_fp32_may_fit_in_bf16_on_less_memory() -> None:
     fp32 = {"instance_type": "ml.p3dn.24xlarge", "precision": "fp32", "per_device_train_batch_size": 64}
     (full,) = read([run_of(OOM, {}, **fp32)]).did_not_fit
-    spec, found = described(per_device_train_batch_size=64)
+    spec, result = described(per_device_train_batch_size=64)
 
-    assert not Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
+    assert not Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
 
 
 def test_a_batch_of_long_rows_says_nothing_about_short_ones_of_other_data() -> None:
     (full,) = read([run_of(OOM, {}, dataset="bundled:imdb", max_seq_length=512)]).did_not_fit
-    spec, found = described(dataset="bundled:rotten_tomatoes", max_seq_length=512)
+    spec, result = described(dataset="bundled:rotten_tomatoes", max_seq_length=512)
 
-    assert not Footprint.of(spec, spec.plan(), found.memory).is_no_easier(full)
+    assert not Footprint.of(spec, spec.plan(), result.memory).is_no_easier(full)
 
 
-@pytest.mark.parametrize(("asked", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
-def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(asked: int, used: int, full: int) -> None:
+@pytest.mark.parametrize(("arguments", "used", "full"), [(64, 32, 64), (64, 8, 16), (12, 1, 3), (15, 5, 15)])
+def test_the_last_batch_before_the_one_that_fitted_is_the_one_that_did_not(
+    arguments: int, used: int, full: int
+) -> None:
     tags = {
         "paretune.out_of_memory_retries": "1",
         "paretune.used_per_device_train_batch_size": str(used),
-        "paretune.used_gradient_accumulation_steps": str(asked // used),
+        "paretune.used_gradient_accumulation_steps": str(arguments // used),
     }
-    (found,) = read([run_of(COMPLETED | tags, per_device_train_batch_size=asked)]).did_not_fit
+    (result,) = read([run_of(COMPLETED | tags, per_device_train_batch_size=arguments)]).did_not_fit
 
-    assert found.rows == full
+    assert result.rows == full
 
 
 def test_a_batch_that_fitted_elsewhere_after_a_lack_of_memory_is_not_ruled_out_there() -> None:
@@ -195,7 +197,7 @@ def test_a_failure_of_another_kind_rules_nothing_out() -> None:
 
 
 def test_runs_are_like_a_job_by_cluster_by_model_and_by_accelerator() -> None:
-    found = read(
+    content = read(
         [
             run_of(),
             run_of(per_device_train_batch_size=8),
@@ -205,7 +207,7 @@ def test_runs_are_like_a_job_by_cluster_by_model_and_by_accelerator() -> None:
         ]
     )
 
-    assert [len(runs) for runs in found.runs_like(described()[1])] == [2, 4, 4]
+    assert [len(runs) for runs in content.runs_like(described()[1])] == [2, 4, 4]
 
 
 Put = Callable[..., None]
@@ -264,9 +266,9 @@ def test_the_newest_runs_are_read_and_those_that_ran_out_of_memory_are_never_for
         put(run_of(metrics={"billable_seconds": seconds}))
         put(run_of(metrics={"billable_seconds": seconds}, instance_type="local"))
 
-    found = collected()
-    assert len(found.times) == 4  # two local ones, two of instances
-    assert [item.rows for item in found.did_not_fit] == [64]
+    result = collected()
+    assert len(result.times) == 4  # two local ones, two of instances
+    assert [item.rows for item in result.did_not_fit] == [64]
 
 
 def test_nothing_recorded_is_no_evidence(put: Put) -> None:

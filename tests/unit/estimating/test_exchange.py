@@ -11,47 +11,47 @@ TRAINED, ALL = 100.0, 300.0
 
 
 def test_plain_data_parallelism_reduces_fp32_gradients_once_a_step() -> None:
-    found = exchange_of("ddp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=8, sharers=1)
+    exchange = exchange_of("ddp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=8, sharers=1)
 
-    assert found.micro_batch == Volume()
-    assert found.step.link == pytest.approx(2 * 7 / 8 * 4 * TRAINED)
-    assert found.step.network == pytest.approx(2 * 3 / 4 * 4 * TRAINED)
+    assert exchange.micro_batch == Volume()
+    assert exchange.step.link == pytest.approx(2 * 7 / 8 * 4 * TRAINED)
+    assert exchange.step.network == pytest.approx(2 * 3 / 4 * 4 * TRAINED)
 
 
 @pytest.mark.parametrize(("half", "size"), [(True, 2), (False, 4)])
 def test_shards_gather_frozen_weights_too_twice_in_every_micro_batch(half: bool, size: int) -> None:
-    found = exchange_of("fsdp", half=half, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=8)
+    exchange = exchange_of("fsdp", half=half, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=8)
 
-    assert found.step == Volume()
-    assert found.micro_batch.link == pytest.approx(3 / 4 * (2 * size * ALL + 4 * TRAINED))
-    assert found.micro_batch.network == pytest.approx(1 / 2 * (2 * size * ALL + 4 * TRAINED))
+    assert exchange.step == Volume()
+    assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * size * ALL + 4 * TRAINED))
+    assert exchange.micro_batch.network == pytest.approx(1 / 2 * (2 * size * ALL + 4 * TRAINED))
 
 
 def test_shards_of_one_instance_send_only_gradients_over_the_network() -> None:
-    found = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=4)
+    exchange = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=2, devices=4, sharers=4)
 
-    assert found.micro_batch.link == pytest.approx(3 / 4 * (2 * 2 * ALL + 4 * TRAINED))
-    assert found.micro_batch.network == pytest.approx(2 * 1 / 2 * 4 * TRAINED)
+    assert exchange.micro_batch.link == pytest.approx(3 / 4 * (2 * 2 * ALL + 4 * TRAINED))
+    assert exchange.micro_batch.network == pytest.approx(2 * 1 / 2 * 4 * TRAINED)
 
 
 def test_copies_of_shards_over_several_instances_send_each_shard_between_them() -> None:
-    found = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=4, sharers=8)
+    exchange = exchange_of("smp", half=True, trained=TRAINED, parameters=ALL, instances=4, devices=4, sharers=8)
 
     gathered = 1 / 2 * (2 * 2 * ALL + 4 * TRAINED)
-    assert found.micro_batch.network == pytest.approx(gathered + 2 * 1 / 2 * 4 * TRAINED / 2)
+    assert exchange.micro_batch.network == pytest.approx(gathered + 2 * 1 / 2 * 4 * TRAINED / 2)
 
 
 def test_zero_2_scatters_gradients_in_every_micro_batch_and_gathers_weights_once() -> None:
-    found = exchange_of("deepspeed", half=True, trained=TRAINED, parameters=ALL, instances=1, devices=2, sharers=1)
+    exchange = exchange_of("deepspeed", half=True, trained=TRAINED, parameters=ALL, instances=1, devices=2, sharers=1)
 
-    assert found.micro_batch == found.step == Volume(link=1 / 2 * 2 * TRAINED)
+    assert exchange.micro_batch == exchange.step == Volume(link=1 / 2 * 2 * TRAINED)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "smddp", "fsdp", "smp", "deepspeed"])
 def test_one_device_sends_nothing(strategy: str) -> None:
-    found = exchange_of(strategy, half=True, trained=TRAINED, parameters=ALL, instances=1, devices=1, sharers=1)
+    exchange = exchange_of(strategy, half=True, trained=TRAINED, parameters=ALL, instances=1, devices=1, sharers=1)
 
-    assert found.micro_batch == found.step == Volume()
+    assert exchange.micro_batch == exchange.step == Volume()
 
 
 def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, **degrees: Any) -> Any:
@@ -70,28 +70,28 @@ def divided(devices: int, strategy: str = "fsdp", *, recomputes: bool = False, *
 
 @pytest.mark.parametrize(("recomputes", "times"), [(False, 4), (True, 6)])
 def test_devices_of_a_tensor_group_all_reduce_activations_in_every_layer(recomputes: bool, times: int) -> None:
-    found = divided(16, tensor=4, hybrid_shard=2, recomputes=recomputes)
+    result = divided(16, tensor=4, hybrid_shard=2, recomputes=recomputes)
 
-    assert found.blocking == Volume(link=times * 3 * 2 * 3 / 4 * 2 * 10.0)
+    assert result.blocking == Volume(link=times * 3 * 2 * 3 / 4 * 2 * 10.0)
     # Two sharers in each instance hold a quarter of the weights, and the two copies are on two instances.
     shards = 1 / 2 * (2 * 2 * ALL / 4 + 4 * TRAINED / 4)
-    assert found.micro_batch.link == pytest.approx(shards)
+    assert result.micro_batch.link == pytest.approx(shards)
     # Four rings over one connection: each sends its shard, half of a quarter of all gradients, twice half way.
-    assert found.micro_batch.network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * TRAINED / 4 / 2))
+    assert result.micro_batch.network == pytest.approx(4 * 2 * (2 * 1 / 2 * 4 * TRAINED / 4 / 2))
 
 
 def test_stages_of_one_instance_pass_activations_and_gradients_over_links() -> None:
-    found = divided(8, pipeline=4)
+    result = divided(8, pipeline=4)
 
-    assert found.blocking == Volume(link=2 * 2 * 10.0)
-    assert found.micro_batch == Volume(link=1 / 2 * (2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
+    assert result.blocking == Volume(link=2 * 2 * 10.0)
+    assert result.micro_batch == Volume(link=1 / 2 * (2 * ALL / 4 + 4 * TRAINED / 4))  # two devices of a stage
 
 
 def test_stages_of_several_instances_pass_those_of_all_devices_over_the_network() -> None:
-    found = divided(16, pipeline=2)
+    result = divided(16, pipeline=2)
 
-    assert found.blocking == Volume(network=8 * 2 * 2 * 10.0)
-    assert found.micro_batch == Volume(link=7 / 8 * (2 * ALL / 2 + 4 * TRAINED / 2))
+    assert result.blocking == Volume(network=8 * 2 * 2 * 10.0)
+    assert result.micro_batch == Volume(link=7 / 8 * (2 * ALL / 2 + 4 * TRAINED / 2))
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])

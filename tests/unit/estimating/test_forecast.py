@@ -28,10 +28,10 @@ def job(*words: str) -> int:
     return main(["main", *simulated, *words])
 
 
-def newest(place: Path) -> Run:
-    return MlflowClient(f"sqlite:///{place / 'mlflow.db'}").search_runs(["0"], order_by=["attributes.start_time DESC"])[
-        0
-    ]
+def newest(folder: Path) -> Run:
+    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
+        ["0"], order_by=["attributes.start_time DESC"]
+    )[0]
 
 
 def test_a_batch_that_ran_out_of_memory_is_not_begun_with_again(
@@ -62,13 +62,13 @@ def test_every_job_records_its_own_estimate_which_gets_better_with_evidence(plac
     off = []
     for seed in ("1", "2"):
         assert job("--per_device_train_batch_size", "32", "--seed", seed) == 0
-        found = newest(place).data
-        low, middle, high = (found.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
+        result = newest(place).data
+        low, middle, high = (result.metrics[f"estimated_seconds{end}"] for end in ("_low", "", "_high"))
         assert low < middle < high
-        assert found.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
-        assert found.metrics["estimated_memory_gib"] > 0
+        assert result.metrics["estimated_cost_usd"] == pytest.approx(middle * 1.408 / 3600)
+        assert result.metrics["estimated_memory_gib"] > 0
         off.append(
-            (abs(middle / found.metrics["billable_seconds"] - 1), high / low, found.tags["paretune.estimate_basis"])
+            (abs(middle / result.metrics["billable_seconds"] - 1), high / low, result.tags["paretune.estimate_basis"])
         )
 
     assert off[1][0] < 0.1 < off[0][0]

@@ -18,16 +18,18 @@ from paretune.estimating.hardware import (
 from paretune.specification import catalog
 
 LISTED = sorted(
-    name for name, known in catalog.instances().items() if known.has_gpu and hardware.unlisted_gpu(known) is None
+    name
+    for name, reference in catalog.instances().items()
+    if reference.has_gpu and hardware.unlisted_gpu(reference) is None
 )
 
 
 def test_of_a_gpu_without_a_data_sheet_only_the_memory_is_known() -> None:
     unlisted = hardware.unlisted_gpu(catalog.instance("ml.g7.48xlarge"))
 
-    assert {known.family for name, known in catalog.instances().items() if known.has_gpu and name not in LISTED} == {
-        "g7"
-    }
+    assert {
+        reference.family for name, reference in catalog.instances().items() if reference.has_gpu and name not in LISTED
+    } == {"g7"}
     assert unlisted is not None
     assert unlisted.usable_gib == 32
     assert math.isnan(unlisted.half_flops)
@@ -42,13 +44,13 @@ def test_of_a_gpu_without_a_data_sheet_only_the_memory_is_known() -> None:
 @pytest.mark.parametrize("name", LISTED)
 def test_every_gpu_of_the_catalogue_has_a_data_sheet(name: str) -> None:
     instance = catalog.instance(name)
-    found = hardware.accelerator_of(instance)
+    accelerator = hardware.accelerator_of(instance)
 
-    assert found is not None
-    assert 0.75 * instance.accelerator_memory_gib <= found.usable_gib <= 1.01 * instance.accelerator_memory_gib
-    assert 1e12 < found.fp32_flops < found.half_flops < 1e16  # a slip of a power of ten is outside
-    assert 1e11 < found.memory_bytes_per_s < 1e14
-    assert found.link_bytes_per_s < found.memory_bytes_per_s
+    assert accelerator is not None
+    assert 0.75 * instance.accelerator_memory_gib <= accelerator.usable_gib <= 1.01 * instance.accelerator_memory_gib
+    assert 1e12 < accelerator.fp32_flops < accelerator.half_flops < 1e16  # a slip of a power of ten is outside
+    assert 1e11 < accelerator.memory_bytes_per_s < 1e14
+    assert accelerator.link_bytes_per_s < accelerator.memory_bytes_per_s
 
 
 def test_the_same_chip_with_more_memory_differs_in_memory_alone() -> None:
@@ -66,19 +68,19 @@ def test_instances_without_gpus_have_no_accelerator() -> None:
 
 
 def test_processors_add_up() -> None:
-    one, eight = processor(1, 4.0), processor(8, 4.0)
+    first, eight = processor(1, 4.0), processor(8, 4.0)
 
-    assert one.fp32_flops == 96e9  # 3 GHz x 32
-    assert eight.fp32_flops == 8 * one.fp32_flops
-    assert eight.memory_bytes_per_s == 8 * one.memory_bytes_per_s
+    assert first.fp32_flops == 96e9  # 3 GHz x 32
+    assert eight.fp32_flops == 8 * first.fp32_flops
+    assert eight.memory_bytes_per_s == 8 * first.memory_bytes_per_s
     assert eight.usable_gib == 4.0
 
 
 def test_this_machine_has_a_processor_and_memory() -> None:
-    found = this_processor()
+    result = this_processor()
 
-    assert found.fp32_flops >= 96e9
-    assert 0.1 < found.usable_gib < 100_000
+    assert result.fp32_flops >= 96e9
+    assert 0.1 < result.usable_gib < 100_000
 
 
 @pytest.fixture
@@ -86,9 +88,9 @@ def driver(tmp_path: Path) -> Callable[..., Path]:
     """Makes the folder in which NVIDIA's driver describes GPUs."""
 
     def make(*models: str) -> Path:
-        for place, model in enumerate(models):
-            (tmp_path / f"0000:0{place}:00.0").mkdir()
-            (tmp_path / f"0000:0{place}:00.0" / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 0\n")
+        for workspace, model in enumerate(models):
+            (tmp_path / f"0000:0{workspace}:00.0").mkdir()
+            (tmp_path / f"0000:0{workspace}:00.0" / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 0\n")
         return tmp_path
 
     return make
@@ -110,10 +112,10 @@ def driver(tmp_path: Path) -> Callable[..., Path]:
 def test_a_gpu_of_this_machine_is_known_by_the_name_that_its_driver_gives(
     driver: Callable[..., Path], model: str, half_flops: float, usable_gib: float
 ) -> None:
-    found = local_gpu(driver(model, "Tesla K80"))
+    result = local_gpu(driver(model, "Tesla K80"))
 
-    assert found is not None
-    assert (found.half_flops, found.usable_gib) == (half_flops, usable_gib)
+    assert result is not None
+    assert (result.half_flops, result.usable_gib) == (half_flops, usable_gib)
 
 
 def test_a_gpu_that_is_hidden_unlisted_or_absent_is_none(driver: Callable[..., Path], tmp_path: Path) -> None:

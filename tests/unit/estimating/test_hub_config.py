@@ -57,13 +57,13 @@ def test_a_name_that_moved_is_followed(hub: Hub) -> None:
 
 
 def test_an_architecture_is_that_of_the_hub_s_configuration(hub: Hub) -> None:
-    found = architecture_of("good/bert", "classification", {"HF_ENDPOINT": hub.url})
+    architecture = architecture_of("good/bert", "classification", {"HF_ENDPOINT": hub.url})
 
-    assert (found.layers, found.hidden_size, found.vocabulary) == (2, 8, 100)
+    assert (architecture.layers, architecture.hidden_size, architecture.vocabulary) == (2, 8, 100)
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("nobody/knows", "is not there (404)"),
         ("odd/empty", "is not there (404)"),
@@ -72,11 +72,11 @@ def test_an_architecture_is_that_of_the_hub_s_configuration(hub: Hub) -> None:
         ("odd/text", "does not answer"),
     ],
 )
-def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, said: str) -> None:
+def test_what_cannot_be_had_is_refused_with_what_to_do(hub: Hub, model: str, message: str) -> None:
     text = refusal(model, {"HF_ENDPOINT": hub.url})
 
     assert f"model {model}" in text
-    assert said in text
+    assert message in text
     assert "give a folder that holds its config.json" in text
 
 
@@ -96,22 +96,22 @@ def test_an_endpoint_that_is_no_address_is_refused() -> None:
 
 
 def test_a_hub_that_does_not_answer_is_named() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # nobody listens
-        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))  # nobody listens
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
 
         assert f"{address} does not answer" in refusal("good/bert", {"HF_ENDPOINT": address})
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"what?\r\n\r\n", "does not answer"),
         (b"HTTP/1.0 401 no\r\n\r\n", "is not there, or needs a token that may read it"),
         (b"HTTP/1.0 500 oh\r\n\r\n", "is not there (500)"),
     ],
 )
-def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer: bytes, said: str) -> None:
+def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer: bytes, message: str) -> None:
     heard: list[bytes] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -127,6 +127,6 @@ def test_a_server_of_another_kind_is_no_traceback_and_gets_the_token_once(answer
         text = refusal("good/bert", {"HF_ENDPOINT": address, "HF_TOKEN": "hf_secret"})
         thread.join()
 
-    assert said in text
+    assert message in text
     assert b"Authorization: Bearer hf_secret" in heard[0]
     assert "hf_secret" not in text

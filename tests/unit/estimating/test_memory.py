@@ -29,8 +29,8 @@ def gib(setting: MemorySetting, model: MemoryModel | None = None) -> float:
 
 
 def predicted(setting: MemorySetting, model: MemoryModel | None = None) -> MemoryPrediction:
-    (found,) = (model or MemoryModel()).predict([setting])
-    return found
+    (prediction,) = (model or MemoryModel()).predict([setting])
+    return prediction
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_peak_teaches_the_activations_of_its_model_and_the_framework_of_all() 
 
 def test_peaks_correct_what_was_traced_for_a_part_of_the_step() -> None:
     of_trace = [replace(FP32, peak=Peak(held=4e9, passing=bytes_)) for bytes_ in (1e9, 4e9, 8e9, 16e9)]
-    peaks = [(one, (4e9 + 1.2 * (one.peak.passing if one.peak else 0)) / GIB + 0.5) for one in of_trace]
+    peaks = [(item, (4e9 + 1.2 * (item.peak.passing if item.peak else 0)) / GIB + 0.5) for item in of_trace]
     larger = replace(FP32, peak=Peak(held=4e9, passing=30e9))
 
     assert gib(larger, MemoryModel(peaks)) == pytest.approx((4e9 + 1.2 * 30e9) / GIB + 0.5, rel=0.05)
@@ -96,12 +96,12 @@ def test_more_work_never_needs_less_and_the_interval_holds_the_prediction(
     units: float, parameters: float, sharers: int, half: bool, more: float
 ) -> None:
     setting = replace(FP32, units=units, parameters=parameters, weight_sharers=sharers, half=half)
-    found = predicted(setting)
+    result = predicted(setting)
 
-    assert 0 < found.gib_low < found.gib < found.gib_high < math.inf
-    assert gib(replace(setting, units=units * more)) >= found.gib
-    assert gib(replace(setting, parameters=parameters * more)) >= found.gib
-    assert gib(replace(setting, weight_sharers=sharers + 1)) < found.gib
+    assert 0 < result.gib_low < result.gib < result.gib_high < math.inf
+    assert gib(replace(setting, units=units * more)) >= result.gib
+    assert gib(replace(setting, parameters=parameters * more)) >= result.gib
+    assert gib(replace(setting, weight_sharers=sharers + 1)) < result.gib
 
 
 def test_nothing_asked_is_nothing_answered() -> None:

@@ -24,7 +24,7 @@ def known() -> MemoryLimits:
 
 
 @pytest.mark.parametrize(
-    ("asked", "chance"),
+    ("footprint", "chance"),
     [
         (held(32), 1.0),
         (held(8), 1.0),
@@ -37,14 +37,14 @@ def known() -> MemoryLimits:
     ],
 )
 def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_devices(
-    known: MemoryLimits, asked: Footprint, chance: float
+    known: MemoryLimits, footprint: Footprint, chance: float
 ) -> None:
-    assert known.chance(asked) == chance
-    assert (known.why_full(asked) is not None) is (chance == 0.0)
+    assert known.chance(footprint) == chance
+    assert (known.why_full(footprint) is not None) is (chance == 0.0)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "footprint",
     [
         held(64),
         held(128, LARGE),
@@ -55,9 +55,9 @@ def test_what_fits_or_not_decides_for_fewer_or_more_rows_and_larger_or_smaller_d
         held(128, training_arguments='{"gradient_checkpointing": true}'),
     ],
 )
-def test_anything_else_is_open(known: MemoryLimits, asked: Footprint) -> None:
-    assert 0.0 < known.chance(asked) <= 1.0
-    assert known.why_full(asked) is None
+def test_anything_else_is_open(known: MemoryLimits, footprint: Footprint) -> None:
+    assert 0.0 < known.chance(footprint) <= 1.0
+    assert known.why_full(footprint) is None
 
 
 def test_each_doubling_makes_it_less_likely(known: MemoryLimits) -> None:

@@ -47,9 +47,9 @@ def test_named_constants_without_measurements_have_the_variances_of_their_priors
     assert covariance == pytest.approx(np.diag([0.25, 0.04]))
 
 
-@pytest.mark.parametrize("given", ["residuals", "misfits"])
-def test_residuals_without_misfits_or_misfits_without_residuals_move_nothing(given: str) -> None:
-    posterior = Posterior(PRIORS, ["a"], noise=QUIET, **{given: lambda theta, *_: theta - 5.0})
+@pytest.mark.parametrize("arguments", ["residuals", "misfits"])
+def test_residuals_without_misfits_or_misfits_without_residuals_move_nothing(arguments: str) -> None:
+    posterior = Posterior(PRIORS, ["a"], noise=QUIET, **{arguments: lambda theta, *_: theta - 5.0})
     assert constant(posterior, "a") == pytest.approx(2.0)
 
 

@@ -43,8 +43,8 @@ GPU = StepSetting(
 
 
 def peak(step: TracedStep = STEP, **division: object) -> float:
-    found = step.peak(Division(**division))  # type: ignore[arg-type]
-    return found.held + found.passing
+    result = step.peak(Division(**division))  # type: ignore[arg-type]
+    return result.held + result.passing
 
 
 @pytest.mark.parametrize(
@@ -106,9 +106,9 @@ def test_four_bits_replace_what_frozen_matrices_were_traced_with() -> None:
 
 
 def test_what_is_held_for_a_part_of_a_step_is_apart() -> None:
-    found = STEP.peak(Division(rows=1))
+    result = STEP.peak(Division(rows=1))
 
-    assert (found.held, found.passing) == (3600 + 1200, 10 + 20 + 16)
+    assert (result.held, result.passing) == (3600 + 1200, 10 + 20 + 16)
 
 
 def test_the_envelope_keeps_the_moments_that_may_be_the_highest() -> None:

@@ -9,20 +9,20 @@ from tests.unit.estimating.test_traced_step import GPU, STEP
 
 def test_what_was_traced_is_found_by_another_process(tmp_path: Path) -> None:
     TracedSteps(tmp_path).store(GPU, asdict(STEP))
-    found = TracedSteps(tmp_path)
+    traced_steps = TracedSteps(tmp_path)
 
-    assert found.find(GPU) == STEP
-    assert not found.is_untried(GPU)
-    assert found.find(replace(GPU, tokens=64)) is None
-    assert found.is_untried(replace(GPU, tokens=64))
+    assert traced_steps.find(GPU) == STEP
+    assert not traced_steps.is_untried(GPU)
+    assert traced_steps.find(replace(GPU, tokens=64)) is None
+    assert traced_steps.is_untried(replace(GPU, tokens=64))
 
 
 def test_what_cannot_be_traced_is_not_tried_again(tmp_path: Path) -> None:
     TracedSteps(tmp_path).store(GPU, {"error": "KeyError: 'phi9'"})
-    found = TracedSteps(tmp_path)
+    traced_steps = TracedSteps(tmp_path)
 
-    assert found.find(GPU) is None
-    assert not found.is_untried(GPU)
+    assert traced_steps.find(GPU) is None
+    assert not traced_steps.is_untried(GPU)
 
 
 def test_half_a_file_is_no_step(tmp_path: Path) -> None:
@@ -35,12 +35,12 @@ def test_half_a_file_is_no_step(tmp_path: Path) -> None:
 
 
 def test_a_step_that_is_traced_meanwhile_is_found(tmp_path: Path) -> None:
-    found = TracedSteps(tmp_path)
-    assert found.find(GPU) is None
+    traced_steps = TracedSteps(tmp_path)
+    assert traced_steps.find(GPU) is None
 
     TracedSteps(tmp_path).store(GPU, asdict(STEP))
 
-    assert found.find(GPU) == STEP
+    assert traced_steps.find(GPU) == STEP
 
 
 def test_without_a_folder_nothing_is_kept() -> None:

@@ -161,7 +161,7 @@ HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours", "que
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
         ({"region": "eu-west-1", "bucket": "b"}, "in the region eu-west-1, and this command asks us-east-1"),
@@ -172,15 +172,15 @@ HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours", "que
     ],
 )
 def test_a_job_is_elsewhere_in_another_account_region_bucket_or_queue(
-    user: User, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], said: str
+    user: User, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
 ) -> None:
     monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)
     tags = {f"paretune.{name}": text for name, text in {**HERE, **changes}.items() if text}
 
-    found = elsewhere(tags, user.launcher)
+    result = elsewhere(tags, user.launcher)
 
-    assert said in found if said else not found
-    assert ";" not in found  # the bucket of another region is no second fault
+    assert message in result if message else not result
+    assert ";" not in result  # the bucket of another region is no second fault
     assert not elsewhere({"paretune.machine": "a"}, user.launcher)
 
 

@@ -23,19 +23,19 @@ CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
 
 
 def foreseen(
-    *, seconds: Callable[[JobSpec], float] = lambda spec: 900.0, gib: float = 1.0, **given: Any
+    *, seconds: Callable[[JobSpec], float] = lambda spec: 900.0, gib: float = 1.0, **arguments: Any
 ) -> ForeseenJob:
     """A job whose estimate is `seconds` and `gib` of 10 GiB, in proportion to its per-device batch.
 
     What `ForeseenJob` has wins over parameters of a job.
     """
-    own = {name: given.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in given}
-    spec = JobSpec(**{"learning_rate_scaling": "sqrt", "warmup_ratio": 0.06, **given})
+    custom = {name: arguments.pop(name) for name in ("rows", "disk_bytes", "has_worked", "price") if name in arguments}
+    spec = JobSpec(**{"learning_rate_scaling": "sqrt", "warmup_ratio": 0.06, **arguments})
 
-    def estimate_of(one: JobSpec, plan: BatchPlan) -> Estimate:
+    def estimate_of(job_spec: JobSpec, plan: BatchPlan) -> Estimate:
         needed = gib * plan.per_device_train_batch_size / spec.plan().per_device_train_batch_size
         time = Prediction(
-            seconds=seconds(one),
+            seconds=seconds(job_spec),
             seconds_low=1.0,
             seconds_high=1e6,
             startup_seconds=300.0,
@@ -43,7 +43,7 @@ def foreseen(
             steps=10,
         )
         return Estimate(
-            spec=one,
+            spec=job_spec,
             plan=plan,
             measured_here=0,
             time=time,
@@ -53,8 +53,8 @@ def foreseen(
             basis="a guess",
         )
 
-    known = {"rows": 5000.0, "disk_bytes": None, "has_worked": True, "price": PRICE} | own
-    return ForeseenJob(spec=spec, plan=spec.plan(), region="us-east-1", estimate_of=estimate_of, **known)
+    reference = {"rows": 5000.0, "disk_bytes": None, "has_worked": True, "price": PRICE} | custom
+    return ForeseenJob(spec=spec, plan=spec.plan(), region="us-east-1", estimate_of=estimate_of, **reference)
 
 
 def test_nothing_is_said_of_the_default_job() -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_said_of_the_default_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"global_batch_size": 17}, False),  # 5e-5 is within a tenth of 5e-5 x sqrt(17 / 16)
         ({"global_batch_size": 64}, True),
@@ -77,26 +77,26 @@ def test_nothing_is_said_of_the_default_job() -> None:
         ({}, False),
     ],
 )
-def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], said: bool) -> None:
-    found = warnings_of([foreseen(**{"learning_rate_scaling": "none"} | changes)])
+def test_a_large_batch_asks_for_a_larger_rate(changes: dict[str, Any], message: bool) -> None:
+    warnings = warnings_of([foreseen(**{"learning_rate_scaling": "none"} | changes)])
 
-    assert [("--learning_rate_scaling sqrt" in text, "reference_batch_size" in text) for text in found] == [
+    assert [("--learning_rate_scaling sqrt" in text, "reference_batch_size" in text) for text in warnings] == [
         (True, True)
-    ] * said
+    ] * message
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [({}, False), ({"learning_rate": 5e-5}, True), ({"learning_rate": 2e-4}, False)],
 )
 @pytest.mark.parametrize("kind", ["lora", "qlora"])
 def test_adapters_with_a_rate_of_full_fine_tuning_are_told_theirs(
-    kind: str, changes: dict[str, Any], said: bool
+    kind: str, changes: dict[str, Any], message: bool
 ) -> None:
-    found = warnings_of([foreseen(fine_tuning=kind, **changes)])
+    warnings = warnings_of([foreseen(fine_tuning=kind, **changes)])
 
     named = f"fine_tuning={kind} needs about ten times that"
-    assert [named in text and "--learning_rate 0.0005" in text for text in found] == [True] * said
+    assert [named in text and "--learning_rate 0.0005" in text for text in warnings] == [True] * message
     assert warnings_of([foreseen(fine_tuning="full", **changes)]) == []
 
 
@@ -124,11 +124,11 @@ def test_a_job_that_its_limit_will_end_is_warned_about() -> None:
     assert warnings_of([foreseen(seconds=lambda _: 53_000.0, **job)]) == []
 
 
-@pytest.mark.parametrize(("rows", "said"), [(7.0, True), (8.0, False), (None, False)])
-def test_devices_without_a_row_of_their_own_are_named(rows: float | None, said: bool) -> None:
+@pytest.mark.parametrize(("rows", "message"), [(7.0, True), (8.0, False), (None, False)])
+def test_devices_without_a_row_of_their_own_are_named(rows: float | None, message: bool) -> None:
     job = foreseen(launcher="simulated", instance_type="ml.g5.48xlarge", rows=rows, seconds=perfect)
 
-    assert ["8 devices share 7 rows in a batch" in text for text in warnings_of([job])] == [True] * said
+    assert ["8 devices share 7 rows in a batch" in text for text in warnings_of([job])] == [True] * message
 
 
 def perfect(spec: JobSpec) -> float:
@@ -136,11 +136,11 @@ def perfect(spec: JobSpec) -> float:
     return 8000.0 / (spec.processes * spec.instance_count)
 
 
-@pytest.mark.parametrize(("has_worked", "said"), [(False, True), (True, False), (None, False)])
-def test_several_instances_before_one_has_worked(has_worked: bool | None, said: bool) -> None:
+@pytest.mark.parametrize(("has_worked", "message"), [(False, True), (True, False), (None, False)])
+def test_several_instances_before_one_has_worked(has_worked: bool | None, message: bool) -> None:
     job = foreseen(**CLUSTER, instance_count=4, has_worked=has_worked, seconds=perfect)
 
-    assert ["4 times as much; first --instance_count 1" in text for text in warnings_of([job])] == [True] * said
+    assert ["4 times as much; first --instance_count 1" in text for text in warnings_of([job])] == [True] * message
 
 
 def test_efficiency_is_the_speed_up_over_one_device_for_each_device() -> None:
@@ -170,16 +170,16 @@ def test_a_model_that_fits_no_single_device_is_not_compared_with_one() -> None:
 
 
 def test_the_same_training_is_compared_and_sharding_is_left_out() -> None:
-    asked: list[JobSpec] = []
+    request: list[JobSpec] = []
 
     def seconds(spec: JobSpec) -> float:
-        asked.append(spec)
+        request.append(spec)
         return perfect(spec)
 
     cluster = {"launcher": "simulated", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}
     warnings_of([foreseen(**cluster, strategy="smp", tensor_parallel_degree=4, global_batch_size=64, seconds=seconds)])
 
-    alone = asked[-1]
+    alone = request[-1]
     assert (alone.data_parallel_devices, alone.plan().global_batch_size, alone.strategy) == (1, 64, "ddp")
 
 
@@ -214,13 +214,13 @@ def test_on_one_device_no_degree_and_no_memory_saver_is_left() -> None:
 def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
     changes: dict[str, Any], mended: str | None
 ) -> None:
-    found = warnings_of([foreseen(**changes)])
+    warnings = warnings_of([foreseen(**changes)])
 
-    assert [text.rpartition("; ")[2] for text in found] == ([] if mended is None else [mended])
+    assert [text.rpartition("; ")[2] for text in warnings] == ([] if mended is None else [mended])
 
 
 @pytest.mark.parametrize(
-    ("volume", "said"),
+    ("volume", "message"),
     [
         (1, "--volume_gib 15, or leave it out"),
         (14, "volume_gib 14 is below 15 GiB"),  # 4.2 GiB, rounded up, and 10 to spare
@@ -228,13 +228,13 @@ def test_memory_above_nine_tenths_is_said_with_what_trains_the_same_in_less(
         (None, None),
     ],
 )
-def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, said: str | None) -> None:
+def test_a_volume_below_what_lies_on_it_is_named(volume: int | None, message: str | None) -> None:
     job = foreseen(launcher="simulated", instance_type="ml.p3.2xlarge", volume_gib=volume, disk_bytes=4.2 * 2**30)
 
-    found = warnings_of([job])
+    warnings = warnings_of([job])
 
-    assert len(found) == (said is not None)
-    assert said is None or said in found[0]
+    assert len(warnings) == (message is not None)
+    assert message is None or message in warnings[0]
 
 
 def test_a_volume_of_an_instance_with_disks_of_its_own_changes_nothing() -> None:
@@ -316,10 +316,10 @@ def test_a_simulated_run_does_not_show_that_a_real_job_works(
 def test_a_run_keeps_its_warnings_and_they_are_said_once(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("main", "--global_batch_size", "128") == 0
 
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    output = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     (recorded,) = MlflowClient(f"sqlite:///{workplace / 'mlflow.db'}").search_runs(["0"])
-    assert len(said) == 1
-    assert recorded.data.tags["paretune.warnings"] == said[0].removeprefix("warning: ")
+    assert len(output) == 1
+    assert recorded.data.tags["paretune.warnings"] == output[0].removeprefix("warning: ")
 
 
 def test_a_dry_run_says_the_phases_of_the_job(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -334,7 +334,7 @@ def test_estimate_and_dry_run_say_them_as_well(workplace: Path, capsys: pytest.C
     assert run("estimate", "--global_batch_size", "128", "--json") == 0
     (estimated,) = json.loads(capsys.readouterr().out)["warnings"]
     assert run("main", "--global_batch_size", "128", "--dry_run", "true", "--json") == 0
-    (shown,) = json.loads(capsys.readouterr().out)["warnings"]
+    (output,) = json.loads(capsys.readouterr().out)["warnings"]
 
-    assert estimated == shown
-    assert "global batch size 128 is above reference_batch_size 16" in shown
+    assert estimated == output
+    assert "global batch size 128 is above reference_batch_size 16" in output

@@ -46,13 +46,13 @@ class Payer(User):
     def standing(self, name: str = "nlp", origin: str = "measured") -> BudgetStatus:
         accounts = self.place().budget_ledger("team.yaml")
         assert accounts is not None
-        (found,) = [one for one in accounts.statuses(self.clock.now(), origin) if one.budget.name == name]
-        return found
+        (statu,) = [status for status in accounts.statuses(self.clock.now(), origin) if status.budget.name == name]
+        return statu
 
 
-def budgets(spec: JobSpec, place: Workplace) -> JobBudgets:
+def budgets(spec: JobSpec, workplace: Workplace) -> JobBudgets:
     """The budgets of a job that is launched there."""
-    return place.budgets(spec, place.attribution(spec))
+    return workplace.budgets(spec, workplace.attribution(spec))
 
 
 @pytest.fixture
@@ -99,24 +99,24 @@ def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tm
 
 def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    former = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
-    asked: dict[str, Any] = {
+    previous = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
+    request: dict[str, Any] = {
         "tags": {"team": "nlp"},
         "origin": "measured",
         "now": payer.clock.now(),
         "instance_type": SMALL,
     }
-    former.reserve(BudgetRequest(job="a", run_id="a", worst_usd=4.0, **asked))
-    place = replace(payer.place(), home=home)
+    previous.reserve(BudgetRequest(job="a", run_id="a", worst_usd=4.0, **request))
+    workspace = replace(payer.place(), home=home)
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        budgets(payer.spec(max_runtime_minutes=240.0), place).check()
-    accounts = replace(place, _budget_ledgers={}).budget_ledger("team.yaml")
+        budgets(payer.spec(max_runtime_minutes=240.0), workspace).check()
+    accounts = replace(workspace, _budget_ledgers={}).budget_ledger("team.yaml")
     assert accounts is not None
     accounts.book("a", 1.0)
-    former.reserve(BudgetRequest(job="b", run_id="b", worst_usd=0.5, **asked))  # nobody looks there any more
+    previous.reserve(BudgetRequest(job="b", run_id="b", worst_usd=0.5, **request))  # nobody looks there any more
     assert payer.standing().balance.spent_usd == 1.0
-    budgets(payer.spec(max_runtime_minutes=240.0), replace(place, _budget_ledgers={})).check()
+    budgets(payer.spec(max_runtime_minutes=240.0), replace(workspace, _budget_ledgers={})).check()
 
 
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
@@ -134,10 +134,10 @@ def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer,
 
 
 def sync_all(payer: Payer) -> list[Collected]:
-    place = payer.place()
+    workspace = payer.place()
     return Sync(
-        workplace_of=lambda spec: place,
-        tracking=place.tracking,
+        workplace_of=lambda spec: workspace,
+        tracking=workspace.tracking,
         interruption=Interruption(),
         on_events=lambda events: None,
     ).run()
@@ -155,7 +155,7 @@ def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_
     payer: Payer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payer.is_killed()
-    own, elsewhere = Path("team.yaml").resolve(), tmp_path / "elsewhere"
+    custom, elsewhere = Path("team.yaml").resolve(), tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "team.yaml").write_text(TEAM)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tracking_uri())
@@ -163,7 +163,7 @@ def test_sync_in_another_folder_books_against_the_very_file_and_no_other_of_its_
     sync_all(payer)
 
     assert not (elsewhere / ".paretune").exists()
-    monkeypatch.chdir(own.parent)
+    monkeypatch.chdir(custom.parent)
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), 0.0)
 
@@ -182,13 +182,13 @@ def test_sync_takes_back_what_a_study_reserved_that_was_killed_before_its_trial_
     payer.type()  # tells `sync` which file there is
     accounts, now = payer.place().budget_ledger("team.yaml"), payer.clock.now()
     assert accounts is not None
-    asked: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "instance_type": SMALL}
-    accounts.reserve(BudgetRequest(job="study/1", now=now - ABANDONED_AFTER_S - 1, **asked))
-    accounts.reserve(BudgetRequest(job="study/2", now=now - 1, **asked))
-    said = sync_all(payer)
+    request: dict[str, Any] = {"worst_usd": 1.0, "tags": {"team": "nlp"}, "origin": "measured", "instance_type": SMALL}
+    accounts.reserve(BudgetRequest(job="study/1", now=now - ABANDONED_AFTER_S - 1, **request))
+    accounts.reserve(BudgetRequest(job="study/2", now=now - 1, **request))
+    message = sync_all(payer)
 
     assert payer.standing().balance.committed_usd == 1.0  # the second one may be about to begin
-    assert any("1 reservations of trials that were never begun are taken back" in entry.remark for entry in said)
+    assert any("1 reservations of trials that were never begun are taken back" in entry.remark for entry in message)
 
 
 def test_a_job_that_does_not_fit_is_refused_before_a_run_is_opened(payer: Payer) -> None:
@@ -243,9 +243,9 @@ def test_kept_instances_stay_promised_until_they_are_booked(payer: Payer) -> Non
     balance = payer.standing().balance
     assert (balance.spent_usd, balance.committed_usd) == (pytest.approx(0.01), pytest.approx(1.0))
 
-    place = payer.place()
-    (run,) = place.tracking.runs(f"attributes.run_id = '{result.run_id}'")
-    pool = KeptPool(run, place)
+    workspace = payer.place()
+    (run,) = workspace.tracking.runs(f"attributes.run_id = '{result.run_id}'")
+    pool = KeptPool(run, workspace)
     pool.release()
     for _ in range(2):
         assert pool.settle() is not None
@@ -279,18 +279,18 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
     Path("away.db").rename("studies.db")
 
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
-    said = sync_all(payer)
+    message = sync_all(payer)
     assert payer.standing().balance.spent_usd == pytest.approx(0.01)
     assert any(
-        f"0.01 USD booked against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in said
+        f"0.01 USD booked against the budgets of {Path('team.yaml').resolve()}" in entry.remark for entry in message
     )
 
 
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
     payer.is_killed()
-    shown = _preview(payer.spec(seed=7), payer.place()).document["budgets"]
+    output = _preview(payer.spec(seed=7), payer.place()).document["budgets"]
 
-    assert shown == [
+    assert output == [
         "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
         "budget nlp: 4.00 of 5 USD left in 2027-01 (UTC), worst case 1",
     ]
@@ -313,8 +313,8 @@ def test_every_run_says_whose_job_it_is(payer: Payer) -> None:
 
 
 def test_without_a_user_it_is_the_login_name(payer: Payer) -> None:
-    place = replace(payer.place(), environment={"USER": "bob"})
-    record = JobRecord(payer.spec(user=None), place)
+    workspace = replace(payer.place(), environment={"USER": "bob"})
+    record = JobRecord(payer.spec(user=None), workspace)
     record.describe_project({"x": "y"})
     record.run.flush()
     assert record.run.tags()["paretune.user"] == "bob"

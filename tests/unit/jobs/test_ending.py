@@ -11,7 +11,7 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "text"),
     [
         (
             FailureKind.OUT_OF_MEMORY,
@@ -22,10 +22,10 @@ ON_SAGEMAKER = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml
         (FailureKind.ERROR, []),
     ],
 )
-def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, said: list[str]) -> None:
+def test_the_reason_of_a_failure_comes_with_what_to_do_about_it(kind: FailureKind, text: list[str]) -> None:
     message = failure_message(ON_SAGEMAKER, (kind, "the reason"), "with batch 8")
 
-    assert not [part for part in ["the reason", *said] if part not in message]
+    assert not [part for part in ["the reason", *text] if part not in message]
 
 
 def test_a_full_disk_of_this_machine_asks_for_no_volume() -> None:
@@ -54,10 +54,10 @@ def test_a_job_without_a_failure_has_no_message() -> None:
 def test_a_run_records_the_learning_rate_that_was_used_where_none_was_given() -> None:
     spec = JobSpec(fine_tuning="lora", global_batch_size=64, learning_rate_scaling="linear")
 
-    found = params_of(spec)
+    params = params_of(spec)
 
-    assert (float(found["learning_rate"]), float(found["scaled_learning_rate"])) == pytest.approx((5e-4, 2e-3))
-    assert JobSpec.from_text({name: found[name] for name in spec.as_text()}).plan() == spec.plan()
+    assert (float(params["learning_rate"]), float(params["scaled_learning_rate"])) == pytest.approx((5e-4, 2e-3))
+    assert JobSpec.from_text({name: params[name] for name in spec.as_text()}).plan() == spec.plan()
 
 
 @pytest.mark.parametrize(

@@ -37,12 +37,12 @@ def test_a_terminal_gets_a_bar_with_steps_and_loss() -> None:
     progress = ProgressPrinter(stream)
     progress(EVENTS)
 
-    shown = stream.getvalue()
-    assert "training" in shown
-    assert "4/4" in shown.rsplit("\r", maxsplit=1)[-1]
-    assert "loss 0.250" in shown
-    assert "step 2: f1 0.8124, loss 0.4000\n" in shown
-    assert "continuing from checkpoint-2\n" in shown
+    output = stream.getvalue()
+    assert "training" in output
+    assert "4/4" in output.rsplit("\r", maxsplit=1)[-1]
+    assert "loss 0.250" in output
+    assert "step 2: f1 0.8124, loss 0.4000\n" in output
+    assert "continuing from checkpoint-2\n" in output
     progress.close()
 
 
@@ -82,10 +82,10 @@ def test_long_lines_are_broken_between_words_to_the_width_of_a_terminal(monkeypa
     monkeypatch.setenv("COLUMNS", "60")
     line = "trial 7 completed: f1 0.8812, cost_usd 0.0123 (learning_rate=5e-05, global_batch_size=128); 8 trials"
 
-    shown = fitted(line, Terminal()).splitlines()
+    lines = fitted(line, Terminal()).splitlines()
 
-    assert max(map(len, shown)) <= 60
-    assert " ".join(part.strip() for part in shown) == line
+    assert max(map(len, lines)) <= 60
+    assert " ".join(part.strip() for part in lines) == line
     assert fitted(line, io.StringIO()) == line  # a log file is searched by line
 
 

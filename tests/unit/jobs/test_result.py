@@ -91,9 +91,9 @@ def test_a_language_model_shows_perplexity_and_no_f1() -> None:
 
 
 def test_an_unknown_price_is_said_and_never_zero_dollars() -> None:
-    known = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
+    reference = {name: value for name, value in MEASURED.items() if name != "cost_usd"}
 
-    assert rows_of(str(outcome(metrics=known, price=None)))["cost"] == "unknown: no price"
+    assert rows_of(str(outcome(metrics=reference, price=None)))["cost"] == "unknown: no price"
 
 
 def test_a_gap_in_the_record_is_said_only_when_there_is_one() -> None:
@@ -127,8 +127,8 @@ def test_the_document_is_json_and_has_the_row_of_the_price_list() -> None:
 
 
 def test_a_notebook_shows_the_numbers_of_the_summary() -> None:
-    shown = outcome(model="<model>")._repr_html_()
+    output = outcome(model="<model>")._repr_html_()
 
-    assert "<td>0.8765</td>" in shown
-    assert "&lt;model&gt;" in shown
-    assert "mlflow ui" in shown
+    assert "<td>0.8765</td>" in output
+    assert "&lt;model&gt;" in output
+    assert "mlflow ui" in output

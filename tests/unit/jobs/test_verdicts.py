@@ -29,10 +29,10 @@ def test_an_f1_below_that_of_words_alone_is_said_with_what_to_change(changes: di
 
 
 @pytest.mark.parametrize(
-    "found", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
+    "result", [{"f1": 0.74, "baseline_f1_tfidf": 0.74}, {"f1": 0.5}, {"baseline_f1_tfidf": 0.74}, {}], ids=str
 )
-def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(found: dict[str, float]) -> None:
-    assert below_baseline(JobSpec(), found) == []
+def test_a_model_as_good_as_words_alone_or_without_that_measure_is_left_in_peace(result: dict[str, float]) -> None:
+    assert below_baseline(JobSpec(), result) == []
 
 
 def test_a_model_no_better_than_the_most_frequent_class_has_learnt_nothing() -> None:
@@ -48,7 +48,7 @@ def test_nothing_is_said_of_a_good_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found", "loss", "said"),
+    ("changes", "result", "loss", "message"),
     [
         ({"learning_rate": 5.0}, {}, (), "learning rate 5 is 100,000 times the usual 5e-05"),
         ({"max_seq_length": 16}, {"truncated_share": 1.0}, (), "all training texts are longer than max_seq_length=16"),
@@ -58,11 +58,11 @@ def test_nothing_is_said_of_a_good_model() -> None:
     ids=str,
 )
 def test_what_is_wrong_with_a_training_is_said(
-    changes: dict[str, Any], found: dict[str, float], loss: tuple[float, ...], said: str
+    changes: dict[str, Any], result: dict[str, float], loss: tuple[float, ...], message: str
 ) -> None:
-    sentences = verdicts(JobSpec(**changes), {**GOOD, **found}, None, loss)
+    sentences = verdicts(JobSpec(**changes), {**GOOD, **result}, None, loss)
 
-    assert any(sentence.startswith(said) for sentence in sentences)
+    assert any(sentence.startswith(message) for sentence in sentences)
 
 
 def test_a_language_model_whose_loss_falls_by_more_than_it_scatters_has_learnt() -> None:

@@ -188,12 +188,12 @@ def test_a_process_that_waits_to_be_reaped_has_ended() -> None:
 def test_stop_spares_a_stranger_that_got_the_number_of_the_job_s_process(place: Place) -> None:
     job = place.submit("long")
     place.first_event(job)
-    own = _process(job)
+    custom = _process(job)
     with subprocess.Popen(["sleep", "60"]) as stranger:
-        _forge(job, Process(stranger.pid, own.created - 100))
+        _forge(job, Process(stranger.pid, custom.created - 100))
         try:
             place.attached(job.name).stop()
-            os.kill(own.pid, signal.SIGTERM)
+            os.kill(custom.pid, signal.SIGTERM)
             place.end(job)
 
             assert stranger.poll() is None
@@ -231,17 +231,17 @@ def test_a_job_knows_nothing_of_the_tracking_server(workshop: Workshop, order: O
 
 
 @pytest.mark.parametrize(
-    ("processes", "asked", "threads"),
+    ("processes", "setting", "threads"),
     [(1, "", 6), (2, "", 3), (4, "", 1), (6, "", 1), (12, "", 1), (1, "9", 9), (4, "2,1", "2,1"), (2, "of course", 3)],
 )
 def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_many(
-    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, asked: str, threads: object
+    workshop: Workshop, order: Order, monkeypatch: pytest.MonkeyPatch, processes: int, setting: str, threads: object
 ) -> None:
     monkeypatch.setattr("joblib.cpu_count", lambda: 6)
-    workshop.environment |= {"OMP_NUM_THREADS": asked, "MKL_NUM_THREADS": "5"}
-    place = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
-    job = place.submit("quick", instance_count=processes)
-    place.end(job)
+    workshop.environment |= {"OMP_NUM_THREADS": setting, "MKL_NUM_THREADS": "5"}
+    workspace = Place(launcher=workshop.launcher(), another=workshop.launcher, order=order)
+    job = workspace.submit("quick", instance_count=processes)
+    workspace.end(job)
 
     environment = json.loads((_folder(job).root / "environment.json").read_text())
 
@@ -348,10 +348,10 @@ def test_the_first_verdict_on_a_job_stands(place: Place) -> None:
 
 def test_the_price_is_that_of_a_small_instance_unless_the_user_has_set_one(place: Place) -> None:
     assert place.launcher.price(JobSpec()) == ML_M5_LARGE
-    own = place.launcher.price(JobSpec(local_price_usd_per_hour=2.5))
-    assert own is not None
-    assert own.usd_per_hour == 2.5
-    assert own.region == own.as_of == ""
+    custom = place.launcher.price(JobSpec(local_price_usd_per_hour=2.5))
+    assert custom is not None
+    assert custom.usd_per_hour == 2.5
+    assert custom.region == custom.as_of == ""
 
 
 def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) -> None:
@@ -365,9 +365,9 @@ def test_a_job_is_seen_from_another_process(place: Place, workshop: Workshop) ->
     )
 
     python = str(Path(sys.prefix) / "bin" / "python")
-    said = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True, timeout=WITHIN_S)
+    result = subprocess.run([python, "-c", look], capture_output=True, text=True, check=True, timeout=WITHIN_S)
 
-    assert said.stdout.split() == ["Running", "started", "Stopping"]
+    assert result.stdout.split() == ["Running", "started", "Stopping"]
     assert place.end(job) is JobState.STOPPED
 
 
@@ -483,12 +483,12 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the command ends")
 
     code = job.folder.root / "input" / "data" / "code"
-    said = json.loads((job.folder.model / "said.json").read_text())
+    content = json.loads((job.folder.model / "said.json").read_text())
     assert job.state() is JobState.COMPLETED
-    assert said["document"] == {"run_id": "abc", "command": "train"}
-    assert Path(said["folder"]) == code
-    assert Path(said["python"]).parent == Path(sys.executable).parent
-    assert not said["mlflow"]
+    assert content["document"] == {"run_id": "abc", "command": "train"}
+    assert Path(content["folder"]) == code
+    assert Path(content["python"]).parent == Path(sys.executable).parent
+    assert not content["mlflow"]
     assert not (code / "project" / "a.txt").is_symlink()
     assert (code / "project" / "large.bin").is_symlink()
     assert (code / "project" / "data" / "rows.csv").read_text() == "1"

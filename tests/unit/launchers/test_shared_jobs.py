@@ -42,9 +42,9 @@ def ended(key: str, end: MemberEnd, at: float = 9.0) -> Event:
     return Event(time=at, step=1, member=key, ended=end.as_json())
 
 
-def whole(*told: Event, ending: object = "done") -> Whole:
+def whole(*event: Event, ending: object = "done") -> Whole:
     document = JobDocument(job_name="paretune-a-1", spec=SPEC, plan=SPEC.plan())
-    return Whole(name="paretune-a-1", document=document, ending=ending, told=list(told))  # type: ignore[arg-type]
+    return Whole(name="paretune-a-1", document=document, ending=ending, told=list(event))  # type: ignore[arg-type]
 
 
 def test_shares_add_up_to_what_the_job_is_billed() -> None:
@@ -113,8 +113,8 @@ def test_trials_side_by_side_that_ran_out_of_memory_may_each_fit_by_itself() -> 
 
 def test_each_trial_is_told_its_own_events_and_those_of_the_job_once() -> None:
     status = Event(time=1.0, step=0, message="Downloading")
-    own = Event(time=2.0, step=1, member="b", metrics={"train/loss": 0.5})
-    shared = SharedJob("g", job=whole(status, own))
+    custom = Event(time=2.0, step=1, member="b", metrics={"train/loss": 0.5})
+    shared = SharedJob("g", job=whole(status, custom))
     first, second = shared.trial("a"), shared.trial("b")
 
     assert first.events() == [status]
@@ -166,7 +166,7 @@ def test_a_job_has_no_more_trials_than_were_asked_for_and_time_for_all_of_them()
     first, second = (job.document for job in launcher.jobs.values())
     assert [len(first.members), len(second.members)] == [3, 1]
     assert first.max_seconds == 3 * SPEC.max_runtime_minutes * 60
-    assert [one.member for one in first.members] == ["run0", "run1", "run2"]
+    assert [item.member for item in first.members] == ["run0", "run1", "run2"]
 
 
 def test_only_so_many_jobs_run_at_a_time() -> None:
@@ -190,7 +190,7 @@ def test_a_trial_stopped_before_its_job_is_created_is_not_trained() -> None:
     shared.create_jobs()
 
     (created,) = launcher.jobs.values()
-    assert [one.member for one in created.document.members] == ["run0"]
+    assert [item.member for item in created.document.members] == ["run0"]
     assert [job.state() for job in made[1:]] == [JobState.STOPPED] * 2
 
 
@@ -204,10 +204,10 @@ def test_why_a_job_was_refused_is_told_to_each_of_its_trials() -> None:
 def test_a_trial_is_found_again_by_its_name() -> None:
     launcher = ScriptedLauncher(["done"])
     _, made = jobs_of(launcher, [SPEC, SPEC.replace(seed=1)])
-    found = attach(launcher, made[1].name)
+    job = attach(launcher, made[1].name)
 
-    assert found is not None
-    assert found.name == made[1].name == "paretune-run0-1.run1"
+    assert job is not None
+    assert job.name == made[1].name == "paretune-run0-1.run1"
     assert attach(launcher, "paretune-else-1.run1") is None
 
 

@@ -31,17 +31,17 @@ def accounts_in(folder: Path, *budgets: Budget, storage: str = "") -> BudgetLedg
 
 
 def claim(job: str, worst_usd: float | None = 1.0, **changes: Any) -> BudgetRequest:
-    asked: dict[str, Any] = {
+    request: dict[str, Any] = {
         "tags": {"team": "nlp"},
         "origin": "measured",
         "now": NOVEMBER,
         "instance_type": "ml.g5.xlarge",
     }
-    return BudgetRequest(**{**asked, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
+    return BudgetRequest(**{**request, "job": job, "run_id": job, "worst_usd": worst_usd, **changes})
 
 
 def left(accounts: BudgetLedger, origin: str = "measured", now: float = NOVEMBER) -> dict[str, float]:
-    return {found.budget.name: found.left_usd for found in accounts.statuses(now, origin)}
+    return {status.budget.name: status.left_usd for status in accounts.statuses(now, origin)}
 
 
 def test_a_job_counts_against_every_budget_whose_tags_it_has(tmp_path: Path) -> None:
@@ -141,19 +141,19 @@ def test_a_job_that_begins_anew_in_another_month_leaves_what_it_has_cost_in_the_
     tmp_path: Path, of_a_study: bool
 ) -> None:
     accounts = accounts_in(tmp_path)
-    asked: dict[str, Any] = {"job": "study/1", "run_id": ""} if of_a_study else {"job": "a"}
-    accounts.reserve(claim(**asked, worst_usd=3.0))
+    request: dict[str, Any] = {"job": "study/1", "run_id": ""} if of_a_study else {"job": "a"}
+    accounts.reserve(claim(**request, worst_usd=3.0))
     accounts.name_run("study/1", "a")
     accounts.book("a", 3.0)
     with pytest.raises(BudgetRefused, match="worst case 6 USD does not fit"):
-        accounts.reserve(claim(**asked, worst_usd=6.0, now=DECEMBER))
+        accounts.reserve(claim(**request, worst_usd=6.0, now=DECEMBER))
     for _ in range(2):
-        accounts.reserve(claim(**asked, worst_usd=4.0, now=DECEMBER))
+        accounts.reserve(claim(**request, worst_usd=4.0, now=DECEMBER))
         assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 1.0)
     for _ in range(2):
         accounts.book("a", 3.5)  # both together
         assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 4.5)
-    accounts.reserve(claim(**asked, worst_usd=1.0, now=DECEMBER))
+    accounts.reserve(claim(**request, worst_usd=1.0, now=DECEMBER))
     accounts.book("a", None)
     assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 3.5)
 
@@ -227,7 +227,7 @@ def test_the_tables_of_the_revisions_are_those_of_the_code_and_a_newer_version_i
         inspector = sa.inspect(connection)
         for name, table in BUDGET_METADATA.tables.items():
             assert {column["name"] for column in inspector.get_columns(name)} == set(table.columns.keys())
-            assert {index["name"] for index in inspector.get_indexes(name)} == {one.name for one in table.indexes}
+            assert {index["name"] for index in inspector.get_indexes(name)} == {item.name for item in table.indexes}
         connection.execute(sa.text("update paretune_budget_schema set version_num = '999'"))
     engine.dispose()
 

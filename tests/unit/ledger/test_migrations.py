@@ -51,11 +51,11 @@ def write_old_ledger(storage: str) -> None:
 def columns(storage: str) -> dict[str, set[str]]:
     """Table of the ledger to the names of its columns and indices."""
     engine = create_engine(with_driver(storage))
-    found = inspect(engine)
+    result = inspect(engine)
     names = {
-        table: {column["name"] for column in found.get_columns(table)}
-        | {str(index["name"]) for index in found.get_indexes(table)}
-        for table in found.get_table_names()
+        table: {column["name"] for column in result.get_columns(table)}
+        | {str(index["name"]) for index in result.get_indexes(table)}
+        for table in result.get_table_names()
         if table.startswith("paretune_")
     }
     engine.dispose()
@@ -134,9 +134,9 @@ def test_a_study_begun_by_an_earlier_version_goes_on_with_its_dollars(
     write_study(workplace, name=NAME, job={**job, "simulation": NOISE}, budget_usd=20.0, n_trials=30, seed=2)
 
     assert main(["study", "--study", "study.yaml"]) == 0
-    said = capsys.readouterr()
-    assert "trial 16: taken over" in said.err
-    assert "trial 18: taken over" in said.err
+    output = capsys.readouterr()
+    assert "trial 16: taken over" in output.err
+    assert "trial 18: taken over" in output.err
     ledger = StudyLedger(f"sqlite:///{database}", NAME)
     entries, balance = entries_of(ledger), ledger.balance()
     ledger.close()
@@ -154,9 +154,9 @@ def _with_runs(dump: str) -> str:
     with sqlite3.connect(":memory:") as connection:
         connection.executescript(dump)
         rows = connection.execute("select run_id from paretune_ledger union select run_id from paretune_studies")
-        known = [run_id for (run_id,) in rows]
+        reference = [run_id for (run_id,) in rows]
     connection.close()
     client = MlflowClient()
-    for run_id in known:
+    for run_id in reference:
         dump = dump.replace(run_id, client.create_run("0").info.run_id)
     return dump

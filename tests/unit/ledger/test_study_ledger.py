@@ -63,12 +63,12 @@ def test_trials_share_the_texts_in_which_their_jobs_are_alike(ledger: StudyLedge
     for trial in (0, 1):
         reserve(ledger, trial, note=TrialNote(point={"instance_type": "ml.g5.xlarge"}))
         book(ledger, trial, 1.0, metrics={"f1": 0.5})
-    one, other = ledger.booked(0)
+    first, other = ledger.booked(0)
 
-    assert one.end is not None
+    assert first.end is not None
     assert other.end is not None
-    assert one.parameters["instance_type"] is other.parameters["instance_type"] is other.note.point["instance_type"]
-    (name,), (same,) = one.end.metrics, other.end.metrics
+    assert first.parameters["instance_type"] is other.parameters["instance_type"] is other.note.point["instance_type"]
+    (name,), (same,) = first.end.metrics, other.end.metrics
     assert name is same
 
 
@@ -206,11 +206,11 @@ def test_the_study_s_run_is_named_once(ledger: StudyLedger, storage: str) -> Non
 
 def test_another_search_under_the_same_name_is_refused_with_the_difference(ledger: StudyLedger) -> None:
     ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 2}}))
-    wanted = (
+    expected = (
         r"study one was begun with another search space.*"
         r"\(search learning_rate: \{\"low\": 1, \"high\": 2\} then, \{\"low\": 1, \"high\": 3\} now\)"
     )
-    with pytest.raises(BadInput, match=wanted):
+    with pytest.raises(BadInput, match=expected):
         ledger.open("", described(job={"model": "a"}, search={"learning_rate": {"low": 1, "high": 3}}))
 
 

@@ -57,11 +57,11 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_champion_moves_only_to_what_is_better_beyond_noise_or_equal_and_cheaper(case: str) -> None:
-    of_new, of_champion, moves, said = CASES[case]
+    of_new, of_champion, moves, message = CASES[case]
     decision = decide(replace(CHAMPION, **of_new), replace(CHAMPION, **of_champion))
 
     assert decision.moves is moves
-    assert said in decision.reason
+    assert message in decision.reason
 
 
 def test_a_refusal_tells_both_figures_with_their_errors() -> None:
@@ -82,11 +82,11 @@ FIRST = {
 
 @pytest.mark.parametrize("case", FIRST)
 def test_the_first_version_is_champion_only_above_its_baselines(case: str) -> None:
-    changes, moves, said = FIRST[case]
+    changes, moves, message = FIRST[case]
     decision = decide(replace(CHAMPION, **changes), None)
 
     assert decision.moves is moves
-    assert said in decision.reason
+    assert message in decision.reason
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -65,10 +65,10 @@ def run(client: MlflowClient) -> Run:
 def test_a_card_has_the_figures_and_their_sources_as_hugging_face_reads_them(job: FinishedJob) -> None:
     text = card_of(job)
 
-    told = ModelCard(text).data.to_dict()
-    assert (told["base_model"], told["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
-    assert told["pipeline_tag"] == "text-classification"
-    (result,) = told["model-index"][0]["results"]
+    report = ModelCard(text).data.to_dict()
+    assert (report["base_model"], report["license"]) == ("sentence-transformers/all-MiniLM-L6-v2", "apache-2.0")
+    assert report["pipeline_tag"] == "text-classification"
+    (result,) = report["model-index"][0]["results"]
     assert (result["metrics"][0]["type"], result["metrics"][0]["value"]) == ("f1", 0.75)
     assert result["dataset"]["split"] == "validation"
     for part in ("| 0.7500 |", "| 0.6000 |", "| 0.0123 |", "c0ffee", "bad, good", "measured", job.spec.command()):
@@ -114,25 +114,25 @@ def test_a_recorded_model_and_its_run_name_each_other_and_the_folder_has_the_car
 ) -> None:
     uris = {record_model(run, job) for _ in range(2)}
 
-    found = logged_model_of(client, run.run_id)
-    assert found is not None
-    assert uris == {found.model_uri}
+    logged_model = logged_model_of(client, run.run_id)
+    assert logged_model is not None
+    assert uris == {logged_model.model_uri}
     tags = run.tags()
-    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.location, found.model_uri)
-    assert found.params["fine_tuning"] == "full"
+    assert (tags[schema.MODEL], tags[schema.MODEL_URI]) == (job.location, logged_model.model_uri)
+    assert logged_model.params["fine_tuning"] == "full"
     card = (Path(job.location) / "README.md").read_text()
-    assert card == card_of(job) == (Path(found.artifact_location) / "README.md").read_text()
+    assert card == card_of(job) == (Path(logged_model.artifact_location) / "README.md").read_text()
     assert [item.path for item in client.list_artifacts(run.run_id)] == ["README.md"]
-    requirements = (Path(found.artifact_location) / "requirements.txt").read_text().splitlines()
+    requirements = (Path(logged_model.artifact_location) / "requirements.txt").read_text().splitlines()
     assert requirements[1:] == ["torch==2.13.0", "transformers", "accelerate"]
 
 
 def test_a_model_in_s3_is_recorded_with_its_place(client: MlflowClient, run: Run, job: FinishedJob) -> None:
     assert record_model(run, replace(job, location=ARCHIVE)).startswith("models:/m-")
 
-    found = logged_model_of(client, run.run_id)
-    assert found is not None
-    assert found.tags[schema.MODEL] == run.tags()[schema.MODEL] == ARCHIVE
+    logged_model = logged_model_of(client, run.run_id)
+    assert logged_model is not None
+    assert logged_model.tags[schema.MODEL] == run.tags()[schema.MODEL] == ARCHIVE
 
 
 def without_weights(job: FinishedJob) -> FinishedJob:
@@ -182,7 +182,7 @@ def test_adapters_alone_are_recorded_as_files_that_no_flavour_loads(
 
     assert record_model(run, replace(job, spec=JobSpec(fine_tuning="lora", merge=False))) != ""
 
-    found = logged_model_of(client, run.run_id)
-    assert found is not None
-    assert (Path(found.artifact_location) / "model" / "adapter_model.safetensors").exists()
-    assert "flavors: {}" in (Path(found.artifact_location) / "MLmodel").read_text()
+    logged_model = logged_model_of(client, run.run_id)
+    assert logged_model is not None
+    assert (Path(logged_model.artifact_location) / "model" / "adapter_model.safetensors").exists()
+    assert "flavors: {}" in (Path(logged_model.artifact_location) / "MLmodel").read_text()

@@ -53,13 +53,15 @@ def aliases() -> dict[str, int]:
 
 def versions() -> list[int]:
     """All versions, oldest first."""
-    return sorted(int(one.version) for one in MlflowClient().search_model_versions(f"name = '{NAME}'"))
+    return sorted(
+        int(model_version.version) for model_version in MlflowClient().search_model_versions(f"name = '{NAME}'")
+    )
 
 
 def tags(version: int) -> dict[str, str]:
     """Tags of a version, without their prefix."""
-    found = MlflowClient().get_model_version(NAME, str(version)).tags
-    return {name.removeprefix("paretune."): text for name, text in found.items()}
+    result = MlflowClient().get_model_version(NAME, str(version)).tags
+    return {name.removeprefix("paretune."): text for name, text in result.items()}
 
 
 def test_the_first_model_above_its_baselines_is_candidate_and_champion_and_its_version_tells_its_figures(
@@ -67,9 +69,9 @@ def test_the_first_model_above_its_baselines_is_candidate_and_champion_and_its_v
 ) -> None:
     run_id = finished(tracking)
 
-    said = register(NAME, run_id, tracking)
+    message = register(NAME, run_id, tracking)
 
-    assert said == f"registered as {NAME}/1, candidate and champion: {FIRST}"
+    assert message == f"registered as {NAME}/1, candidate and champion: {FIRST}"
     assert aliases() == {"candidate": 1, "champion": 1}
     version = MlflowClient().get_model_version_by_alias(NAME, "champion")
     assert version.run_id == run_id
@@ -98,8 +100,8 @@ def test_a_worse_model_stays_candidate_with_the_reason_on_its_version_and_a_bett
 ) -> None:
     register(NAME, finished(tracking), tracking)
 
-    said = register(NAME, finished(tracking, 0.8, learning_rate=1e-3), tracking)
-    assert said.startswith(f"registered as {NAME}/2, candidate; champion is {NAME}/1: F1 0.80")
+    version = register(NAME, finished(tracking, 0.8, learning_rate=1e-3), tracking)
+    assert version.startswith(f"registered as {NAME}/2, candidate; champion is {NAME}/1: F1 0.80")
     assert aliases() == {"candidate": 2, "champion": 1}
     assert tags(2)["champion"] == "false"
     assert "worse by 0.100" in tags(2)["decision"]
@@ -111,9 +113,9 @@ def test_a_worse_model_stays_candidate_with_the_reason_on_its_version_and_a_bett
 def test_a_model_that_is_better_beyond_noise_becomes_champion(tracking: Tracking) -> None:
     register(NAME, finished(tracking, 0.85), tracking)
 
-    said = register(NAME, finished(tracking, 0.97), tracking)
+    version = register(NAME, finished(tracking, 0.97), tracking)
 
-    assert f"registered as {NAME}/2, candidate and champion" in said
+    assert f"registered as {NAME}/2, candidate and champion" in version
     assert aliases() == {"candidate": 2, "champion": 2}
 
 
@@ -122,9 +124,9 @@ def test_registering_twice_makes_no_second_version_and_moves_nothing(tracking: T
     register(NAME, first, tracking)
     register(NAME, finished(tracking, 0.99), tracking)
 
-    said = register(NAME, first, tracking)
+    version = register(NAME, first, tracking)
 
-    assert said == f"registered before: {NAME}/1"
+    assert version == f"registered before: {NAME}/1"
     assert versions() == [1, 2]
     assert aliases() == {"candidate": 2, "champion": 2}
     assert not overdue(tracking)
@@ -136,8 +138,8 @@ def test_a_command_that_was_killed_after_it_had_made_the_version_is_completed(
     run_id = finished(tracking)
     with monkeypatch.context() as patch:
         patch.setattr(Registry, "point", lambda *_: (_ for _ in ()).throw(MlflowException("gone")))
-        said = register(NAME, run_id, tracking)
-    assert "is not registered as sentiment-en yet (gone): `paretune sync` does it" in said
+        version = register(NAME, run_id, tracking)
+    assert "is not registered as sentiment-en yet (gone): `paretune sync` does it" in version
     assert [run.run_id for run in overdue(tracking)] == [run_id]
 
     register(NAME, run_id, tracking)

@@ -30,7 +30,7 @@ def classified(text: str, name: str) -> list[ElementTree.Element]:
 
 
 def test_the_front_is_drawn_over_the_others_and_what_is_recommended_last() -> None:
-    kinds = [one.kind for one in chart(mark(1, "front", label="trial 1"), mark(2, "front"), mark(3, "unmet")).ordered]
+    kinds = [item.kind for item in chart(mark(1, "front", label="trial 1"), mark(2, "front"), mark(3, "unmet")).ordered]
 
     assert kinds == ["dominated", "unmet", "front", "front"]
     assert chart(mark(1, "dominated", label="trial 1"), mark(2, "front")).ordered[-1].label == "trial 1"
@@ -102,7 +102,7 @@ def test_the_same_chart_is_drawn_the_same() -> None:
 
 
 def test_places_are_shares_of_the_axes() -> None:
-    found = chart(mark(1), mark(9)).data()
+    result = chart(mark(1), mark(9)).data()
 
-    assert all(0 <= place <= 1 for places in found["axes"]["x"]["positions"] for place in places)
-    assert len(found["addresses"]) == 3
+    assert all(0 <= workspace <= 1 for places in result["axes"]["x"]["positions"] for workspace in places)
+    assert len(result["addresses"]) == 3

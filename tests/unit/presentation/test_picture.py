@@ -10,8 +10,8 @@ from paretune.presentation.picture import Picture, style, tip
 def picture(name: str = "one") -> Picture:
     def draw(figure: Any) -> None:
         axes = figure.add_subplot()
-        for place, text in enumerate(["run a < b & c", "run a < b & c", "cost 5 USD"]):
-            (point,) = axes.plot(place, place, "o")
+        for workspace, text in enumerate(["run a < b & c", "run a < b & c", "cost 5 USD"]):
+            (point,) = axes.plot(workspace, workspace, "o")
             tip(point, text)
         axes.set(xlabel="$5 and $6")
 
@@ -27,8 +27,8 @@ def test_a_tooltip_is_a_title_element_with_its_text() -> None:
 
 
 def test_two_pictures_share_a_page_without_sharing_ids() -> None:
-    found = [item.get("id") for name in ("one", "two") for item in ElementTree.fromstring(picture(name).svg()).iter()]  # noqa: S314
-    ids = [name for name in found if name]
+    value = [item.get("id") for name in ("one", "two") for item in ElementTree.fromstring(picture(name).svg()).iter()]  # noqa: S314
+    ids = [name for name in value if name]
 
     assert len(ids) == len(set(ids))
 

@@ -35,8 +35,8 @@ def test_every_axis_has_at_least_three_ticks_with_different_texts(values: list[f
 
     assert FEWEST_TICKS <= unbroken <= 12
     assert len({text for _, text in ticks}) == len(ticks)
-    assert [place for place, _ in ticks] == sorted(place for place, _ in ticks)
-    assert all(-1e-9 <= place <= 1 + 1e-9 for place, _ in ticks)
+    assert [workspace for workspace, _ in ticks] == sorted(folder for folder, _ in ticks)
+    assert all(-1e-9 <= location <= 1 + 1e-9 for location, _ in ticks)
 
 
 @pytest.mark.parametrize("values", RANGES.values(), ids=RANGES.keys())
@@ -45,14 +45,14 @@ def test_larger_values_lie_farther_on_and_all_on_the_axis(values: list[float]) -
     places = [scale.at(value) for value in sorted(set(values))]
 
     assert places == sorted(set(places))
-    assert all(0 <= place <= 1 for place in places)
+    assert all(0 <= workspace <= 1 for workspace in places)
 
 
 def test_a_tick_stands_at_the_number_it_names() -> None:
     scale = scale_of([1.0, 2.0, 3.0, 1000.0, 40.0])
 
     assert scale.is_log
-    assert all(math.isclose(scale.at(float(text.replace(",", ""))), place) for place, text in scale.ticks())
+    assert all(math.isclose(scale.at(float(text.replace(",", ""))), workspace) for workspace, text in scale.ticks())
 
 
 def test_far_off_values_are_past_a_break_and_the_axis_says_so() -> None:

@@ -19,13 +19,13 @@ TODAY = date(2026, 11, 20)
 
 
 def row(usd: float, as_of: str = "2026-11-01", region: str = "eu-west-1", **others: str) -> Price:
-    known = {"source": "test", "instance_type": "ml.m5.large", **others}
-    return Price(usd_per_hour=usd, region=region, as_of=as_of, **known)
+    reference = {"source": "test", "instance_type": "ml.m5.large", **others}
+    return Price(usd_per_hour=usd, region=region, as_of=as_of, **reference)
 
 
 def dollars(prices: PriceList, on: date | None = None, region: str = "eu-west-1") -> float | None:
-    found = prices.price("ml.m5.large", region, on)
-    return found.usd_per_hour if found is not None else None
+    result = prices.price("ml.m5.large", region, on)
+    return result.usd_per_hour if result is not None else None
 
 
 def own(path: Path, text: str) -> PriceList:
@@ -95,19 +95,19 @@ def test_a_price_is_never_taken_from_another_region() -> None:
 
 
 def test_every_packaged_price_says_source_and_day_and_how_far_it_can_be_trusted() -> None:
-    prices, said = PriceList.read({}), {"uncertain": "uncertain: ", "single_source": "one source: "}
-    found = [(known, prices.price(known["instance_type"], known["region"])) for known in packaged()]
+    prices, message = PriceList.read({}), {"uncertain": "uncertain: ", "single_source": "one source: "}
+    result = [(history, prices.price(history["instance_type"], history["region"])) for history in packaged()]
 
-    assert {known["confidence"] for known, price in found if price is not None} & set(said)
-    for known, price in found:
-        if known["region"] == "unspecified":
+    assert {reference["confidence"] for reference, price in result if price is not None} & set(message)
+    for recorded_values, price in result:
+        if recorded_values["region"] == "unspecified":
             assert price is None
             continue
         assert price is not None
         assert price.usd_per_hour > 0
         assert re.fullmatch(r"20\d\d(-\d\d(-\d\d)?)?", price.as_of)
-        assert price.source == said.get(known["confidence"], "") + known["source"]
-        assert price.confidence == known["confidence"]
+        assert price.source == message.get(recorded_values["confidence"], "") + recorded_values["source"]
+        assert price.confidence == recorded_values["confidence"]
 
 
 # which row counts
@@ -158,9 +158,9 @@ def test_a_region_s_prices_are_the_newest_of_every_type() -> None:
         listed=(row(1, "2025"), row(2, "2026"), row(7, instance_type="ml.c5.xlarge"), row(8, region="us-east-1"))
     )
 
-    found = prices.of_region("eu-west-1")
+    result = prices.of_region("eu-west-1")
 
-    assert {name: price.usd_per_hour for name, price in found.items()} == {"ml.c5.xlarge": 7, "ml.m5.large": 2}
+    assert {name: price.usd_per_hour for name, price in result.items()} == {"ml.c5.xlarge": 7, "ml.m5.large": 2}
 
 
 # the user's files
@@ -221,7 +221,7 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         *("2:", "3:", "3:", "3:", "4:", "5:", "5:", "7:")
     ]
     text = "\n".join(faults)
-    for said in (
+    for message in (
         f"instance_type must be one of the {len(instances())} known types, got 'ml.m5.larg': did you mean ml.m5.large",
         "got 'us-est-1': did you mean us-",
         "price_usd_per_hour must be a number of at least 0, got '-1'",
@@ -230,7 +230,7 @@ def test_all_faults_of_the_user_s_csv_come_at_once_with_file_and_line(tmp_path: 
         "got '2026-13'",
         "same instance_type, region and as_of as line 6",
     ):
-        assert said in text
+        assert message in text
 
 
 def test_at_most_three_known_instance_types_are_proposed(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
 
 
 @pytest.mark.parametrize(
-    ("as_of", "said"),
+    ("as_of", "message"),
     [
         ("2026-05-24", []),  # 180 days
         ("2026-05-23", ["is of 2026-05-23, 181 days old (test): "]),
@@ -316,28 +316,28 @@ REFRESH = "`paretune prices --refresh true --region eu-west-1` reads today's"
         ("", ["is without a date (test): "]),
     ],
 )
-def test_a_row_older_than_180_days_is_said(as_of: str, said: list[str]) -> None:
-    assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in said]
+def test_a_row_older_than_180_days_is_said(as_of: str, message: list[str]) -> None:
+    assert row(1, as_of).remarks(TODAY) == [f"price of ml.m5.large in eu-west-1 {part}{REFRESH}" for part in message]
 
 
 def test_doubts_are_said_in_the_same_sentence_with_the_first_source() -> None:
-    what = "price of ml.m5.large in eu-west-1 is of"
+    kind = "price of ml.m5.large in eu-west-1 is of"
     uncertain = row(1, confidence="uncertain", source="uncertain: a; b")
     old = row(1, "2025-01-01", confidence="single_source", source="one source: a")
 
-    assert uncertain.remarks(TODAY) == [f"{what} 2026-11-01, uncertain (a): {REFRESH}"]
-    assert old.remarks(TODAY) == [f"{what} 2025-01-01, from one source only, 688 days old (a): {REFRESH}"]
+    assert uncertain.remarks(TODAY) == [f"{kind} 2026-11-01, uncertain (a): {REFRESH}"]
+    assert old.remarks(TODAY) == [f"{kind} 2025-01-01, from one source only, 688 days old (a): {REFRESH}"]
 
 
 def test_an_old_row_of_the_user_s_own_is_his_to_renew() -> None:
-    (said,) = row(1, "2025-01-01", confidence="user").remarks(TODAY)
+    (remarks_,) = row(1, "2025-01-01", confidence="user").remarks(TODAY)
 
-    assert said.endswith("bring the file of PARETUNE_PRICES (a design's `prices`) up to date")
+    assert remarks_.endswith("bring the file of PARETUNE_PRICES (a design's `prices`) up to date")
 
 
 def test_an_unknown_price_is_said_with_what_to_do() -> None:
-    (said,) = price_remarks(None, "ml.g5.xlarge", "eu-west-3", TODAY)
+    (price_remark,) = price_remarks(None, "ml.g5.xlarge", "eu-west-3", TODAY)
 
-    assert said.startswith("price of ml.g5.xlarge in eu-west-3 is not known, so cost will be absent")
-    assert "`paretune prices --refresh true --region eu-west-3`" in said
+    assert price_remark.startswith("price of ml.g5.xlarge in eu-west-3 is not known, so cost will be absent")
+    assert "`paretune prices --refresh true --region eu-west-3`" in price_remark
     assert price_remarks(row(1), "ml.m5.large", "eu-west-1", TODAY) == []

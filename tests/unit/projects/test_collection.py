@@ -31,17 +31,17 @@ def store(tmp_path_factory: pytest.TempPathFactory, outside: MlflowClient) -> tu
     assert experiment is not None  # made above
     run_id = outside.create_run(experiment.experiment_id, run_name="outer").info.run_id
     outside.log_param(run_id, "given", "'quoted'")
-    place = folder / "paretune"
-    (place / "mlruns").mkdir(parents=True)
+    workspace = folder / "paretune"
+    (workspace / "mlruns").mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        (folder / "mlruns").symlink_to(place / "mlruns")
-        make_store(place, run_id, "mine")
-    _record(MlflowClient(f"sqlite:///{place / 'mlflow.db'}"), run_id, folder)
+        (folder / "mlruns").symlink_to(workspace / "mlruns")
+        make_store(workspace, run_id, "mine")
+    _record(MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}"), run_id, folder)
     archive = folder / "output.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
-        packed.add(place, "paretune")
-        packed.add(place / "experiment", "something/else")
+        packed.add(workspace, "paretune")
+        packed.add(workspace / "experiment", "something/else")
     return run_id, archive
 
 

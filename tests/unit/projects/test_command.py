@@ -30,11 +30,11 @@ ENTRY = """
 def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my rows.csv").write_text("a")
-    given = {"data-set": "my rows.csv", "site": "s3://b/k", "word": AWKWARD, "extra": "a b"}
-    found = read(tmp_path, ENTRY, given)
+    arguments = {"data-set": "my rows.csv", "site": "s3://b/k", "word": AWKWARD, "extra": "a b"}
+    content = read(tmp_path, ENTRY, arguments)
 
-    assert found.inputs == {"data_set": tmp_path / "my rows.csv", "code_1": tmp_path}
-    assert shlex.split(found.text) == [
+    assert content.inputs == {"data_set": tmp_path / "my rows.csv", "code_1": tmp_path}
+    assert shlex.split(content.text) == [
         *("python", "a.py", "/opt/ml/input/data/data_set/my rows.csv", "/opt/ml/input/data/code_1", "s3://b/k"),
         *(AWKWARD, "--extra", "a b"),
     ]
@@ -43,9 +43,9 @@ def test_local_files_are_called_as_they_are_in_the_job(tmp_path: Path, monkeypat
 def test_two_names_that_become_one_channel_stay_two(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     entry = "    parameters: {a-b: path, a_b: path}\n    command: 'x {a-b} {a_b}'\n"
-    found = read(tmp_path, entry, {"a-b": str(tmp_path), "a_b": str(tmp_path)})
+    content = read(tmp_path, entry, {"a-b": str(tmp_path), "a_b": str(tmp_path)})
 
-    assert set(found.inputs) == {"a_b", "a_b_1"}
+    assert set(content.inputs) == {"a_b", "a_b_1"}
 
 
 def test_more_files_than_a_job_can_have_are_refused(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ def test_an_empty_folder_is_refused_for_a_job_would_not_find_it(tmp_path: Path) 
 
 def test_a_script_that_is_no_entry_point_runs_as_mlflow_runs_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
-    found = read_command(load_project(str(tmp_path)), "train.py", {"rate": "0.1"}, tmp_path)
+    command = read_command(load_project(str(tmp_path)), "train.py", {"rate": "0.1"}, tmp_path)
 
-    assert found.text == "python train.py --rate 0.1"
+    assert command.text == "python train.py --rate 0.1"
 
 
 @pytest.mark.parametrize("how", [">999999999", "{b}", "s"])

@@ -59,9 +59,9 @@ def start(ml: Path, command: str, **changes: Any) -> "subprocess.Popen[str]":
 
 def test_the_command_runs_in_the_project_s_folder_and_gives_the_exit_code(ml: Path) -> None:
     process = start(ml, 'echo "it\'s" grün; pwd; exit 3')
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
-    assert said.splitlines()[1:] == ["it's grün", str(ml / "input" / "data" / "code" / "project")]
+    assert message.splitlines()[1:] == ["it's grün", str(ml / "input" / "data" / "code" / "project")]
     assert process.returncode == 3
     assert (ml / "output" / "failure").read_text() == "error: the project's command ended with exit code 3"
 
@@ -79,10 +79,10 @@ def test_sigterm_reaches_whatever_the_command_has_started_and_its_end_is_waited_
     project = ml / "input" / "data" / "code" / "project"
     wait_until((project / "ready").exists, within_s=30, what="the command runs")
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
     assert (project / "saved").read_text() == "saved\n"
-    assert "never" not in said
+    assert "never" not in message
     assert not (ml / "output" / "failure").exists()
 
 
@@ -92,9 +92,9 @@ def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: 
     installer.write_text("import os, sys\nprint(os.path.basename(os.getcwd()), open(sys.argv[1]).read().split())")
     (ml / "input" / "data" / "code" / "project" / "envs").mkdir()
     process = start(ml, "ls -A envs", requirements=["-r a.txt", "./b.whl"], folder="envs")
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
-    assert said.splitlines() == [
+    assert message.splitlines() == [
         "paretune: installing what the project depends on",
         "envs ['-r', 'a.txt', './b.whl']",
         "paretune: the project's command starts",
@@ -104,29 +104,29 @@ def test_requirements_are_installed_from_the_folder_where_their_paths_begin(ml: 
 
 def test_what_cannot_be_installed_is_the_reason(ml: Path) -> None:
     process = start(ml, "echo never", requirements=["./not-there.whl"])
-    said, _ = process.communicate(timeout=120)
+    message, _ = process.communicate(timeout=120)
 
     assert process.returncode != 0
-    assert "never" not in said
+    assert "never" not in message
     assert (ml / "output" / "failure").read_text().startswith("bad_input: pip could not install")
 
 
-@pytest.mark.parametrize(("host", "kept"), [("algo-1", True), ("algo-2", False)])
-def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, kept: bool) -> None:
+@pytest.mark.parametrize(("host", "retained"), [("algo-1", True), ("algo-2", False)])
+def test_only_the_first_instance_s_store_is_a_result(ml: Path, host: str, retained: bool) -> None:
     resources = {"current_host": host, "hosts": ["algo-10", "algo-2", "algo-1"]}
     (ml / "input" / "config" / "resourceconfig.json").write_text(json.dumps(resources))
 
-    assert inside.is_first(ml) is kept
+    assert inside.is_first(ml) is retained
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_has_started(ml: Path) -> None:
     process = start(ml, "sleep 613.25 & sleep 613.25", max_silence_minutes=1 / 60)
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
     assert process.returncode == 1
     assert (ml / "output" / "failure").read_text().startswith("error: it hangs: no event, no CPU time")
-    assert "Thread" in said
-    assert not [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "613.25"]]
+    assert "Thread" in message
+    assert not [item for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == ["sleep", "613.25"]]
 
 
 def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(ml: Path) -> None:
@@ -145,7 +145,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     print_it = "echo auc=0.1; echo 'loss: 2.5e-1'; echo lr = fast; echo 'step 3 loss=7'"
     write_it = """mkdir -p out; echo '{"rows": 3, "loss": 0.2, "name": "x", "bad": NaN}' > out/all_results.json"""
     process = start(ml, f"{print_it}; {write_it}", renamed={"eval_f1": "f1"})
-    said, _ = process.communicate(timeout=60)
+    message, _ = process.communicate(timeout=60)
 
     report = json.loads((ml / "output" / "data" / "report.json").read_text())
     assert report["metrics"] == {
@@ -156,7 +156,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
         "eval_f1": 0.5,
         "f1": 0.5,
     }
-    assert "auc=0.1" in said.splitlines()
+    assert "auc=0.1" in message.splitlines()
 
 
 def test_a_command_that_fails_leaves_no_report(ml: Path) -> None:
@@ -175,16 +175,16 @@ def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_pat
         shutil.rmtree(ml / "output" / "data", ignore_errors=True)
         (project / "mlruns").unlink(missing_ok=True)
         process = start(ml, "env | grep ^MLFLOW_", collect=True, run_id=run_id, template=str(template))
-        said, _ = process.communicate(timeout=120)
-        assert process.returncode == 0, said
-        assert f"MLFLOW_RUN_ID={run_id}" in said
+        message, _ = process.communicate(timeout=120)
+        assert process.returncode == 0, message
+        assert f"MLFLOW_RUN_ID={run_id}" in message
 
         (run,) = read_store(ml / "output" / "data" / "paretune")
         assert (run.run_id, run.name, run.status) == (run_id, inside.RUN_NAME, "RUNNING")
         with closing(sqlite3.connect(ml / "output" / "data" / "paretune" / "mlflow.db")) as database:
             (uri,) = database.execute("SELECT artifact_uri FROM runs").fetchone()
         assert uri == str(project / "mlruns" / uri.split("/")[-3] / run_id / "artifacts")
-    assert "MLFLOW_TRACKING_URI" in said
+    assert "MLFLOW_TRACKING_URI" in message
 
 
 def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) -> None:
@@ -194,7 +194,7 @@ def test_the_command_ends_with_the_process_that_has_started_the_job(ml: Path) ->
     subprocess.run(["bash", "-c", words], cwd=code, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def sleepers() -> list[psutil.Process]:
-        return [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "613.75"]]
+        return [item for item in psutil.process_iter(["cmdline"]) if item.info["cmdline"] == ["sleep", "613.75"]]
 
     assert (code / "project" / "ready").exists()
     wait_until(lambda: not sleepers(), within_s=30, what="the command has ended")

@@ -58,23 +58,23 @@ def test_what_is_no_python_package_is_refused(package: str) -> None:
         pip_requirement(package)
 
 
-@pytest.mark.parametrize(("package", "said"), [("numpy=1.2|1.3", "alternatives"), ("??", "cannot be read")])
-def test_what_pip_cannot_say_is_refused(package: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize(("package", "message"), [("numpy=1.2|1.3", "alternatives"), ("??", "cannot be read")])
+def test_what_pip_cannot_say_is_refused(package: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         pip_requirement(package)
 
 
 def test_a_conda_file_gives_packages_pip_lines_and_notes(tmp_path: Path) -> None:
-    found = environment(
+    result = environment(
         tmp_path,
         "conda_env: conda.yaml",
         conda__yaml="channels: [x]\ndependencies:\n  - python=3.10\n  - pip=24\n  - numpy=1.26\n  - cudatoolkit=11\n"
         "  - pip:\n    - -r more.txt\n    - ./wheels/a.whl\n",
     )
 
-    assert found.requirements == ("numpy==1.26.*", "-r more.txt", "./wheels/a.whl")
-    assert found.python == "3.10"
-    assert found.notes == ("cudatoolkit=11 is not installed: the image has its own",)
+    assert result.requirements == ("numpy==1.26.*", "-r more.txt", "./wheels/a.whl")
+    assert result.python == "3.10"
+    assert result.notes == ("cudatoolkit=11 is not installed: the image has its own",)
 
 
 def test_relative_paths_of_a_conda_file_begin_in_its_folder(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_all_faults_of_a_conda_file_are_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_python_environment_is_pip_s_own_language(tmp_path: Path) -> None:
-    found = environment(
+    result = environment(
         tmp_path,
         "name: without a word about it",
         python_env__yaml="python: '3.11'\nbuild_dependencies: [pip==24.0]\n"
         "dependencies: ['-r requirements.txt', -e .]\n",
     )
 
-    assert found == Environment(requirements=("pip==24.0", "-r requirements.txt", "-e ."), python="3.11")
+    assert result == Environment(requirements=("pip==24.0", "-r requirements.txt", "-e ."), python="3.11")
 
 
 @pytest.mark.parametrize("text", ["dependencies: numpy", "dependencies: [{pip: [a]}]", "[]x: ]", "- a"])
@@ -177,10 +177,10 @@ ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/mine:1"
 
 def test_an_image_in_ecr_is_used_and_variables_of_this_machine_stay_here(tmp_path: Path) -> None:
     project = f"docker_env: {{image: '{ECR}', volumes: ['/a:/b'], environment: [[COLOUR, blue], AWS_SECRET]}}"
-    found = environment(tmp_path, project)
+    result = environment(tmp_path, project)
 
-    assert (found.image_uri, found.variables) == (ECR, (("COLOUR", "blue"),))
-    assert [note.split()[0] for note in found.notes] == ["AWS_SECRET", "docker_env's"]
+    assert (result.image_uri, result.variables) == (ECR, (("COLOUR", "blue"),))
+    assert [note.split()[0] for note in result.notes] == ["AWS_SECRET", "docker_env's"]
 
 
 def test_an_image_that_sagemaker_cannot_pull_is_refused(tmp_path: Path) -> None:

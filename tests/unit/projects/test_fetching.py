@@ -10,7 +10,7 @@ from paretune.projects.project import read_project
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         ("entry_points: {5: {command: echo}}", "names of entry_points must be texts"),
         ("entry_points: {~: {command: echo}}", "names of entry_points must be texts"),
@@ -21,10 +21,10 @@ from paretune.projects.project import read_project
     ],
     ids=["a number", "nothing", "large", "in itself", "a bomb", "deep"],
 )
-def test_a_project_file_that_does_harm_is_refused(tmp_path: Path, content: str, said: str) -> None:
+def test_a_project_file_that_does_harm_is_refused(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "MLproject").write_text(content)
 
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         read_project(str(tmp_path))
 
 

@@ -37,8 +37,8 @@ def project(tmp_path: Path) -> Path:
 
 
 def payload(project: Path, home: Path, **changes: Any) -> ProjectPayload:
-    given = {"project_parameters": {"word": "it's"}, "entry_point": "train"} | changes
-    made = project_inputs(JobSpec(project=str(project), **given), home).project
+    arguments = {"project_parameters": {"word": "it's"}, "entry_point": "train"} | changes
+    made = project_inputs(JobSpec(project=str(project), **arguments), home).project
     assert made is not None
     return made
 
@@ -99,7 +99,7 @@ def test_declared_parameters_have_their_types(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"project_parameters": {}}, "No value given for missing parameters: 'word'"),
         ({"entry_point": "other"}, "it has train, train.py"),
@@ -109,13 +109,13 @@ def test_declared_parameters_have_their_types(project: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_before_anything_starts(
-    project: Path, tmp_path: Path, changes: dict[str, Any], said: str
+    project: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     spec = {"project": str(project), "entry_point": "train", "project_parameters": {"word": "x"}} | changes
     with pytest.raises(BadInput) as refused:
         project_inputs(JobSpec(**spec), tmp_path)
 
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_docker_environment_is_not_passed_over(project: Path, tmp_path: Path) -> None:

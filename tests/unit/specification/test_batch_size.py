@@ -16,7 +16,7 @@ def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
 
 
 @pytest.mark.parametrize(
-    ("asked", "batch", "accumulation", "total"),
+    ("arguments", "batch", "accumulation", "total"),
     [
         ({}, 16, 1, 16),
         ({"devices": 4}, 16, 1, 64),
@@ -33,8 +33,8 @@ def plan(*, devices: int = 1, **parameters: Any) -> BatchPlan:
         ({"global_batch_size": 64, "per_device_train_batch_size": 64}, 64, 1, 64),
     ],
 )
-def test_what_is_left_open_is_derived(asked: dict[str, int], batch: int, accumulation: int, total: int) -> None:
-    made = plan(**asked)
+def test_what_is_left_open_is_derived(arguments: dict[str, int], batch: int, accumulation: int, total: int) -> None:
+    made = plan(**arguments)
 
     assert (made.per_device_train_batch_size, made.gradient_accumulation_steps) == (batch, accumulation)
     assert made.global_batch_size == total
@@ -49,14 +49,14 @@ maybe = st.none() | positive
 def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
     batch: int | None, accumulation: int | None, total: int | None, devices: int
 ) -> None:
-    asked = {
+    request = {
         "per_device_train_batch_size": batch,
         "gradient_accumulation_steps": accumulation,
         "global_batch_size": total,
         "devices": devices,
     }
     try:
-        made = plan(**asked)
+        made = plan(**request)
     except BadInput:
         # Refused only when no whole numbers fit: the given parts do not divide the total.
         assert total is not None
@@ -82,9 +82,9 @@ def test_a_plan_keeps_all_that_was_asked_and_an_impossible_request_is_refused(
 def test_everything_that_a_refusal_lists_is_possible(
     batch: int, accumulation: int | None, total: int, devices: int
 ) -> None:
-    asked = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "devices": devices}
+    request = {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation, "devices": devices}
     try:
-        plan(**asked, global_batch_size=total)
+        plan(**request, global_batch_size=total)
     except BadInput as error:
         (text,) = error.faults
     else:

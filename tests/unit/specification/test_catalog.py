@@ -31,12 +31,16 @@ def test_what_is_like_nothing_is_refused_without_a_guess() -> None:
 
 def test_every_row_of_the_catalogue_makes_sense() -> None:
     assert len(instances()) > 50
-    for name, known in instances().items():
-        assert name == known.instance_type
+    for name, reference in instances().items():
+        assert name == reference.instance_type
         assert name.startswith("ml.")
-        assert known.vcpus > 0
-        assert known.memory_gib > 0
-        assert (known.accelerator_count > 0) == (known.accelerator_memory_gib > 0) == (known.accelerator != "none")
+        assert reference.vcpus > 0
+        assert reference.memory_gib > 0
+        assert (
+            (reference.accelerator_count > 0)
+            == (reference.accelerator_memory_gib > 0)
+            == (reference.accelerator != "none")
+        )
 
 
 def test_the_family_is_the_middle_of_the_name() -> None:
@@ -61,21 +65,26 @@ def test_the_catalogue_holds_every_type_of_botocore_but_those_whose_hardware_is_
 
 
 def test_facts_describe_a_type_that_is_not_in_the_catalogue_as_if_it_were() -> None:
-    known = instance(NEW, {NEW: FACTS})
-    chip = accelerator_of(known)
+    reference = instance(NEW, {NEW: FACTS})
+    chip = accelerator_of(reference)
 
-    assert (known.accelerator, known.accelerator_count, known.vcpus, known.memory_gib) == ("NVIDIA H200", 8, 192, 2048)
-    assert known.has_gpu
-    assert not known.has_local_storage
+    assert (reference.accelerator, reference.accelerator_count, reference.vcpus, reference.memory_gib) == (
+        "NVIDIA H200",
+        8,
+        192,
+        2048,
+    )
+    assert reference.has_gpu
+    assert not reference.has_local_storage
     assert chip is not None
     assert chip.compute_capability == (9, 0)
     assert not instance(NEW, {NEW: {"gpus": 0, "network_gbps": 10, "vcpus": 4, "memory_gib": 16}}).has_gpu
 
 
 def test_facts_come_before_the_catalogue_and_leave_the_rest_as_it_is() -> None:
-    known = instance("ml.m5.large", {"ml.m5.large": {"local_storage_gib": 50}, NEW: FACTS})
+    reference = instance("ml.m5.large", {"ml.m5.large": {"local_storage_gib": 50}, NEW: FACTS})
 
-    assert (known.local_storage_gib, known.vcpus) == (50, 2)
+    assert (reference.local_storage_gib, reference.vcpus) == (50, 2)
     assert instance("ml.m5.xlarge", {"ml.m5.large": {"vcpus": 64}}).vcpus == 4
 
 

@@ -200,17 +200,17 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "report.json"
     values = [{"number": number, "filling": "x" * 200_000} for number in range(60)]
     write_json(path, values[0])
-    ended = threading.Event()
+    event = threading.Event()
 
     def write() -> None:
         for value in values:
             write_json(path, value)
-        ended.set()
+        event.set()
 
     writer = threading.Thread(target=write)
     writer.start()
     seen = []
-    while not ended.is_set():
+    while not event.is_set():
         seen.append(json.loads(path.read_text()))  # raises on half a file
     writer.join()
 
@@ -352,7 +352,7 @@ def test_a_job_reads_its_own_batch_on_the_instances_that_sagemaker_has_taken(tmp
     assert document.on("ml.g5.xlarge").plan == document.on("").plan == document.plan
     large = document.on("ml.g5.12xlarge")
     assert (large.spec.instance_count, large.plan.devices) == (3, 12)  # of 4 instances the 16 devices cannot share 24
-    assert [one.plan.global_batch_size for one in (document, large, document.on("ml.g6.xlarge"))] == [24] * 3
+    assert [item.plan.global_batch_size for item in (document, large, document.on("ml.g6.xlarge"))] == [24] * 3
     assert large.spec.plan() == large.plan
     assert not large.plans
 

@@ -95,9 +95,9 @@ def test_a_specification_survives_being_written_as_text(spec: JobSpec) -> None:
 @given(specs(words | nasty))
 def test_the_command_is_one_shell_line_that_says_the_same_specification(spec: JobSpec) -> None:
     with spelled(Spelling(words=("mlflow", "run", "a place"), by_mlflow=True)):
-        mlflow, run, place, *rest = shlex.split(spec.command())
+        mlflow, run, workspace, *rest = shlex.split(spec.command())
 
-    assert (mlflow, run, place) == ("mlflow", "run", "a place")
+    assert (mlflow, run, workspace) == ("mlflow", "run", "a place")
     assert rest[::2] == ["-P"] * (len(rest) // 2)
     pairs = dict(item.split("=", maxsplit=1) for item in rest[1::2])  # as MLflow takes them apart
     assert JobSpec.from_text(pairs) == spec
@@ -453,7 +453,7 @@ def test_the_hash_changes_with_the_project_and_its_parameters_but_not_with_its_d
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"project": "mine", "learning_rate": 1e-4}, "use project_parameters"),
         ({"project": "mine", "entry_script": "train.py"}, "leave one of them out"),
@@ -465,12 +465,12 @@ def test_the_hash_changes_with_the_project_and_its_parameters_but_not_with_its_d
         ({"size": "max_train_samples"}, "size goes with project or entry_script"),
     ],
 )
-def test_what_does_not_go_with_a_project_or_needs_one_is_said(changes: dict[str, Any], said: str) -> None:
+def test_what_does_not_go_with_a_project_or_needs_one_is_said(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as refused:
         JobSpec(**changes)
 
     (fault,) = refused.value.faults
-    assert said in fault
+    assert message in fault
 
 
 def test_a_project_moves_to_another_instance_type_as_it_is() -> None:
@@ -648,11 +648,11 @@ def test_a_change_of_the_fine_tuning_changes_the_default_learning_rate() -> None
 
 
 def test_the_hash_depends_on_values_not_on_spelling_order_or_process() -> None:
-    one = JobSpec.from_text({"learning_rate": "0.0001", "training_arguments": '{"a": 1, "b": 2}'})
+    item = JobSpec.from_text({"learning_rate": "0.0001", "training_arguments": '{"a": 1, "b": 2}'})
     other = JobSpec.from_text({"training_arguments": '{"b":2,"a":1}', "learning_rate": "1e-4"})
 
-    assert re.fullmatch("[0-9a-f]{12}", one.spec_hash())
-    assert one.spec_hash() == other.spec_hash()
+    assert re.fullmatch("[0-9a-f]{12}", item.spec_hash())
+    assert item.spec_hash() == other.spec_hash()
 
 
 @pytest.mark.parametrize("hash_seed", ["0", "1"])
@@ -682,18 +682,18 @@ def test_help_has_a_line_with_the_default_for_every_parameter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("others", "said"),
+    ("others", "message"),
     [
         ({"launcher": "simulated", "instance_type": "ml.g5.xlarge"}, "goes with a job that really trains"),
         ({"entry_script": "train.py"}, "goes with paretune's own training, got entry_script=train.py"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused(others: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_profiled_is_refused(others: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput) as raised:
         JobSpec(profile_steps=5, **others)
 
     (fault,) = raised.value.faults
-    assert said in fault
+    assert message in fault
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,23 @@ from paretune.specification.parallelism import ParallelDegrees
 P4D = {"instance_type": "ml.p4d.24xlarge", "strategy": "fsdp"}
 
 
-def degrees(devices: int = 8, per_instance: int = 8, **given: Any) -> ParallelDegrees:
-    return ParallelDegrees(devices=devices, per_instance=per_instance, **given)
+def degrees(devices: int = 8, per_instance: int = 8, **arguments: Any) -> ParallelDegrees:
+    return ParallelDegrees(devices=devices, per_instance=per_instance, **arguments)
 
 
 def test_members_of_a_tensor_group_are_neighbours_and_train_on_the_same_rows() -> None:
-    found = degrees(tensor=2, hybrid_shard=2)
+    result = degrees(tensor=2, hybrid_shard=2)
 
-    assert [found.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert (found.data, found.sharers, found.replicas) == (4, 2, 2)
-    assert {found.stage(rank) for rank in range(8)} == {0}
+    assert [result.data_rank(rank) for rank in range(8)] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert (result.data, result.sharers, result.replicas) == (4, 2, 2)
+    assert {result.stage(rank) for rank in range(8)} == {0}
 
 
 def test_stages_are_farthest_apart_and_share_rows_with_the_same_place_of_the_others() -> None:
-    found = degrees(pipeline=2)
+    result = degrees(pipeline=2)
 
-    assert [found.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
-    assert [found.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert [result.stage(rank) for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert [result.data_rank(rank) for rank in range(8)] == [0, 1, 2, 3, 0, 1, 2, 3]
 
 
 def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
@@ -37,13 +37,13 @@ def test_of_the_processes_with_the_same_rows_one_is_the_first() -> None:
 
 @pytest.mark.parametrize("shared", [None, 0])
 def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) -> None:
-    found = degrees(16, hybrid_shard=shared)
+    result = degrees(16, hybrid_shard=shared)
 
-    assert (found.sharers, found.replicas) == (16, 1)
+    assert (result.sharers, result.replicas) == (16, 1)
 
 
 @pytest.mark.parametrize(
-    ("devices", "per_instance", "given", "parts"),
+    ("devices", "per_instance", "arguments", "parts"),
     [
         (8, 8, {"tensor": 3}, ["tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8"]),
         (16, 8, {"tensor": 16}, ["must divide the 8 devices of one instance, got 16", "use 1, 2, 4, 8"]),
@@ -54,9 +54,9 @@ def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) 
     ],
 )
 def test_degrees_that_do_not_divide_are_refused_with_those_that_do(
-    devices: int, per_instance: int, given: dict[str, int], parts: list[str]
+    devices: int, per_instance: int, arguments: dict[str, int], parts: list[str]
 ) -> None:
-    (fault,) = degrees(devices, per_instance, **given).faults()
+    (fault,) = degrees(devices, per_instance, **arguments).faults()
 
     assert all(part in fault for part in parts)
 
@@ -87,6 +87,6 @@ def test_a_job_that_cannot_be_divided_so_is_refused(changes: dict[str, Any], par
 
 
 def test_a_local_cluster_is_one_machine() -> None:
-    found = JobSpec(strategy="fsdp", instance_count=4, tensor_parallel_degree=2).degrees
+    result = JobSpec(strategy="fsdp", instance_count=4, tensor_parallel_degree=2).degrees
 
-    assert (found.per_instance, found.data) == (4, 2)
+    assert (result.per_instance, result.data) == (4, 2)

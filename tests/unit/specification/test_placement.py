@@ -106,13 +106,13 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
     ],
 )
 def test_what_contradicts_itself_is_one_fault(changes: dict[str, object], part: str) -> None:
-    found = [fault for fault in faults(**changes) if part in fault]
+    message = [fault for fault in faults(**changes) if part in fault]
 
-    assert len(found) == 1
+    assert len(message) == 1
 
 
 def test_all_faults_come_at_once() -> None:
-    found = faults(
+    messages = faults(
         instance_type="ml.g5.xlarge",
         spot=True,
         keep_alive_minutes=5.0,
@@ -122,7 +122,7 @@ def test_all_faults_come_at_once() -> None:
         tags={"a": 1},
     )
 
-    assert len(found) == 5
+    assert len(messages) == 5
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_where_a_job_runs_follows_from_launcher_and_instance_type(
 
 
 @pytest.mark.parametrize(
-    ("strategy", "instance_type", "said"),
+    ("strategy", "instance_type", "message"),
     [
         (
             "smddp",
@@ -220,11 +220,11 @@ def test_where_a_job_runs_follows_from_launcher_and_instance_type(
     ],
 )
 def test_a_strategy_that_an_instance_lacks_is_refused_with_what_to_do(
-    strategy: str, instance_type: str, said: str
+    strategy: str, instance_type: str, message: str
 ) -> None:
     (fault,) = unsupported(Placement(strategy=strategy, instance_type=instance_type))
 
-    assert fault.startswith(said)
+    assert fault.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -243,9 +243,9 @@ def test_a_strategy_on_what_it_runs_on_is_no_fault(strategy: str, instance_type:
 
 @pytest.mark.parametrize(("processes", "faults"), [(None, 0), (4, 0), (5, 1)])
 def test_a_gpu_has_one_process_at_most(processes: int | None, faults: int) -> None:
-    found = unsupported(Placement(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
+    result = unsupported(Placement(instance_type="ml.g5.12xlarge", processes_per_instance=processes))
 
-    assert len(found) == faults
+    assert len(result) == faults
 
 
 def test_types_to_fall_back_on_are_checked_as_well() -> None:

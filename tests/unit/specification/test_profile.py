@@ -122,13 +122,13 @@ def test_every_key_holds_for_a_local_job_or_the_job_says_that_it_does_not(profil
 
     texts = with_profile({"seed": "1"}, {})
 
-    said = remarks(JobSpec(), {})
+    remarks_ = remarks(JobSpec(), {})
     if name in VALUES:
         assert texts == {"seed": "1", name: spell(value)}
-        assert said == []
+        assert remarks_ == []
     else:
         assert texts == {"seed": "1"}
-        assert said == [f"paretune.toml: {name} without effect on a job on this machine"]
+        assert remarks_ == [f"paretune.toml: {name} without effect on a job on this machine"]
 
 
 def test_a_local_job_costs_what_the_profile_says_and_typing_wins(profile: Path) -> None:

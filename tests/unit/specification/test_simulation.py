@@ -53,10 +53,12 @@ def test_a_job_checks_its_simulation(changes: dict[str, object], part: str) -> N
 
 
 def test_a_draw_is_the_same_for_the_same_question_and_seed() -> None:
-    one, other = Simulation(seed=1), Simulation(seed=2)
+    first, other = Simulation(seed=1), Simulation(seed=2)
 
-    assert one.share("failure", "job", 1) == Simulation(seed=1).share("failure", "job", 1)
-    assert len({one.share("failure", "job", 1), one.share("failure", "job", 2), other.share("failure", "job", 1)}) == 3
+    assert first.share("failure", "job", 1) == Simulation(seed=1).share("failure", "job", 1)
+    assert (
+        len({first.share("failure", "job", 1), first.share("failure", "job", 2), other.share("failure", "job", 1)}) == 3
+    )
 
 
 def test_draws_have_the_distributions_they_are_named_for() -> None:

@@ -119,9 +119,9 @@ def test_a_wheel_brings_its_studies_along(here: Path, tmp_path: Path) -> None:
     _share_libraries(python)
 
     def run(*words: str) -> str:
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(("PARETUNE_", "MLFLOW_"))}
+        retained = {name: text for name, text in os.environ.items() if not name.startswith(("PARETUNE_", "MLFLOW_"))}
         line = [str(python.with_name("paretune")), *words]
-        done = subprocess.run(line, env=kept, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(line, env=retained, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 

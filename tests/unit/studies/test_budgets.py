@@ -35,10 +35,10 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     budgets(0.01)
     words = ["study", "--study", "study.yaml", "--max_runtime_minutes", "30"]
     assert main(words) == 4
-    said = capsys.readouterr().err
-    assert "nothing was launched: no " in said
-    assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in said
-    assert "paretune.toml: max_cost_usd without effect on a study" in said
+    output = capsys.readouterr().err
+    assert "nothing was launched: no " in output
+    assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in output
+    assert "paretune.toml: max_cost_usd without effect on a study" in output
 
     budgets(10)
     assert main(words) == 0

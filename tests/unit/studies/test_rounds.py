@@ -46,11 +46,11 @@ class LastingLauncher(JudgedLauncher):
         return job
 
     def attach(self, job_name: str) -> Job | None:
-        known = self.jobs.get(job_name)
-        if known is None:
+        value = self.jobs.get(job_name)
+        if value is None:
             return None
         has_ended = self._clock.now() >= self._begun[job_name] + SECONDS
-        return replace(known, looks=1 if has_ended else 0, told=list(TOLD))
+        return replace(value, looks=1 if has_ended else 0, told=list(TOLD))
 
 
 @dataclass
@@ -103,19 +103,19 @@ def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
-    asked: list[float] = []
+    request: list[float] = []
 
     def judge(spec: JobSpec, times: int) -> Ending:
-        asked.append(desk.clock.now())
-        return CAPACITY if len(asked) < 3 else DONE
+        request.append(desk.clock.now())
+        return CAPACITY if len(request) < 3 else DONE
 
     desk.launcher.judge = judge
     job = {"instance_type": SMALL, "max_runtime_minutes": 6, "capacity_wait_minutes": 30}
     rounds = Rounds(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
     rounds.until_the_end()
 
-    assert len(asked) == 3
-    assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(asked))
+    assert len(request) == 3
+    assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(request))
     (entry,) = entries_of(rounds.drivers[-1].ledger)
     assert entry.end is not None
     assert entry.end.status is TrialStatus.COMPLETED
@@ -123,19 +123,19 @@ def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
 
 @pytest.mark.slow
 def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
-    asked: list[float] = []
+    request: list[float] = []
 
     def judge(spec: JobSpec, times: int) -> Ending:
-        asked.append(desk.clock.now())
+        request.append(desk.clock.now())
         return CAPACITY if times < 2 else DONE
 
     desk.launcher.judge = judge
     rounds = Rounds(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
     rounds.until_the_end()
 
-    assert asked[1] - asked[0] >= 300
-    assert asked[2] - asked[1] >= 600
-    assert len(asked) == 3
+    assert request[1] - request[0] >= 300
+    assert request[2] - request[1] >= 600
+    assert len(request) == 3
 
 
 @pytest.mark.slow
@@ -178,10 +178,10 @@ def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk
     first._heartbeat.stop()
 
     rounds.call()
-    (ended,) = [entry.end for entry in entries_of(rounds.drivers[-1].ledger) if entry.end is not None]
-    assert ended.status is TrialStatus.STOPPED
-    assert ended.reason == "it would be beaten"
-    assert ended.expected == {"f1": 0.6, "cost_usd": 1.5}
+    (finished,) = [entry.end for entry in entries_of(rounds.drivers[-1].ledger) if entry.end is not None]
+    assert finished.status is TrialStatus.STOPPED
+    assert finished.reason == "it would be beaten"
+    assert finished.expected == {"f1": 0.6, "cost_usd": 1.5}
 
 
 def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,8 +253,8 @@ def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
 def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str) -> None:
     slow, fast = StudyLedger(storage, "clocks"), StudyLedger(storage, "clocks")
     slow.open("run", "{}")
-    begun = slow.lease.now()
-    fast.lease.now = lambda: begun + LEASE_S + 1  # a machine whose clock is ahead
+    start = slow.lease.now()
+    fast.lease.now = lambda: start + LEASE_S + 1  # a machine whose clock is ahead
     assert slow.lease.take("slow 1 0") == ""
     taken_too_early = fast.lease.take("fast 2 0") == ""
     assert taken_too_early == storage.startswith("sqlite")  # whose file is on one machine, with one clock
@@ -265,9 +265,9 @@ def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str)
 @pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (200.0, False)])
 def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ahead_s: float, is_taken: bool) -> None:
     ahead, right = (StudyLedger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
-    begun = right.lease.now()
-    right.lease.now = lambda: begun
-    ahead.lease.now = lambda: begun + ahead_s
+    start = right.lease.now()
+    right.lease.now = lambda: start
+    ahead.lease.now = lambda: start + ahead_s
 
     assert ahead.lease.take("elsewhere 1 0") == ""
     assert (right.lease.take("here 2 0") == "") == is_taken
@@ -299,8 +299,8 @@ def test_a_driver_that_stays_leaves_the_jobs_of_a_round_at_work_alone(desk: Desk
     driver.ledger.lease.release()
     staying.adopt()
     assert [job.number for job in staying.running] == [0]
-    for one in (driver, staying):
-        one._heartbeat.stop()
+    for item in (driver, staying):
+        item._heartbeat.stop()
 
 
 def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
@@ -323,10 +323,10 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     codes: list[int] = []
     while not codes or (codes[-1] == 75 and len(codes) < 60):
         codes.append(main(["study", "--study", "study.yaml", "--once"]))
-    said = capsys.readouterr()
+    output = capsys.readouterr()
     assert codes[-1] == 0
     assert len(codes) > 3
-    assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in said.err
+    assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in output.err
     ledger = StudyLedger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
     entries = entries_of(ledger)
     jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]

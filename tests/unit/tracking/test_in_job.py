@@ -112,9 +112,9 @@ def test_an_mlflow_that_does_not_answer_costs_a_gap_and_not_the_training(
     order(folder, "events")
 
     assert main(folder, QuickClock()) == 0
-    said = capfd.readouterr().err
-    assert "the launcher will fill the run at the end" in said
-    assert "lovelace" not in said
+    output = capfd.readouterr().err
+    assert "the launcher will fill the run at the end" in output
+    assert "lovelace" not in output
 
 
 def test_sigterm_reaches_the_training_and_its_last_words_reach_the_run(client: MlflowClient, folder: JobFolder) -> None:

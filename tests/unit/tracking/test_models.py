@@ -55,9 +55,9 @@ def run_id(client: MlflowClient) -> str:
 
 
 def the_model(client: MlflowClient, run_id: str) -> LoggedModel:
-    found = logged_model_of(client, run_id)
-    assert found is not None
-    return found
+    logged_model = logged_model_of(client, run_id)
+    assert logged_model is not None
+    return logged_model
 
 
 def disk_is_full(*_: object) -> None:
@@ -67,17 +67,17 @@ def disk_is_full(*_: object) -> None:
 def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_training(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:
-    place = Path(log_model(client, run_id, model).artifact_location)
+    workspace = Path(log_model(client, run_id, model).artifact_location)
 
-    names = {path.name for path in (place / "model").iterdir()}
+    names = {path.name for path in (workspace / "model").iterdir()}
     assert names == {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
-    assert {path.name for path in (place / "components" / "tokenizer").iterdir()} == names - {"model.safetensors"}
-    assert (place / "README.md").read_text() == "# A card"
-    assert "torch==2.13.0" in (place / "requirements.txt").read_text().splitlines()
-    described = Model.load(str(place))
+    assert {path.name for path in (workspace / "components" / "tokenizer").iterdir()} == names - {"model.safetensors"}
+    assert (workspace / "README.md").read_text() == "# A card"
+    assert "torch==2.13.0" in (workspace / "requirements.txt").read_text().splitlines()
+    described = Model.load(str(workspace))
     assert described.flavors["transformers"]["task"] == "text-classification"
     assert described.signature.outputs.input_names() == ["label", "score"]
-    example = described.load_input_example(str(place))
+    example = described.load_input_example(str(workspace))
     assert isinstance(example, list)
     assert [type(text) for text in example] == [str]
 
@@ -85,10 +85,10 @@ def test_the_files_are_arranged_as_mlflow_loads_them_without_states_of_the_train
 def test_weights_are_on_the_disk_once_and_small_files_are_copies(
     client: MlflowClient, run_id: str, model: JobModel, checkpoint: Path
 ) -> None:
-    place = Path(log_model(client, run_id, model).artifact_location) / "model"
+    workspace = Path(log_model(client, run_id, model).artifact_location) / "model"
 
-    assert (place / "model.safetensors").samefile(checkpoint / "model.safetensors")
-    assert not (place / "config.json").samefile(checkpoint / "config.json")
+    assert (workspace / "model.safetensors").samefile(checkpoint / "model.safetensors")
+    assert not (workspace / "config.json").samefile(checkpoint / "config.json")
 
 
 def test_weights_are_copied_where_the_disk_has_no_links(
@@ -109,12 +109,12 @@ def test_a_store_on_another_machine_is_sent_the_files(
 ) -> None:
     monkeypatch.setattr("paretune.tracking.models._local_folder", lambda _: None)
 
-    place = Path(log_model(client, run_id, model).artifact_location)
+    workspace = Path(log_model(client, run_id, model).artifact_location)
 
-    sent = place / "model" / "model.safetensors"
+    sent = workspace / "model" / "model.safetensors"
     assert (sent.stat().st_size, sent.is_symlink()) == (LARGE, False)
     assert not sent.samefile(checkpoint / "model.safetensors")
-    assert {"MLmodel", "README.md", "requirements.txt"} <= {path.name for path in place.iterdir()}
+    assert {"MLmodel", "README.md", "requirements.txt"} <= {path.name for path in workspace.iterdir()}
 
 
 def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
@@ -122,16 +122,16 @@ def test_a_run_has_one_model_with_its_figures_however_often_it_is_logged(
 ) -> None:
     first, again = (log_model(client, run_id, model).model_id for _ in range(2))
 
-    found = the_model(client, run_id)
-    assert found.model_id == first == again
+    result = the_model(client, run_id)
+    assert result.model_id == first == again
     outputs = client.get_run(run_id).outputs
     assert outputs is not None
-    assert [one.model_id for one in outputs.model_outputs] == [first]
-    assert [(one.key, one.value, one.dataset_name) for one in found.metrics or ()] == [
+    assert [model_output.model_id for model_output in outputs.model_outputs] == [first]
+    assert [(item.key, item.value, item.dataset_name) for item in result.metrics or ()] == [
         (metrics.F1, 0.75, "reviews.csv")
     ]
     assert len(client.get_metric_history(run_id, metrics.F1)) == 1
-    assert (found.tags[schema.MODEL], found.params) == (model.location, {"learning_rate": "5e-05"})
+    assert (result.tags[schema.MODEL], result.params) == (model.location, {"learning_rate": "5e-05"})
 
 
 def test_a_model_whose_logging_was_interrupted_is_completed(
@@ -145,7 +145,7 @@ def test_a_model_whose_logging_was_interrupted_is_completed(
 
     done = log_model(client, run_id, model)
 
-    assert [one.model_id for one in client.search_logged_models(["0"])] == [done.model_id]
+    assert [logged_model.model_id for logged_model in client.search_logged_models(["0"])] == [done.model_id]
     assert (Path(done.artifact_location) / "MLmodel").exists()
 
 
@@ -156,23 +156,23 @@ def test_a_model_that_stays_in_s3_is_registered_by_its_place_and_copies_nothing(
 
     logged = log_model(client, run_id, far)
 
-    place = Path(logged.artifact_location)
+    path = Path(logged.artifact_location)
     assert logged.tags[schema.MODEL] == far.location
-    assert not (place / "model").exists()
-    described = Model.load(str(place))
+    assert not (path / "model").exists()
+    described = Model.load(str(path))
     assert (described.flavors, described.metadata) == ({}, {schema.MODEL: far.location})
 
 
 def test_a_model_that_a_command_has_logged_itself_is_found_but_ours_comes_first(
     client: MlflowClient, run_id: str, model: JobModel
 ) -> None:
-    theirs = client.create_logged_model("0", name="theirs", source_run_id=run_id)
-    client.finalize_logged_model(theirs.model_id, "READY")
-    assert the_model(client, run_id).model_id == theirs.model_id
+    reference = client.create_logged_model("0", name="theirs", source_run_id=run_id)
+    client.finalize_logged_model(reference.model_id, "READY")
+    assert the_model(client, run_id).model_id == reference.model_id
 
-    ours = log_model(client, run_id, model)
+    actual = log_model(client, run_id, model)
 
-    assert the_model(client, run_id).model_id == ours.model_id
+    assert the_model(client, run_id).model_id == actual.model_id
 
 
 @pytest.mark.parametrize(

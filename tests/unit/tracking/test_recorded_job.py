@@ -103,8 +103,8 @@ def test_the_job_as_it_ran_has_the_type_and_the_batch_that_it_ended_with() -> No
         "paretune.used_per_device_train_batch_size": "8",
         "paretune.used_gradient_accumulation_steps": "4",
     }
-    asked = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
-    recorded = job(tags, asked.as_text())
+    job_spec = JobSpec(instance_type="ml.g5.xlarge", per_device_train_batch_size=32)
+    recorded = job(tags, job_spec.as_text())
     spec = recorded.request.spec_as_run()
     plans = [recorded.request.used_plan(spec), first_plan(spec, tags)]
 

@@ -74,9 +74,9 @@ def test_the_run_that_mlflow_run_has_opened_is_filled_and_no_other_is_made(store
     run.end(RunStatus.FINISHED)
 
     assert run.run_id == opened
-    (found,) = store.search_runs([experiment])
-    assert found.info.status == "FINISHED"
-    assert found.data.metrics == {"f1": 0.5}
+    (result,) = store.search_runs([experiment])
+    assert result.info.status == "FINISHED"
+    assert result.data.metrics == {"f1": 0.5}
 
 
 def test_parameters_that_mlflow_run_has_recorded_are_left_in_the_user_s_spelling(store: MlflowClient) -> None:
@@ -162,7 +162,10 @@ def test_the_experiment_is_the_one_that_the_environment_names(store: MlflowClien
 
     experiment = store.get_experiment_by_name("which cluster")
     assert experiment is not None
-    assert {found.info.run_id for found in store.search_runs([experiment.experiment_id])} == {run.run_id, again.run_id}
+    assert {result.info.run_id for result in store.search_runs([experiment.experiment_id])} == {
+        run.run_id,
+        again.run_id,
+    }
     assert run.run_id in tracking(MLFLOW_EXPERIMENT_ID=experiment.experiment_id).open_command(run.run_id)
 
 
@@ -182,11 +185,11 @@ def test_the_first_run_of_an_experiment_brings_the_view_of_its_runs_table(store:
 
 def test_a_view_that_a_user_has_changed_stays_as_it_is(store: MlflowClient) -> None:
     tracking().begin("tiny")
-    own = json.dumps({**json.loads(view_of(store)), "updatedAt": 4_000_000_000_000})
-    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", own)
+    custom = json.dumps({**json.loads(view_of(store)), "updatedAt": 4_000_000_000_000})
+    store.set_experiment_tag("0", "mlflow.sharedViewState.paretune", custom)
     tracking().begin("again")
 
-    assert view_of(store) == own
+    assert view_of(store) == custom
 
 
 def test_an_older_view_of_ours_is_brought_up_to_date(store: MlflowClient) -> None:
@@ -233,10 +236,13 @@ def test_the_data_of_a_run_are_its_inputs_once_for_each_context(store: MlflowCli
     run = tracking().begin("tiny")
     run.log_dataset(source, "abc", source, {"training": 80.0, "validation": 20.0})
 
-    inputs = {one.tags[0].value: one.dataset for one in store.get_run(run.run_id).inputs.dataset_inputs}
-    rows = {name: json.loads(one.profile)["num_rows"] for name, one in inputs.items()}
+    inputs = {
+        dataset_input.tags[0].value: dataset_input.dataset
+        for dataset_input in store.get_run(run.run_id).inputs.dataset_inputs
+    }
+    rows = {name: json.loads(first.profile)["num_rows"] for name, first in inputs.items()}
     assert rows == {"training": 80, "validation": 20}
-    assert {(one.source_type, one.digest) for one in inputs.values()} == {(kind, "abc")}
+    assert {(item.source_type, item.digest) for item in inputs.values()} == {(kind, "abc")}
     assert source in inputs["training"].source
 
 
@@ -251,16 +257,16 @@ def test_the_open_command_names_the_store_and_the_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    shown = tracking().open_command("abc")
+    output = tracking().open_command("abc")
 
-    assert f"mlflow ui --backend-store-uri sqlite:///{database} " in shown
-    assert shown.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
+    assert f"mlflow ui --backend-store-uri sqlite:///{database} " in output
+    assert output.endswith("/#/experiments/0/runs/abc?workflowType=machine_learning")
 
 
 def test_with_a_view_the_open_command_names_it_before_the_run(store: MlflowClient) -> None:
-    shown = tracking().open_command("abc", "paretune")
+    output = tracking().open_command("abc", "paretune")
 
-    table, _, run = shown.partition(" or ")
+    table, _, run = output.partition(" or ")
     assert table.endswith("/#/experiments/0/runs?viewStateShareKey=paretune&workflowType=machine_learning")
     assert run == "http://127.0.0.1:5000/#/experiments/0/runs/abc?workflowType=machine_learning"
 
@@ -293,8 +299,8 @@ def test_metrics_of_a_store_that_was_away_are_written_when_it_is_back(
     run.log_events(losses(4))
 
     assert [step for step, _ in history_of(store, run, "train/loss")] == [1, 2, 3, 4]
-    ours = [record for record in caplog.records if record.name == "paretune.tracking.run"]
-    assert [record.levelname for record in ours] == ["WARNING"]  # said once, not every half second
+    actual = [record for record in caplog.records if record.name == "paretune.tracking.run"]
+    assert [record.levelname for record in actual] == ["WARNING"]  # said once, not every half second
 
 
 @pytest.mark.parametrize("status", list(RunStatus))
@@ -396,14 +402,14 @@ def test_no_message_shows_the_password_of_a_server_that_goes_away(
 ) -> None:
     with server({"experiments/get-by-name": EXPERIMENT}) as address:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:secret@{address}")
-        ours = tracking()
-        shown = ours.open_command("abc")
+        actual = tracking()
+        output = actual.open_command("abc")
     with caplog.at_level(logging.WARNING, logger="paretune"):
-        run = ours.run("abc")
+        run = actual.run("abc")
         run.log_metrics({"f1": 0.5})
 
     assert run.has_gap
-    assert "secret" not in shown
+    assert "secret" not in output
     messages = [record.getMessage() for record in caplog.records if record.name.startswith("paretune")]
     assert messages
     assert not [message for message in messages if "secret" in message]
@@ -502,10 +508,10 @@ def test_two_processes_that_open_a_new_store_at_once_both_find_it_made(tmp_path:
     for process in both:
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [process.communicate(timeout=120) for process in both]
+    message = [process.communicate(timeout=120) for process in both]
 
-    assert [process.returncode for process in both] == [0, 0], said
-    assert len({out for out, _ in said}) == 2
+    assert [process.returncode for process in both] == [0, 0], message
+    assert len({out for out, _ in message}) == 2
     assert [path.name for path in tmp_path.glob("*.lock")] == []
 
 

@@ -85,8 +85,8 @@ def run_prepare(tmp_path: Path) -> Prepare:
             timeout=120,
         )
         seconds = time.monotonic() - began
-        said = json.loads(answer.read_text()) if answer.exists() else {}
-        return Preparation(code=done.returncode, answer=said, output=done.stdout, seconds=seconds)
+        message = json.loads(answer.read_text()) if answer.exists() else {}
+        return Preparation(code=done.returncode, answer=message, output=done.stdout, seconds=seconds)
 
     return run
 

@@ -126,16 +126,16 @@ def test_steps_after_an_evaluation_have_the_gradients_of_steps_before_it(tiny_mo
     after = gradients()
 
     assert any(item.abs().sum() > 0 for item in before)
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(torch.equal(first, other) for first, other in zip(before, after, strict=True))
 
 
 def test_four_bits_answer_nearly_as_the_model_they_were_made_of(tiny_llama: Path) -> None:
     tokens = torch.arange(5, 25).view(2, 10)
     quantised, plain = (build(tiny_llama, kind, task="causal-lm").eval() for kind in ("qlora", "lora"))
     with torch.no_grad():
-        found, expected = (model(input_ids=tokens).logits for model in (quantised, plain))
+        result, expected = (model(input_ids=tokens).logits for model in (quantised, plain))
 
-    assert 0 < (found - expected).norm() / expected.norm() < 0.3
+    assert 0 < (result - expected).norm() / expected.norm() < 0.3
 
 
 def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Path, tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Pa
     assert [name for name in saved if "pooler" in name and "lora_" in name] == []
     loaded = AutoPeftModelForSequenceClassification.from_pretrained(tmp_path, num_labels=len(LABELS)).eval()
     with torch.no_grad():
-        found = loaded(input_ids=torch.arange(5, 21).view(2, 8)).logits
-    assert (found - expected).norm() / expected.norm() < 0.2
+        result = loaded(input_ids=torch.arange(5, 21).view(2, 8)).logits
+    assert (result - expected).norm() / expected.norm() < 0.2
 
 
 # --- adapters
@@ -158,8 +158,8 @@ def test_layers_that_the_folder_lacks_are_trained_and_saved_whole(tiny_model: Pa
 
 @pytest.mark.parametrize("kind", ["lora", "qlora"])
 def test_rank_scale_dropout_and_layers_are_those_that_were_asked_for(tiny_model: Path, kind: str) -> None:
-    asked = {"lora_rank": 4, "lora_alpha": 12.0, "lora_dropout": 0.25, "lora_target_modules": "query, self.value"}
-    model = build(tiny_model, kind, **asked)
+    request = {"lora_rank": 4, "lora_alpha": 12.0, "lora_dropout": 0.25, "lora_target_modules": "query, self.value"}
+    model = build(tiny_model, kind, **request)
 
     assert adapted(model) == {"query", "value"}
     layer = model.base_model.model.bert.encoder.layer[1].attention.self.query
@@ -204,14 +204,14 @@ def test_full_fine_tuning_keeps_fp32_weights_in_bf16(tiny_model: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["lora", "qlora"])
 def test_an_unknown_layer_is_refused_with_the_layers_that_there_are(tiny_model: Path, kind: str) -> None:
-    asked = {"fine_tuning": kind, "model": "tiny", "max_seq_length": 64}
+    request = {"fine_tuning": kind, "model": "tiny", "max_seq_length": 64}
 
-    (fault,) = model_faults(JobSpec(**asked, lora_target_modules="query,q_proj,classifier,embeddings"), tiny_model)
+    (fault,) = model_faults(JobSpec(**request, lora_target_modules="query,q_proj,classifier,embeddings"), tiny_model)
 
-    known = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
-    assert fault == f"{known}; got q_proj, classifier, embeddings"
-    assert model_faults(JobSpec(**asked, lora_target_modules="output.dense"), tiny_model) == []
-    assert model_faults(JobSpec(**asked), tiny_model) == []
+    reference = "lora_target_modules must name linear layers of tiny: dense, key, query, value"
+    assert fault == f"{reference}; got q_proj, classifier, embeddings"
+    assert model_faults(JobSpec(**request, lora_target_modules="output.dense"), tiny_model) == []
+    assert model_faults(JobSpec(**request), tiny_model) == []
 
 
 def test_a_model_without_linear_layers_is_refused(tmp_path: Path) -> None:

@@ -65,15 +65,15 @@ def test_as_many_elements_are_dropped_as_asked_and_the_others_keep_the_mean(
 ) -> None:
     torch.manual_seed(3)
     inputs = torch.ones(shape, dtype=dtype, requires_grad=True)
-    found = drop(inputs, 26)
-    found.sum().backward()
+    result = drop(inputs, 26)
+    result.sum().backward()
 
-    kept = float(torch.tensor(256 / 230, dtype=dtype))
-    assert set(found.detach().unique().tolist()) <= {0.0, kept}
-    assert torch.equal(inputs.grad, found.detach())  # type: ignore[arg-type]  # of ones, the mask
+    retained = float(torch.tensor(256 / 230, dtype=dtype))
+    assert set(result.detach().unique().tolist()) <= {0.0, retained}
+    assert torch.equal(inputs.grad, result.detach())  # type: ignore[arg-type]  # of ones, the mask
     if inputs.numel() > 1000:
-        assert (found == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
-        columns = (found == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
+        assert (result == 0).float().mean() == pytest.approx(26 / 256, abs=0.003)  # 5 standard deviations
+        columns = (result == 0).float().mean(0)  # no byte of a word is drawn otherwise than the others
         assert columns.min() > 0.05
         assert columns.max() < 0.16
 
@@ -91,33 +91,35 @@ def test_a_seed_repeats_the_masks_and_evaluation_has_none() -> None:
 
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4, 1]], ids=str)
 def test_a_decoder_with_grouped_heads_has_the_loss_and_gradients_of_pytorch_s_attention(lengths: list[int]) -> None:
-    theirs = llama()
-    ours = copy.deepcopy(theirs)
-    use_cpu_kernels(ours)
+    peer_result = llama()
+    actual = copy.deepcopy(peer_result)
+    use_cpu_kernels(actual)
     batch = batch_of(lengths)
 
-    loss, gradients = loss_and_gradients(ours, batch)
-    expected, known = loss_and_gradients(theirs, batch)
+    loss, gradients = loss_and_gradients(actual, batch)
+    expected, reference = loss_and_gradients(peer_result, batch)
 
-    assert ours.config._attn_implementation == "products"
+    assert actual.config._attn_implementation == "products"
     assert loss == pytest.approx(expected, abs=1e-6)
-    for found, wanted in zip(gradients, known, strict=True):
-        assert torch.allclose(found, wanted, atol=1e-6)
+    for result, requested in zip(gradients, reference, strict=True):
+        assert torch.allclose(result, requested, atol=1e-6)
 
 
 def test_an_encoder_without_dropout_has_the_loss_and_gradients_of_pytorch_s_attention(tiny_model: Path) -> None:
     names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     torch.manual_seed(0)  # of the head
-    theirs = AutoModelForSequenceClassification.from_pretrained(tiny_model, num_labels=2, **dict.fromkeys(names, 0.0))
-    ours = copy.deepcopy(theirs)
-    use_cpu_kernels(ours)
+    peer_result = AutoModelForSequenceClassification.from_pretrained(
+        tiny_model, num_labels=2, **dict.fromkeys(names, 0.0)
+    )
+    actual = copy.deepcopy(peer_result)
+    use_cpu_kernels(actual)
     batch = batch_of([7, 3], labels=torch.tensor([0, 1]))
 
-    loss, gradients = loss_and_gradients(ours.train(), batch)
-    expected, known = loss_and_gradients(theirs.train(), batch)
+    loss, gradients = loss_and_gradients(actual.train(), batch)
+    expected, reference = loss_and_gradients(peer_result.train(), batch)
 
     assert loss == pytest.approx(expected, abs=1e-6)
-    assert all(torch.allclose(one, other, atol=1e-6) for one, other in zip(gradients, known, strict=True))
+    assert all(torch.allclose(first, other, atol=1e-6) for first, other in zip(gradients, reference, strict=True))
 
 
 def test_attention_drops_weights_only_while_it_trains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,18 +141,18 @@ def test_attention_drops_weights_only_while_it_trains(monkeypatch: pytest.Monkey
 def test_longer_rows_and_unusual_models_are_left_to_transformers(
     monkeypatch: pytest.MonkeyPatch, length: int, others: dict[str, Any]
 ) -> None:
-    asked: list[dict[str, Any]] = []
+    request: list[dict[str, Any]] = []
 
-    def sdpa(*_: Any, **given: Any) -> tuple[torch.Tensor, None]:
-        asked.append(given)
+    def sdpa(*_: Any, **arguments: Any) -> tuple[torch.Tensor, None]:
+        request.append(arguments)
         return torch.zeros(1), None
 
     monkeypatch.setattr("paretune.training.cpu_kernels.sdpa_attention_forward", sdpa)
     query = torch.randn(1, 1, length, 2, requires_grad=True)
     attention_by_products(torch.nn.Module(), query, query, query, None, **others)
 
-    assert len(asked) == 1
-    assert set(others) <= set(asked[0])
+    assert len(request) == 1
+    assert set(others) <= set(request[0])
 
 
 def test_a_model_that_was_trained_so_is_saved_without_a_trace_of_it(tiny_causal_model: Path, tmp_path: Path) -> None:

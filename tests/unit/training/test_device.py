@@ -31,7 +31,7 @@ def test_auto_on_a_gpu_without_bf16_is_fp16_and_says_so(monkeypatch: pytest.Monk
 
 
 def test_a_precision_that_was_asked_for_is_not_changed() -> None:
-    assert [device.choose_precision(asked) for asked in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
+    assert [device.choose_precision(request) for request in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU, which fp16 needs")
@@ -106,9 +106,9 @@ def test_an_emulated_gpu_instance_trains_on_the_cpu_and_says_so(monkeypatch: pyt
     monkeypatch.setattr(device, "has_gpu", lambda: False)
     monkeypatch.setenv("PARETUNE_ALLOW_NO_GPU", "1")
 
-    (told,) = device.machine_remarks(JobSpec(instance_type="ml.g5.12xlarge"))
+    (machine_remark,) = device.machine_remarks(JobSpec(instance_type="ml.g5.12xlarge"))
 
-    assert "training on the CPU" in told
+    assert "training on the CPU" in machine_remark
     assert device.machine_faults(JobSpec(instance_type="ml.g5.12xlarge")) == []
     assert device.machine_remarks(JobSpec(instance_type="ml.m5.large")) == []
     assert device.machine_remarks(JobSpec()) == []
@@ -128,7 +128,7 @@ def test_an_emulated_gpu_instance_trains_on_the_cpu_and_says_so(monkeypatch: pyt
 def test_a_sagemaker_job_is_checked_against_its_instances_and_not_this_machine(
     instance_type: str, precision: str, fault: str | None
 ) -> None:
-    found = device.device_faults(JobSpec(instance_type=instance_type, precision=precision, instance_count=64))
+    result = device.device_faults(JobSpec(instance_type=instance_type, precision=precision, instance_count=64))
 
-    assert len(found) == (0 if fault is None else 1)
-    assert fault is None or fault in found[0]
+    assert len(result) == (0 if fault is None else 1)
+    assert fault is None or fault in result[0]

@@ -64,9 +64,9 @@ def spec_of(**changes: Any) -> JobSpec:
     ],
 )
 def test_each_fault_says_what_is_possible(config: Any, changes: dict[str, Any], fault: str) -> None:
-    (found,) = division_faults(spec_of(**changes), config)
+    (division_fault,) = division_faults(spec_of(**changes), config)
 
-    assert fault in found
+    assert fault in division_fault
 
 
 @pytest.mark.parametrize(

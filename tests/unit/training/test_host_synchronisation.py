@@ -68,9 +68,9 @@ class _Copies(TorchFunctionMode):
 @contextmanager
 def counting() -> Iterator[Counter[str]]:
     """Reads in the block, by file."""
-    found: Counter[str] = Counter()
-    with _Scalars(found), _Copies(found):
-        yield found
+    result: Counter[str] = Counter()
+    with _Scalars(result), _Copies(result):
+        yield result
 
 
 @pytest.fixture
@@ -79,11 +79,11 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     after: dict[int, Counter[str]] = {}
     end = MetricsCallback.on_step_end
     spec = replace(conftest.SPEC, probe_steps=STEPS, training_arguments={"logging_steps": 1000, "weight_decay": 0.01})
-    with counting() as found:
+    with counting() as result:
 
         def telling(callback: MetricsCallback, args: Any, state: Any, control: Any, **kw: Any) -> None:
             end(callback, args, state, control, **kw)
-            after[state.global_step] = Counter(found)
+            after[state.global_step] = Counter(result)
 
         monkeypatch.setattr(MetricsCallback, "on_step_end", telling)
         test_loop.report_of(spec, folder)
@@ -91,20 +91,20 @@ def reads(folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_reads_are_counted() -> None:
-    with counting() as found:
+    with counting() as result:
         bool(torch.ones(2).all())
         torch.ones(2).cpu()
         torch.ones(2).add(1)
 
-    assert found == {"elsewhere": 2}
+    assert result == {"elsewhere": 2}
 
 
 def test_our_loop_reads_nothing_from_the_device_but_whether_the_loss_is_finite_every_ten_steps(
     reads: Counter[str],
 ) -> None:
-    ours = {name: count for name, count in reads.items() if name.startswith("paretune/")}
+    actual = {name: count for name, count in reads.items() if name.startswith("paretune/")}
 
-    assert ours == {"paretune/training/trainer.py": STEPS // DIVERGED_STEPS}
+    assert actual == {"paretune/training/trainer.py": STEPS // DIVERGED_STEPS}
 
 
 def test_transformers_reads_once_a_step_whether_the_batch_has_padding(reads: Counter[str]) -> None:

@@ -25,9 +25,9 @@ from tests.unit.training.conftest import SPEC
 
 def report_of(spec: JobSpec, folder: JobFolder) -> JobReport:
     assert train(JobDocument(job_name="job", spec=spec, plan=spec.plan()), folder, StopSignal())
-    found = JobReport.read(folder.report)
-    assert found is not None
-    return found
+    content = JobReport.read(folder.report)
+    assert content is not None
+    return content
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_loss_that_overflows_in_an_fp16_that_auto_chose_goes_on_in_fp32(
         return loss * (math.inf if trainer.args.bf16 and len(used) > 8 else 1.0)
 
     # In place of fp16, which PyTorch trains in on GPUs only, bf16.
-    monkeypatch.setattr(device, "choose_precision", lambda asked: "bf16" if asked == "auto" else choose(asked))
+    monkeypatch.setattr(device, "choose_precision", lambda request: "bf16" if request == "auto" else choose(request))
     monkeypatch.setattr(device, "is_fp16_by_choice", lambda spec: spec.precision == "auto")
     monkeypatch.setattr(Trainer, "training_step", overflowing)
     report = report_of(replace(SPEC, precision="auto", num_train_epochs=6.0), folder)

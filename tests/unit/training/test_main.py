@@ -37,9 +37,9 @@ from tests.processes import wait_until
     ],
 )
 def test_a_failure_says_what_it_asks_of_the_launcher(error: Exception, kind: FailureKind, words: str) -> None:
-    found, sentence = classify_failure(error)
+    result, sentence = classify_failure(error)
 
-    assert found is kind
+    assert result is kind
     assert words in sentence
 
 
@@ -56,10 +56,10 @@ def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, mo
 
     assert job_process.main(folder) == 1
 
-    found = folder.read_failure()
-    assert found is not None
-    assert found[0] is FailureKind.BAD_INPUT
-    assert "processes_per_instance must be at most 1" in found[1]
+    failure = folder.read_failure()
+    assert failure is not None
+    assert failure[0] is FailureKind.BAD_INPUT
+    assert "processes_per_instance must be at most 1" in failure[1]
 
 
 def test_a_job_trains_as_its_document_says_of_the_type_that_sagemaker_has_taken(
@@ -71,14 +71,14 @@ def test_a_job_trains_as_its_document_says_of_the_type_that_sagemaker_has_taken(
     write_json(folder.document, JobDocument.first("job", JobSpec(**changes)).as_json())
     hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
     write_json(folder.resource_config, hosts | {"current_instance_type": "ml.g5.12xlarge"})
-    asked: list[list[str]] = []
+    request: list[list[str]] = []
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     monkeypatch.setattr(device, "machine_faults", lambda spec: [])
-    monkeypatch.setattr(rendezvous, "run_torchrun", lambda arguments, stopped: asked.append(arguments))
+    monkeypatch.setattr(rendezvous, "run_torchrun", lambda arguments, stopped: request.append(arguments))
 
     assert job_process.main(folder) == 0
 
-    assert "--nproc-per-node=4" in asked[0]
+    assert "--nproc-per-node=4" in request[0]
 
 
 @pytest.mark.parametrize("has_room_for_the_reason", [True, False])

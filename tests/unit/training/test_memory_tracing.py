@@ -46,13 +46,13 @@ def kept(step: TracedStep, rows: int = 1000) -> float:
 
 
 def test_weights_gradients_and_moments_are_those_of_the_model() -> None:
-    found = traced()
+    result = traced()
 
-    assert (found.layers, found.layer_weights, found.other_weights) == (2, 2 * LAYER * 4, OTHER * 4)
-    assert (found.layer_gradients, found.other_gradients) == (found.layer_weights, found.other_weights)
-    assert found.input_weights == 1000 * 32 * 4
-    assert found.state == pytest.approx(2 * found.gradients, rel=0.01)  # and a counter for each weight
-    assert max(row[0] for row in found.train) == found.gradients
+    assert (result.layers, result.layer_weights, result.other_weights) == (2, 2 * LAYER * 4, OTHER * 4)
+    assert (result.layer_gradients, result.other_gradients) == (result.layer_weights, result.other_weights)
+    assert result.input_weights == 1000 * 32 * 4
+    assert result.state == pytest.approx(2 * result.gradients, rel=0.01)  # and a counter for each weight
+    assert max(row[0] for row in result.train) == result.gradients
 
 
 @pytest.mark.parametrize("rows", [3, 16])
@@ -88,10 +88,10 @@ def test_only_what_is_trained_has_gradients_and_moments() -> None:
 
 
 def test_frozen_weights_beside_adapters_have_two_bytes_in_half_precision() -> None:
-    found = traced(fine_tuning="lora", half="bf16", frozen_in_half=True)
+    result = traced(fine_tuning="lora", half="bf16", frozen_in_half=True)
 
-    assert found.quantisable_bytes == 2 * found.quantisable
-    assert found.layer_gradients == traced(fine_tuning="lora").layer_gradients  # what is trained has four
+    assert result.quantisable_bytes == 2 * result.quantisable
+    assert result.layer_gradients == traced(fine_tuning="lora").layer_gradients  # what is trained has four
 
 
 def test_a_layer_whose_activations_are_made_again_keeps_its_input() -> None:
@@ -104,8 +104,8 @@ def test_a_layer_whose_activations_are_made_again_keeps_its_input() -> None:
 def test_gpus_keep_no_attention_matrix() -> None:
     wide = BERT | {"hidden_size": 128, "intermediate_size": 512, "num_attention_heads": 8}
     long = [
-        kept(traced(config=wide, on_processor=where, tokens=512)) / kept(traced(config=wide, on_processor=where))
-        for where in (False, True)
+        kept(traced(config=wide, on_processor=location, tokens=512)) / kept(traced(config=wide, on_processor=location))
+        for location in (False, True)
     ]
 
     assert long[0] == pytest.approx(8, rel=0.25)  # linear in the tokens, but for the mask
@@ -122,10 +122,10 @@ def test_autocast_keeps_a_copy_of_the_weights_and_halves_what_layers_keep() -> N
 
 
 def test_embedding_rows_that_are_left_out_have_no_gradient_and_stay_in_memory() -> None:
-    found = traced(used_tokens=100)
+    result = traced(used_tokens=100)
 
-    assert found.gradients == traced().gradients - 900 * 32 * 4
-    assert found.other_weights == OTHER * 4 + 100 * 32 * 4
+    assert result.gradients == traced().gradients - 900 * 32 * 4
+    assert result.other_weights == OTHER * 4 + 100 * 32 * 4
 
 
 @pytest.mark.parametrize(
@@ -136,11 +136,11 @@ def test_embedding_rows_that_are_left_out_have_no_gradient_and_stay_in_memory() 
     ],
 )
 def test_language_models_are_traced_with_their_logits(config: Any) -> None:
-    found = traced(config=config.to_dict(), task="causal-lm", on_processor=False, half="bf16", recomputes=True)
+    result = traced(config=config.to_dict(), task="causal-lm", on_processor=False, half="bf16", recomputes=True)
 
-    assert found.layers == 2
-    assert kept(found) > 64 * 1000 * 4  # a token's logits in fp32
-    assert found.peak(Division(rows=1, evaluated_rows=64)).passing > 64 * 64 * 1000 * 4
+    assert result.layers == 2
+    assert kept(result) > 64 * 1000 * 4  # a token's logits in fp32
+    assert result.peak(Division(rows=1, evaluated_rows=64)).passing > 64 * 64 * 1000 * 4
 
 
 def test_a_model_that_transformers_does_not_know_is_answered_with_the_reason() -> None:

@@ -89,10 +89,10 @@ def make(tmp_path: Path) -> Make:
             for item in model.parameters():
                 if item.requires_grad:
                     item.add_(0.2 * torch.randn_like(item))
-        said: list[str] = []
-        place = tmp_path / "returned"
-        load_tokenizer(base).save_pretrained(place)
-        return Trained(model, ModelFolder(path=place, source=base, spec=spec, tell=said.append), said)
+        message: list[str] = []
+        workspace = tmp_path / "returned"
+        load_tokenizer(base).save_pretrained(workspace)
+        return Trained(model, ModelFolder(path=workspace, source=base, spec=spec, tell=message.append), message)
 
     return trained
 
@@ -127,8 +127,8 @@ def test_merged_adapters_answer_as_beside_their_base(
     assert torch.allclose(answer(loaded), trained.logits(), atol=1e-5)
     assert loaded.config.id2label == dict(enumerate(LABELS))
     assert not [*trained.folder.path.glob("adapter*")]
-    (said,) = transformers.pipeline("text-classification", model=str(trained.folder.path))("great film")
-    assert said["label"] in LABELS
+    (message,) = transformers.pipeline("text-classification", model=str(trained.folder.path))("great film")
+    assert message["label"] in LABELS
 
 
 @pytest.mark.parametrize("targets", ["all-linear", "query"])
@@ -156,8 +156,8 @@ def test_a_merged_language_model_generates(tiny_causal_model: Path, make: Make, 
     loaded = transformers.AutoModelForCausalLM.from_pretrained(trained.folder.path)
     assert torch.allclose(answer(loaded), trained.logits(), atol=1e-3)
     pipeline = transformers.pipeline("text-generation", model=str(trained.folder.path))
-    (said,) = pipeline("the film", max_new_tokens=3, pad_token_id=0)
-    assert said["generated_text"].startswith("the film")
+    (message,) = pipeline("the film", max_new_tokens=3, pad_token_id=0)
+    assert message["generated_text"].startswith("the film")
 
 
 def test_merged_weights_have_the_number_format_of_the_base_s_own_files(
@@ -209,9 +209,11 @@ def test_adapters_alone_name_their_base_and_keep_the_classes(
 
     trained.folder.write_adapters(trained.model)
 
-    told = json.loads((trained.folder.path / "adapter_config.json").read_text())["base_model_name_or_path"]
-    known = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
-    assert told == known.get(model, model)
+    base_model_name_or_path = json.loads((trained.folder.path / "adapter_config.json").read_text())[
+        "base_model_name_or_path"
+    ]
+    reference = {"folder": str(base), "bundled:all-MiniLM-L6-v2": "sentence-transformers/all-MiniLM-L6-v2"}
+    assert base_model_name_or_path == reference.get(model, model)
     assert not [*trained.folder.path.glob("model*")]
     config = transformers.AutoConfig.from_pretrained(trained.folder.path)
     assert (config.num_labels, config.id2label) == (3, dict(enumerate(LABELS)))

@@ -84,9 +84,9 @@ def faults_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
         request, answer = tmp_path / "request.json", tmp_path / "answer.json"
         request.write_text(json.dumps({"max_seq_length": "16", **parameters}))
         code = main([str(request), str(tmp_path / "prepared"), str(answer)])
-        said: dict[str, list[str]] = json.loads(answer.read_text())
-        assert code == (2 if "faults" in said else 0)
-        return said.get("faults", [])
+        message: dict[str, list[str]] = json.loads(answer.read_text())
+        assert code == (2 if "faults" in message else 0)
+        return message.get("faults", [])
 
     yield run
     logging.disable(logging.NOTSET)
@@ -96,16 +96,16 @@ def test_what_a_model_cannot_be_divided_into_is_said_with_all_other_faults(
     faults_of: Callable[..., list[str]], tiny_causal_model: Path, reviews: Path
 ) -> None:
     divided = {"strategy": "fsdp", "instance_count": "2", "tensor_parallel_degree": "2"}
-    asked = {"task": "causal-lm", "max_seq_length": "9999", "text_column": "txt"}
+    request = {"task": "causal-lm", "max_seq_length": "9999", "text_column": "txt"}
 
-    found = faults_of(model=str(tiny_causal_model), dataset=str(reviews), **divided, **asked)
+    faults = faults_of(model=str(tiny_causal_model), dataset=str(reviews), **divided, **request)
 
     beginnings = (
         "max_seq_length must be at most 64",
         "tensor_parallel_degree needs a model for which",
         "text_column 'txt'",
     )
-    assert [fault.startswith(start) for fault, start in zip(found, beginnings, strict=True)] == [True] * 3
+    assert [fault.startswith(start) for fault, start in zip(faults, beginnings, strict=True)] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_what_a_model_cannot_be_divided_into_is_said_with_all_other_faults(
 def test_training_arguments_that_cannot_work_are_refused_before_the_job(
     faults_of: Callable[..., list[str]], tiny_model: Path, reviews: Path, arguments: dict[str, Any], fault: str
 ) -> None:
-    (found,) = faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
+    (result,) = faults_of(model=str(tiny_model), dataset=str(reviews), training_arguments=json.dumps(arguments))
 
-    assert fault in found
+    assert fault in result
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_texts_without_a_single_token_are_refused(
     rows.write_text("".join(json.dumps({"text": "", "label": number % 2}) + "\n" for number in range(20)))
 
     for task in ("classification", "causal-lm"):
-        (found,) = faults_of(model=str(folder), dataset=str(rows), task=task)
-        assert found == f"dataset {rows} has no tokens to train on: every text is empty"
+        (fault,) = faults_of(model=str(folder), dataset=str(rows), task=task)
+        assert fault == f"dataset {rows} has no tokens to train on: every text is empty"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,9 @@ def test_texts_without_a_single_token_are_refused(
     ],
 )
 def test_what_a_strategy_cannot_do_is_refused(spec: JobSpec, fault: str) -> None:
-    (found,) = strategy_faults(spec)
+    (strategy_fault,) = strategy_faults(spec)
 
-    assert fault in found
+    assert fault in strategy_fault
 
 
 def test_what_a_strategy_can_do_is_not_refused() -> None:

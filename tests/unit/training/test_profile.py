@@ -114,7 +114,7 @@ def test_a_training_without_a_profile_has_nothing_of_it(
     learn = Trainer.train
 
     def learning(trainer: Trainer, *args: Any, **kwargs: Any) -> Any:
-        callbacks.extend(type(one).__name__ for one in trainer.callback_handler.callbacks)
+        callbacks.extend(type(callback).__name__ for callback in trainer.callback_handler.callbacks)
         return learn(trainer, *args, **kwargs)
 
     def never(*args: Any, **kwargs: Any) -> None:
@@ -196,14 +196,14 @@ def test_a_disk_that_is_full_of_traces_costs_the_profile_and_not_the_training(
 
     monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", exporting)
     report = test_loop.report_of(replace(SPEC, profile_steps=3), folder)
-    said = [event.message for event in EventReader(folder.events).new()]
+    text = [event.message for event in EventReader(folder.events).new()]
 
     assert report.facts["steps"] == 12
     assert report.metrics["throughput_samples_per_second"] > 0
     assert len(written) == 2
     if full_from == 1:
         assert json.loads((folder.profile / "profile.json").read_text())["memory"] is None
-        assert "the memory of step 2 could not be measured: [Errno 28] No space left on device" in said
+        assert "the memory of step 2 could not be measured: [Errno 28] No space left on device" in text
     else:
         assert not folder.profile.exists()
-        assert "there is no profile: [Errno 28] No space left on device" in said
+        assert "there is no profile: [Errno 28] No space left on device" in text

@@ -70,6 +70,6 @@ def test_the_world_is_all_processes_of_all_instances(spec: JobSpec, cluster: Hos
 
 
 def test_the_network_is_the_cluster_s_unless_the_user_chose_one() -> None:
-    found = network_environment(hosts("algo-1"), {"NCCL_SOCKET_IFNAME": "ib0"})
+    result = network_environment(hosts("algo-1"), {"NCCL_SOCKET_IFNAME": "ib0"})
 
-    assert found == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
+    assert result == {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}

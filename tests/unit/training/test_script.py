@@ -100,27 +100,27 @@ def test_without_parameters_a_script_gets_only_what_paretune_decides() -> None:
 
 
 def test_batch_and_rate_are_those_of_the_plan() -> None:
-    found = arguments(
+    result = arguments(
         global_batch_size=64, per_device_train_batch_size=8, learning_rate=1e-4, learning_rate_scaling="sqrt"
     )
 
-    assert found["per_device_train_batch_size"] == "8"
-    assert found["gradient_accumulation_steps"] == "8"
-    assert float(found["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
+    assert result["per_device_train_batch_size"] == "8"
+    assert result["gradient_accumulation_steps"] == "8"
+    assert float(result["learning_rate"]) == pytest.approx(2e-4)  # 64 is 4 x 16, and the root of 4 is 2
 
 
 def test_a_script_without_pretrained_weights_gets_configuration_and_tokenizer_alone() -> None:
-    found = arguments(model="gpt2", init="random")
+    result = arguments(model="gpt2", init="random")
 
-    assert (found["config_name"], found["tokenizer_name"]) == ("gpt2", "gpt2")
-    assert "model_name_or_path" not in found
+    assert (result["config_name"], result["tokenizer_name"]) == ("gpt2", "gpt2")
+    assert "model_name_or_path" not in result
 
 
 def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.touch()
 
-    found = arguments(
+    result = arguments(
         model="bert-base-uncased",
         dataset=str(rows),
         validation_file="v.csv",
@@ -132,8 +132,8 @@ def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_p
         compiler="inductor",
     )
 
-    own = {name: word for name, word in found.items() if name not in arguments()}
-    assert own == {
+    custom = {name: word for name, word in result.items() if name not in arguments()}
+    assert custom == {
         "model_name_or_path": "bert-base-uncased",
         "train_file": str(rows),
         "validation_file": "v.csv",
@@ -147,22 +147,22 @@ def test_only_what_the_user_set_of_the_scripts_own_parameters_is_passed_on(tmp_p
 
 
 def test_a_hub_data_set_is_passed_on_by_its_name() -> None:
-    found = arguments(dataset="nyu-mll/glue", dataset_config_name="sst2")
+    result = arguments(dataset="nyu-mll/glue", dataset_config_name="sst2")
 
-    assert found["dataset_name"] == "nyu-mll/glue"
-    assert found["dataset_config_name"] == "sst2"
-    assert "train_file" not in found
+    assert result["dataset_name"] == "nyu-mll/glue"
+    assert result["dataset_config_name"] == "sst2"
+    assert "train_file" not in result
 
 
 def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
-    found = arguments(
+    result = arguments(
         training_arguments={"logging_steps": 5, "lowercase": True, "mapping": {"a": 1}, "note": "two words"}
     )
 
-    assert found["logging_steps"] == "5"
-    assert found["lowercase"] == "true"
-    assert json.loads(found["mapping"]) == {"a": 1}
-    assert found["note"] == "two words"
+    assert result["logging_steps"] == "5"
+    assert result["lowercase"] == "true"
+    assert json.loads(result["mapping"]) == {"a": 1}
+    assert result["note"] == "two words"
 
 
 # --- what it prints

@@ -73,7 +73,7 @@ def test_stages_that_would_scale_their_losses_alone_are_refused(
     as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_rank(0)
-    monkeypatch.setattr(device, "choose_precision", lambda asked: "fp16")
+    monkeypatch.setattr(device, "choose_precision", lambda request: "fp16")
 
     with pytest.raises(BadInput, match="a pipeline needs precision bf16 or fp32 on"):
         strategy_of(JobSpec(strategy="fsdp", instance_count=2, pipeline_parallel_degree=2)).begin()
@@ -99,14 +99,14 @@ def test_smddp_is_met_through_its_own_backend_and_not_through_transformers(
     as_rank(3)
     stand_in(monkeypatch, "smdistributed.dataparallel.torch.torch_smddp")
     monkeypatch.setenv("SM_FRAMEWORK_PARAMS", '{"sagemaker_distributed_dataparallel_enabled": true}')
-    asked: list[str] = []
-    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: asked.append(backend))
+    request: list[str] = []
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_: request.append(backend))
     monkeypatch.setattr(device, "has_gpu", lambda: False)
 
     strategy = strategy_of(JobSpec(strategy="smddp", **GPU))
     strategy.begin()
 
-    assert asked == ["smddp"]
+    assert request == ["smddp"]
     assert "SM_FRAMEWORK_PARAMS" not in strategies.os.environ
     assert strategy.data_rank() == 3
 
@@ -118,21 +118,21 @@ def test_smp_gets_the_degrees_of_the_specification_and_deals_rows_to_groups(
     as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     as_rank(5)
-    given: list[Any] = []
-    stand_in(monkeypatch, "torch.sagemaker", init=given.append)
+    arguments: list[Any] = []
+    stand_in(monkeypatch, "torch.sagemaker", init=arguments.append)
     monkeypatch.setattr(device, "has_gpu", lambda: False)
 
     strategy = strategy_of(JobSpec(**SMP, **GPU))
     strategy.begin()
 
     expected = {"tensor_parallel_degree": 2, "hybrid_shard_degree": 4, "sm_activation_offloading": True}
-    assert given == [expected | {"random_seed": 42}]
+    assert arguments == [expected | {"random_seed": 42}]
     assert strategy.data_rank() == 2  # ranks 4 and 5 share their rows
 
 
-@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("recomputes", [False, True])
 def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
-    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, asked: bool
+    as_rank: Callable[[int], None], monkeypatch: pytest.MonkeyPatch, recomputes: bool
 ) -> None:
     as_rank(0)
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
@@ -140,10 +140,12 @@ def test_smp_computes_the_layers_of_the_library_again_where_that_is_asked_for(
     stand_in(monkeypatch, "torch.sagemaker", transform=lambda whole: whole)
     monkeypatch.setattr("torch.distributed.fsdp.FullyShardedDataParallel", lambda whole, **_: whole)
 
-    spread = strategy_of(JobSpec(strategy="smp", activation_checkpointing=asked, precision="fp32", **GPU)).spread(model)
+    spread = strategy_of(JobSpec(strategy="smp", activation_checkpointing=recomputes, precision="fp32", **GPU)).spread(
+        model
+    )
 
     layers = [type(layer).__name__ for layer in spread.bert.encoder.layer]
-    assert layers == ["CheckpointWrapper" if asked else "BertLayer"] * 3
+    assert layers == ["CheckpointWrapper" if recomputes else "BertLayer"] * 3
 
 
 def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int], None]) -> None:

@@ -47,14 +47,14 @@ def rows(task: str, count: int, seed: int) -> Rows:
     return Rows(texts=texts, labels=np.stack([good > 0, bad > 0], axis=1).astype(np.float32))
 
 
-def job_folder(task: str, model: Path, place: Path) -> JobFolder:
+def job_folder(task: str, model: Path, workspace: Path) -> JobFolder:
     """A job with 96 rows to train, 24 to validate and 8 to test."""
     splits = {"train": rows(task, 96, 0), "validation": rows(task, 24, 1), "test": rows(task, 8, 2)}
     names = ("good", "bad") if task == "multi-label" else ()
     made = tokenised.prepare(
-        replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), place / "rows"
+        replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), workspace / "rows"
     )
-    folder = JobFolder(place / "job")
+    folder = JobFolder(workspace / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
         if link.is_dir():
@@ -134,14 +134,14 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
 
 @pytest.mark.slow
 def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) -> None:
-    found = []
+    result = []
     for number, batch in enumerate((8, 4)):
         folder = job_folder("multi-label", tiny_model, tmp_path / str(number))
         plan = {"per_device_train_batch_size": batch, "global_batch_size": 8, "num_train_epochs": 1.0}
         spec = replace(TASK, task="multi-label", **plan)
-        found.append(trained(spec, folder).metrics["eval_loss"])
+        result.append(trained(spec, folder).metrics["eval_loss"])
 
-    assert found[0] == pytest.approx(found[1], rel=0.02)  # dropout draws other masks
+    assert result[0] == pytest.approx(result[1], rel=0.02)  # dropout draws other masks
 
 
 @pytest.mark.slow

@@ -40,10 +40,10 @@ def estimated(folder: Path, config: PreTrainedConfig, **changes: Any) -> Estimat
     assert setting is not None
     if steps.is_untried(setting):
         steps.store(setting, asdict(trace(setting)))
-    found = Estimator(Evidence(), steps).estimate(spec, built, None)
-    assert found is not None
-    assert found.is_traced
-    return found
+    result = Estimator(Evidence(), steps).estimate(spec, built, None)
+    assert result is not None
+    assert result.is_traced
+    return result
 
 
 def test_bert_large_with_512_tokens_fits_16_gb_in_half_precision_with_a_small_batch_only(folder: Path) -> None:
@@ -57,10 +57,10 @@ def test_bert_large_with_512_tokens_fits_16_gb_in_half_precision_with_a_small_ba
 
 
 def test_llama_7b_needs_more_than_80_gb_whole_and_less_than_24_with_adapters(folder: Path) -> None:
-    one: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 512, "precision": "bf16"}
-    one |= {"per_device_train_batch_size": 1, "max_eval_samples": 1, "training_arguments": EVALUATE_ONE}
-    whole = estimated(folder, LLAMA_7B, **one, instance_type="ml.p4de.24xlarge")
-    adapters = estimated(folder, LLAMA_7B, **one, instance_type="ml.g5.xlarge", fine_tuning="lora")
+    item: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 512, "precision": "bf16"}
+    item |= {"per_device_train_batch_size": 1, "max_eval_samples": 1, "training_arguments": EVALUATE_ONE}
+    whole = estimated(folder, LLAMA_7B, **item, instance_type="ml.p4de.24xlarge")
+    adapters = estimated(folder, LLAMA_7B, **item, instance_type="ml.g5.xlarge", fine_tuning="lora")
 
     assert whole.memory.gib_low > 80
     assert whole.fits == "no"
@@ -74,11 +74,11 @@ def test_mpt_7b_fits_eight_cards_of_40_gb_with_activation_checkpointing(folder: 
     cards: dict[str, Any] = {"task": "causal-lm", "max_seq_length": 2048, "precision": "bf16", "strategy": "fsdp"}
     cards |= {"instance_type": "ml.p4d.24xlarge", "per_device_train_batch_size": 2, "training_arguments": EVALUATE_ONE}
     again = estimated(folder, MPT_7B, **cards, activation_checkpointing=True)
-    kept = estimated(folder, MPT_7B, **cards)
+    retained = estimated(folder, MPT_7B, **cards)
 
     assert again.fits == "yes"
     assert again.memory.gib > 6.65 * 16 / 8 / 1.074  # weights, gradients and moments of 6.65 billion weights, shared
-    assert kept.fits == "no"
+    assert retained.fits == "no"
 
 
 EVALUATE_ONE = {"per_device_eval_batch_size": 1}

@@ -97,7 +97,7 @@ def test_a_training_of_many_epochs_is_evaluated_after_each(folder: JobFolder) ->
 
 
 def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
-    own = {
+    custom = {
         "logging_steps": 3,
         "save_strategy": "no",
         "per_device_eval_batch_size": 5,
@@ -106,9 +106,9 @@ def test_the_user_s_own_training_arguments_win(folder: JobFolder) -> None:
         "lr_scheduler_type": "cosine",
         "warmup_steps": 20,
     }
-    made = arguments_of(replace(BASE, training_arguments=own), folder)
+    made = arguments_of(replace(BASE, training_arguments=custom), folder)
 
-    assert {name: getattr(made, name) for name in own} == own
+    assert {name: getattr(made, name) for name in custom} == custom
 
 
 def test_the_rate_warms_up_for_a_share_of_the_steps(folder: JobFolder) -> None:
@@ -135,8 +135,8 @@ def test_max_steps_that_are_off_leave_everything_as_it_is(folder: JobFolder) -> 
 
 
 def test_a_probe_makes_its_steps_whatever_the_epochs_and_arguments_are(folder: JobFolder) -> None:
-    own = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
-    made = arguments_of(replace(BASE, probe_steps=40, num_train_epochs=50.0, training_arguments=own), folder)
+    custom = {"max_steps": 500, "eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+    made = arguments_of(replace(BASE, probe_steps=40, num_train_epochs=50.0, training_arguments=custom), folder)
 
     assert (made.max_steps, made.eval_strategy, made.save_strategy) == (40, "no", "no")
     assert made.logging_steps == 1
@@ -256,12 +256,12 @@ def test_evaluating_the_longest_rows_first_gives_the_same_metrics(
         )
         for rows in (as_they_come, longest_first)
     ]
-    one, one_confusion, _ = evaluation_of(as_they_come, tiny_model, folder)
+    first, one_confusion, _ = evaluation_of(as_they_come, tiny_model, folder)
     other, other_confusion, _ = evaluation_of(longest_first, tiny_model, folder)
 
     assert padding[1] < padding[0] / 2  # the order is another one, and this is what it is for
-    assert (one["eval_f1"], one["eval_accuracy"]) == (other["eval_f1"], other["eval_accuracy"])
-    assert one["eval_loss"] == pytest.approx(other["eval_loss"], rel=1e-5)
+    assert (first["eval_f1"], first["eval_accuracy"]) == (other["eval_f1"], other["eval_accuracy"])
+    assert first["eval_loss"] == pytest.approx(other["eval_loss"], rel=1e-5)
     assert one_confusion == other_confusion
     assert np.sum(one_confusion["confusion_matrix"]) == 50
 

@@ -23,9 +23,9 @@ def test_a_job_is_covered_by_all_months_of_its_time_up_to_the_last_hour() -> Non
     assert coverage.missing(*job) == "the bill has no lines of 2026-10: reconcile a folder with all months of the job"
 
     coverage.add(job[0], at(1), of_service=True)
-    told = "the bill has SageMaker's hours up to 2026-11-01 01:00 UTC, and the job ended at 2026-11-01 01:30"
+    report = "the bill has SageMaker's hours up to 2026-11-01 01:00 UTC, and the job ended at 2026-11-01 01:30"
 
-    assert coverage.missing(*job) == told
+    assert coverage.missing(*job) == report
 
     coverage.add(at(1, 1), at(1, 2), of_service=True)
 

@@ -22,8 +22,8 @@ def lines(*ids: str, **more: Any) -> Sequence[Mapping[str, Any]]:
     """Lines of 1 USD with these ids, one an hour."""
     bill = Bill(net=False)
     for hour, name in enumerate(ids):
-        told = {"identity_line_item_id": name, "line_item_resource_id": f"{ARN}other", "line_item_usage_amount": UNIT}
-        bill.row("Usage", "USE1-Train:ml.g5.xlarge", UNIT, MONTH + timedelta(hours=hour), **told | more)
+        report = {"identity_line_item_id": name, "line_item_resource_id": f"{ARN}other", "line_item_usage_amount": UNIT}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", UNIT, MONTH + timedelta(hours=hour), **report | more)
     return bill.rows
 
 
@@ -32,22 +32,22 @@ def put(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     write_file(rows, path, net=False)
 
 
-def read(place: Path, address: str = "") -> Reconciliation:
-    return reconcile(BillFiles(place, address), [])
+def read(folder: Path, address: str = "") -> Reconciliation:
+    return reconcile(BillFiles(folder, address), [])
 
 
-def dollars(found: Reconciliation) -> Decimal:
-    return sum((one.usd for one in found.totals.values()), Decimal(0))
+def dollars(reconciliation: Reconciliation) -> Decimal:
+    return sum((total.usd for total in reconciliation.totals.values()), Decimal(0))
 
 
-def fault(place: Path) -> str:
+def fault(folder: Path) -> str:
     with pytest.raises(BadInput) as refused:
-        read(place)
+        read(folder)
     return refused.value.faults[0]
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("item", "other"),
     [
         ("nov-20.csv", "nov-21.csv"),  # snapshots
         ("hourly.csv", "daily.parquet"),
@@ -56,13 +56,13 @@ def fault(place: Path) -> str:
         (f"{MONTHS}/a-00001.csv", f"{MONTHS}/2026-11-20T06:00:00Z-b1/a-00001.csv"),  # its delivery was changed
     ],
 )
-def test_a_month_of_an_account_in_two_deliveries_is_refused(one: str, other: str, tmp_path: Path) -> None:
-    put(lines("a", "b"), tmp_path / one)
+def test_a_month_of_an_account_in_two_deliveries_is_refused(item: str, other: str, tmp_path: Path) -> None:
+    put(lines("a", "b"), tmp_path / item)
     put(lines("c", "d"), tmp_path / other)
-    said = fault(tmp_path)
+    message = fault(tmp_path)
 
-    assert said.startswith("the bill has 2026-11 twice, in ")
-    assert "give a bill with one delivery of each month" in said
+    assert message.startswith("the bill has 2026-11 twice, in ")
+    assert "give a bill with one delivery of each month" in message
 
 
 def test_an_account_that_a_bill_does_not_name_may_be_any(tmp_path: Path) -> None:
@@ -74,9 +74,9 @@ def test_an_account_that_a_bill_does_not_name_may_be_any(tmp_path: Path) -> None
 
 def test_parts_of_a_delivery_and_exports_of_different_accounts_are_one_bill(tmp_path: Path) -> None:
     for number, account in enumerate("12"):
-        told = {"bill_payer_account_id": "9", "line_item_usage_account_id": account}
+        report = {"bill_payer_account_id": "9", "line_item_usage_account_id": account}
         for part in (1, 2):
-            put(lines(f"{account}{part}", **told), tmp_path / account / MONTHS / f"e-0000{part}.csv")
+            put(lines(f"{account}{part}", **report), tmp_path / account / MONTHS / f"e-0000{part}.csv")
         put(lines(f"{number}"), tmp_path / account / f"data/BILLING_PERIOD=2026-0{number + 1}" / "e-00001.csv")
 
     assert dollars(read(tmp_path)) == 6
@@ -87,10 +87,10 @@ def test_of_the_folder_of_a_month_itself_the_newest_delivery_counts(address: str
     root = tmp_path / "fetched" if address else tmp_path / MONTHS
     put(lines("a", "b"), root / "2026-11-20T06:00:00.000Z-0a1b" / "e-00001.parquet")
     put(lines("c", "d", "e"), root / "2026-11-21T06:00:00.000Z-9f" / "e-00001.csv.gz")
-    found = read(root, address)
+    content = read(root, address)
 
-    assert dollars(found) == 3
-    assert found.left_out == ["2026-11-20T06:00:00.000Z-0a1b"]
+    assert dollars(content) == 3
+    assert content.left_out == ["2026-11-20T06:00:00.000Z-0a1b"]
 
 
 def test_the_newest_delivery_counts_where_lines_have_kept_their_ids(tmp_path: Path) -> None:

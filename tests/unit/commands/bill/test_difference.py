@@ -35,10 +35,10 @@ def recorded(**others: Any) -> RecordedCost:
     return RecordedCost(**{**values, **others})
 
 
-def bill_of(one: RecordedCost, *lines: dict[str, Any]) -> RunBill:
-    tally = RunTally(one)
-    for number, told in enumerate(lines):
-        named = {name: Decimal(value) if name in MONEY else value for name, value in told.items()}
+def bill_of(recorded_cost: RecordedCost, *lines: dict[str, Any]) -> RunBill:
+    tally = RunTally(recorded_cost)
+    for number, report in enumerate(lines):
+        named = {name: Decimal(value) if name in MONEY else value for name, value in report.items()}
         tally.add(Line(**{"id": str(number), **HOUR, **named}))
     return tally.bill("")
 
@@ -48,7 +48,7 @@ FULL = {"amount": "1", "unblended_usd": "1.5", "rate": "1.5"}
 
 
 @pytest.mark.parametrize(
-    ("one", "lines", "parts"),
+    ("recorded_cost", "lines", "parts"),
     [
         (recorded(), [FULL], {}),
         (recorded(), [{**FULL, "unblended_usd": "1.8", "rate": "1.8"}], {"price": "0.3"}),
@@ -73,14 +73,14 @@ FULL = {"amount": "1", "unblended_usd": "1.5", "rate": "1.5"}
     ],
 )
 def test_a_difference_is_explained_by_its_cause(
-    one: RecordedCost, lines: list[dict[str, Any]], parts: dict[str, str]
+    recorded_cost: RecordedCost, lines: list[dict[str, Any]], parts: dict[str, str]
 ) -> None:
-    bill = bill_of(one, *lines)
-    told = {name: value for name, value in bill.parts.items() if value}
+    bill = bill_of(recorded_cost, *lines)
+    report = {name: value for name, value in bill.parts.items() if value}
     if bill.residue:
-        told["residue"] = sum((item.usd for item in bill.residue), Decimal(0))
+        report["residue"] = sum((item.usd for item in bill.residue), Decimal(0))
 
-    assert told == {name: Decimal(value) for name, value in parts.items()}
+    assert report == {name: Decimal(value) for name, value in parts.items()}
 
 
 def test_a_run_without_a_price_has_a_bill_and_no_difference() -> None:
@@ -137,15 +137,15 @@ def test_parts_and_residue_add_up_to_the_difference_whatever_the_lines_say(
 @settings(deadline=None)  # the machine may be busy
 @given(any_line, st.lists(st.integers(0, 10_000), min_size=2, max_size=6))
 def test_the_shares_of_a_line_add_up_to_it(line: Line, seconds: list[int]) -> None:
-    runs = [recorded(run_id=str(number), seconds=Decimal(own)) for number, own in enumerate(seconds)]
+    runs = [recorded(run_id=str(number), seconds=Decimal(custom)) for number, custom in enumerate(seconds)]
     with localcontext(EXACT):
         parts = shares(line, runs)
 
         for name in ("amount", "unblended_usd", "effective_usd"):
-            assert sum(getattr(one, name) for one in parts) == getattr(line, name)
+            assert sum(getattr(part, name) for part in parts) == getattr(line, name)
         if sum(seconds) > 0:
-            idle = [one for one, own in zip(parts[:-1], seconds, strict=False) if not own]
-            assert not any(one.unblended_usd for one in idle)
+            idle = [first for first, local in zip(parts[:-1], seconds, strict=False) if not local]
+            assert not any(item.unblended_usd for item in idle)
 
 
 def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() -> None:
@@ -153,8 +153,8 @@ def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() 
     members = [recorded(run_id=name, job_name=f"paretune-c-1.{name}") for name in ("c", "d")]
     runs_by_job = RunsByJob([retried, *members])
 
-    def runs(**told: str) -> list[str]:
-        return [one.run_id for one in runs_by_job.runs_of(Line(**{"id": "1", **HOUR, **told}))]
+    def runs(**report: str) -> list[str]:
+        return [item.run_id for item in runs_by_job.runs_of(Line(**{"id": "1", **HOUR, **report}))]
 
     assert runs(resource=f"{ARN}paretune-b-1") == runs(resource=f"{ARN}paretune-b-2") == ["b"]
     assert runs(resource=f"{ARN}paretune-c-1") == ["c", "d"]
@@ -182,13 +182,13 @@ def test_a_job_is_known_by_its_bare_name_too() -> None:
 
 
 def test_attempts_on_two_instance_types_differ_by_nothing_where_bill_and_record_say_the_same() -> None:
-    one = recorded(instance_count=1, seconds=Decimal(3600), cost_usd=Decimal("4.25"), instance_type="ml.g5.xlarge")
+    item = recorded(instance_count=1, seconds=Decimal(3600), cost_usd=Decimal("4.25"), instance_type="ml.g5.xlarge")
     other = {"usage_type": "EU-Train:ml.g5.12xlarge", "amount": "0.5", "unblended_usd": "3.5", "rate": "7"}
     last = {**FULL, "amount": "0.5", "unblended_usd": "0.75"}
 
-    assert not any(bill_of(one, other, last).parts.values())
-    assert not bill_of(one, other, last).residue
-    longer = bill_of(one, {**other, "amount": "1", "unblended_usd": "7"}, last)
+    assert not any(bill_of(item, other, last).parts.values())
+    assert not bill_of(item, other, last).residue
+    longer = bill_of(item, {**other, "amount": "1", "unblended_usd": "7"}, last)
     assert {name: usd for name, usd in longer.parts.items() if usd} == {"seconds": Decimal("3.5")}
 
 

@@ -27,10 +27,10 @@ OPTIONAL = (
 def bill_with(*costs: int, **more: Any) -> Bill:
     """Lines of one training of somebody else's, with these costs in cents."""
     bill = Bill(net=True)
-    where = "arn:aws:sagemaker:us-east-1:1:training-job/other"
+    location = "arn:aws:sagemaker:us-east-1:1:training-job/other"
     for cost in costs:
-        told = {"line_item_resource_id": where, "line_item_usage_amount": UNIT, **more}
-        bill.row("Usage", "USE1-Train:ml.g5.xlarge", cost * UNIT // 100, MONTH, **told)
+        report = {"line_item_resource_id": location, "line_item_usage_amount": UNIT, **more}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", cost * UNIT // 100, MONTH, **report)
     return bill
 
 
@@ -71,13 +71,13 @@ def test_without_the_columns_that_may_be_missing_the_dollars_are_the_same(tmp_pa
     whole, bare = tmp_path / "whole.csv", tmp_path / "bare.csv"
     write_file(bill.rows, whole)
     write_file(bill.rows, bare, leave_out=OPTIONAL)
-    one, other = (reconcile(BillFiles(path), bill.recorded) for path in (whole, bare))
-    in_all = {one.run_id: one.billed_usd for one in one.bills}
+    first, other = (reconcile(BillFiles(path), bill.recorded) for path in (whole, bare))
+    in_all = {entry.run_id: entry.billed_usd for entry in first.bills}
     by_tag = {row["identity_line_item_id"] for row in bill.rows if not row["line_item_resource_id"]}
 
-    assert sum(total.usd for total in one.totals.values()) == sum(total.usd for total in other.totals.values())
+    assert sum(total.usd for total in first.totals.values()) == sum(total.usd for total in other.totals.values())
     assert other.totals[OTHERS].lines == len(by_tag)
-    assert sum(one.billed_usd == in_all[one.run_id] for one in other.bills) > len(other.bills) // 2
+    assert sum(item.billed_usd == in_all[item.run_id] for item in other.bills) > len(other.bills) // 2
 
 
 @pytest.mark.parametrize(
@@ -134,20 +134,20 @@ def test_of_several_deliveries_of_a_month_the_newest_counts(tmp_path: Path) -> N
     october = tmp_path / "data" / "BILLING_PERIOD=2026-10" / "2026-10-31T06:00:00Z-a0"
     october.mkdir(parents=True)
     write_file(bill_with(7, identity_line_item_id="october").rows, october / "a.csv")
-    found = read(tmp_path)
+    content = read(tmp_path)
 
-    assert found.totals[OTHERS].usd == Decimal("2.07")
-    assert found.left_out == ["data/BILLING_PERIOD=2026-11/2026-11-19T06:00:00Z-z9"]
+    assert content.totals[OTHERS].usd == Decimal("2.07")
+    assert content.left_out == ["data/BILLING_PERIOD=2026-11/2026-11-19T06:00:00Z-z9"]
 
 
 def test_a_line_that_comes_again_counts_once_and_another_cost_is_refused(tmp_path: Path) -> None:
     write_file(bill_with(100, 200).rows, tmp_path / "a.csv")
     write_file(bill_with(100, 200).rows, tmp_path / "b.parquet")
-    found = read(tmp_path)
+    content = read(tmp_path)
     write_file(bill_with(100, 250).rows, tmp_path / "b.parquet")
 
-    assert found.totals[OTHERS].usd == Decimal(3)
-    assert found.repeated == 2
+    assert content.totals[OTHERS].usd == Decimal(3)
+    assert content.repeated == 2
     assert "1 lines of b.parquet have come before with other costs: give one delivery" in faults_of(tmp_path)[0]
 
 
@@ -177,10 +177,10 @@ def test_null_tags_and_null_costs_of_a_parquet_file_are_nothing(tmp_path: Path) 
     at = table.schema.get_field_index("line_item_net_unblended_cost")
     table = table.set_column(at, "line_item_net_unblended_cost", pa.array([None, 1.5]))
     parquet.write_table(table, tmp_path / "a.parquet")
-    found = read(tmp_path)
-    (rate,) = found.rates
+    content = read(tmp_path)
+    (rate,) = content.rates
 
-    assert found.totals[OTHERS].usd == Decimal(3)
+    assert content.totals[OTHERS].usd == Decimal(3)
     assert rate.effective_usd == Decimal("2.5")
 
 
@@ -222,8 +222,8 @@ def test_the_same_cost_as_decimal_and_as_text_is_no_other_cost(tmp_path: Path) -
 def test_lines_with_one_id_are_two_where_they_charge_for_different_things(tmp_path: Path) -> None:
     bill = bill_with(100)
     for number, more in enumerate(({}, {"line_item_resource_id": "x"}, {"line_item_usage_type": "USE1-Train:Fee"})):
-        one = bill.rows[0] | {"identity_line_item_id": "same"} | more
-        write_file([one], tmp_path / f"e-0000{number}.csv")
+        item = bill.rows[0] | {"identity_line_item_id": "same"} | more
+        write_file([item], tmp_path / f"e-0000{number}.csv")
 
     assert read(tmp_path).totals[OTHERS].usd == Decimal(3)
 
@@ -266,10 +266,10 @@ def test_the_tag_of_a_run_is_read_from_any_column_that_bills_have_it_in(
     write_file(bill_with(1, line_item_resource_id="").rows, tmp_path / "a.parquet", leave_out=["resource_tags"])
     table = parquet.read_table(tmp_path / "a.parquet")
     parquet.write_table(table.append_column(column, tagged(kind, tags)), tmp_path / "a.parquet")
-    found = read(tmp_path)
+    content = read(tmp_path)
 
-    assert [one.name for one in found.unknown] == ["paretune-a-1"]
-    assert found.without_tags == []
+    assert [item.name for item in content.unknown] == ["paretune-a-1"]
+    assert content.without_tags == []
 
 
 @pytest.mark.parametrize(
@@ -304,8 +304,8 @@ PLAN = "savings_plan_savings_plan_effective_cost"
 def run_of_a_plan(folder: Path, **more: Any) -> Reconciliation:
     """One hour of 2 USD that a Savings Plan covers."""
     bill = bill_with()
-    told = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
-    bill.row("SavingsPlanCoveredUsage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH, **told | more)
+    report = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
+    bill.row("SavingsPlanCoveredUsage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH, **report | more)
     bill.row("Usage", "BoxUsage", UNIT, MONTH + timedelta(days=9))
     write_file(bill.rows, folder / "a.csv")
     ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2), "seconds": Decimal(3600)}
@@ -315,19 +315,19 @@ def run_of_a_plan(folder: Path, **more: Any) -> Reconciliation:
 
 
 def test_what_is_paid_for_covered_hours_is_unknown_where_no_column_tells_it(tmp_path: Path) -> None:
-    found = run_of_a_plan(tmp_path)
-    (one,) = found.bills
+    result = run_of_a_plan(tmp_path)
+    (bill,) = result.bills
 
-    assert (one.billed_usd, one.effective_usd) == (2, None)
-    assert one.missing.startswith("the bill lacks the effective cost of hours of a plan or reservation: name")
-    assert (found.rates, found.unrated) == ((), ["ml.g5.xlarge in us-east-1"])
+    assert (bill.billed_usd, bill.effective_usd) == (2, None)
+    assert bill.missing.startswith("the bill lacks the effective cost of hours of a plan or reservation: name")
+    assert (result.rates, result.unrated) == ((), ["ml.g5.xlarge in us-east-1"])
 
 
 def test_a_net_share_of_a_plan_of_zero_is_none(tmp_path: Path) -> None:
-    told = {PLAN: UNIT, "savings_plan_net_savings_plan_effective_cost": 0}
-    found = run_of_a_plan(tmp_path, **told)
+    report = {PLAN: UNIT, "savings_plan_net_savings_plan_effective_cost": 0}
+    result = run_of_a_plan(tmp_path, **report)
 
-    assert [(one.effective_usd, one.missing) for one in found.bills] == [(1, "")]
+    assert [(bill.effective_usd, bill.missing) for bill in result.bills] == [(1, "")]
 
 
 @pytest.mark.parametrize("empty", [None, 0])

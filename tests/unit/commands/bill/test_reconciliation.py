@@ -28,9 +28,9 @@ def reconciled(bill: Bill, folder: Path, seed: int = 0) -> tuple[Reconciliation,
     return reconcile(BillFiles(folder), bill.recorded), repeated
 
 
-def require_truth(bill: Bill, found: Reconciliation, repeated: int) -> None:
+def require_truth(bill: Bill, reconciliation: Reconciliation, repeated: int) -> None:
     """Every run to the last digit, every difference explained, every line in one place."""
-    by_run = {one.run_id: one for one in found.bills}
+    by_run = {item_.run_id: item_ for item_ in reconciliation.bills}
     with localcontext(EXACT):
         for run_id, truth in bill.truths.items():
             if run_id in bill.silent:
@@ -47,22 +47,26 @@ def require_truth(bill: Bill, found: Reconciliation, repeated: int) -> None:
         for ids, truth in bill.group_truths.items():
             members = [by_run[run_id] for run_id in ids]
             apart = sum((usd for one in members for usd in one.apart_usd.values()), Decimal(0))
-            require_one(truth, [one.billed_usd for one in members], [one.effective_usd for one in members], apart)
-            weights = [one.recorded.seconds for one in members]
+            require_one(
+                truth, [element.billed_usd for element in members], [one.effective_usd for one in members], apart
+            )
+            weights = [member.recorded.seconds for member in members]
             for one, weight in zip(members, weights, strict=True):
                 assert abs(one.billed_usd - usd(truth.billed) * weight / sum(weights)) < Decimal("1e-9")
-        for one in found.bills:
+        for one in reconciliation.bills:
             assert one.difference_usd is not None
             residue = sum((item.usd for item in one.residue), Decimal(0))
             assert sum(one.parts.values(), residue) == one.difference_usd
-        assert sum((one.usd for one in found.totals.values()), Decimal(0)) == usd(bill.total)
-        assert found.totals[OTHERS].usd == usd(bill.others)
-        assert {one.name: one.lines.usd for one in found.unknown} == {n: usd(u) for n, u in bill.unknown.items()}
-        assert found.totals[UNKNOWN].usd == usd(sum(bill.unknown.values()))
-        assert found.totals[RECORDED].usd == sum((one.billed_usd for one in found.bills), Decimal(0))
-    assert sum(one.lines for one in found.totals.values()) == len(bill.rows)
-    assert found.repeated == repeated
-    assert {one.run_id for one in found.without_lines} == bill.silent - bill.unfinished
+        assert sum((first.usd for first in reconciliation.totals.values()), Decimal(0)) == usd(bill.total)
+        assert reconciliation.totals[OTHERS].usd == usd(bill.others)
+        assert {entry.name: entry.lines.usd for entry in reconciliation.unknown} == {
+            n: usd(u) for n, u in bill.unknown.items()
+        }
+        assert reconciliation.totals[UNKNOWN].usd == usd(sum(bill.unknown.values()))
+        assert reconciliation.totals[RECORDED].usd == sum((one.billed_usd for one in reconciliation.bills), Decimal(0))
+    assert sum(single.lines for single in reconciliation.totals.values()) == len(bill.rows)
+    assert reconciliation.repeated == repeated
+    assert {without_line.run_id for without_line in reconciliation.without_lines} == bill.silent - bill.unfinished
 
 
 def require_one(truth: Truth, billed: list[Decimal], effective: list[Decimal], apart: Decimal) -> None:
@@ -76,10 +80,10 @@ def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
     seed: int, net: bool, tmp_path: Path
 ) -> None:
     bill = BillMaker(seed, net=net).add_jobs(150).add_unknown(3).add_others(400).bill
-    found, repeated = reconciled(bill, tmp_path, seed)
+    result, repeated = reconciled(bill, tmp_path, seed)
 
-    require_truth(bill, found, repeated)
-    assert found.totals[APART].lines
+    require_truth(bill, result, repeated)
+    assert result.totals[APART].lines
     assert repeated
     assert bill.silent | bill.unfinished
 
@@ -95,32 +99,32 @@ def named_by_a_queue(bill: Bill) -> None:
         digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
         renamed[name] = f"AWSBatch{name}"[:31] + digest
         row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
-        for one in bill.recorded:
-            group, key = split_job_name(one.job_name)
-            if (group == name) if key else (one.run_id == made_from[0]):
-                training_jobs.setdefault(one.run_id, []).append(renamed[name].lower())
-    known = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
-    bill.recorded = [replace(one, training_jobs=known.get(one.run_id, ())) for one in bill.recorded]
+        for entry in bill.recorded:
+            group, key = split_job_name(entry.job_name)
+            if (group == name) if key else (entry.run_id == made_from[0]):
+                training_jobs.setdefault(entry.run_id, []).append(renamed[name].lower())
+    reference = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
+    bill.recorded = [replace(item, training_jobs=reference.get(item.run_id, ())) for item in bill.recorded]
     bill.unknown = {renamed[name].lower(): cost for name, cost in bill.unknown.items()}
 
 
 def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(tmp_path: Path) -> None:
     bill = BillMaker(4).add_jobs(60).add_unknown(3).add_others(40).bill
     named_by_a_queue(bill)
-    found, repeated = reconciled(bill, tmp_path)
+    result, repeated = reconciled(bill, tmp_path)
 
-    require_truth(bill, found, repeated)
-    assert any(len(one.training_jobs) > 1 for one in bill.recorded)  # attempts
+    require_truth(bill, result, repeated)
+    assert any(len(item.training_jobs) > 1 for item in bill.recorded)  # attempts
     assert bill.group_truths
-    assert len(found.unknown) == 3
+    assert len(result.unknown) == 3
 
 
 def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Reconciliation:
     """A job of so many hours, so many of which are on a bill that goes on with other services until `tail`."""
     bill = Bill(net=False)
     for hour in range(billed):
-        told = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
-        bill.row("Usage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH + timedelta(hours=hour), **told)
+        report = {"line_item_resource_id": f"{ARN}paretune-a-1", "line_item_usage_amount": UNIT}
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", 2 * UNIT, MONTH + timedelta(hours=hour), **report)
     bill.row("Usage", "BoxUsage", UNIT, tail, line_item_product_code="AmazonEC2")
     ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2 * hours), "seconds": Decimal(3600 * hours)}
     price = {"price_usd_per_hour": Decimal(2), "pool_seconds": Decimal(0), "instance_count": 1}
@@ -150,6 +154,6 @@ def test_a_run_created_before_the_month_of_all_of_its_hours_does_not_wait_for_th
 @pytest.mark.slow
 def test_the_bill_of_five_thousand_jobs_is_matched_to_the_cent(tmp_path: Path) -> None:
     bill = BillMaker(7).add_jobs(5000).add_unknown(20).add_others(20_000).bill
-    found, repeated = reconciled(bill, tmp_path)
+    result, repeated = reconciled(bill, tmp_path)
 
-    require_truth(bill, found, repeated)
+    require_truth(bill, result, repeated)

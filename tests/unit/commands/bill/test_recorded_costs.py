@@ -33,7 +33,7 @@ def test_a_price_is_recorded_with_all_digits(usd: float, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "cost", "used"),
+    ("report", "cost", "used"),
     [
         ("25.2512883", P4D * 20, "25.2512883"),
         ("25.2513", P4D * 20, "25.2512883"),  # recorded with six digits
@@ -42,6 +42,6 @@ def test_a_price_is_recorded_with_all_digits(usd: float, text: str) -> None:
     ],
 )
 def test_a_price_that_was_recorded_with_six_digits_is_the_one_that_the_cost_was_computed_with(
-    told: str, cost: float, used: str
+    report: str, cost: float, used: str
 ) -> None:
-    assert recorded_cost(run(told, cost)).price_usd_per_hour == Decimal(used)
+    assert recorded_cost(run(report, cost)).price_usd_per_hour == Decimal(used)

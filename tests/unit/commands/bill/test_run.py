@@ -39,8 +39,8 @@ def bill(store: MlflowClient) -> Bill:
         store.create_run(os.environ["MLFLOW_EXPERIMENT_ID"], start_time=ms(MONTH)).info.run_id for _ in range(JOBS + 4)
     ]
     made = BillMaker(313, run_ids=ids).add_jobs(JOBS).add_unknown(1).add_others(30).bill
-    for one in made.recorded:
-        record(store, one)
+    for item in made.recorded:
+        record(store, item)
     return made
 
 
@@ -48,22 +48,24 @@ def ms(time: Any) -> int:
     return int(time.timestamp() * 1000)
 
 
-def record(store: MlflowClient, one: RecordedCost) -> None:
+def record(store: MlflowClient, recorded_cost: RecordedCost) -> None:
     """Everything of a run that a bill is compared with."""
-    metrics = {"cost_usd": one.cost_usd, "billable_seconds": one.seconds, "f1": 0.9}
-    if one.pool_seconds:
-        metrics["warm_pool_seconds"] = one.pool_seconds
-    tags = {"job_name": one.job_name, "launcher": "sagemaker", "state": "Completed", "origin": "measured"}
-    tags |= {"price_usd_per_hour": str(one.price_usd_per_hour), "price_region": "us-east-1"}
-    params = {"instance_type": "ml.g5.xlarge", "instance_count": str(one.instance_count), "dataset": "d"}
+    metrics = {"cost_usd": recorded_cost.cost_usd, "billable_seconds": recorded_cost.seconds, "f1": 0.9}
+    if recorded_cost.pool_seconds:
+        metrics["warm_pool_seconds"] = recorded_cost.pool_seconds
+    tags = {"job_name": recorded_cost.job_name, "launcher": "sagemaker", "state": "Completed", "origin": "measured"}
+    tags |= {"price_usd_per_hour": str(recorded_cost.price_usd_per_hour), "price_region": "us-east-1"}
+    params = {"instance_type": "ml.g5.xlarge", "instance_count": str(recorded_cost.instance_count), "dataset": "d"}
     store.log_batch(
-        one.run_id,
+        recorded_cost.run_id,
         metrics=[Metric(name, float(value or 0), 0, 0) for name, value in metrics.items()],
         params=[Param(name, text) for name, text in params.items()],
         tags=[RunTag(f"paretune.{name}", text) for name, text in tags.items()],
     )
-    assert one.ended is not None
-    store.set_terminated(one.run_id, end_time=ms(one.ended - timedelta(seconds=float(one.pool_seconds))))
+    assert recorded_cost.ended is not None
+    store.set_terminated(
+        recorded_cost.run_id, end_time=ms(recorded_cost.ended - timedelta(seconds=float(recorded_cost.pool_seconds)))
+    )
 
 
 @pytest.fixture
@@ -80,12 +82,12 @@ def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def billed(store: MlflowClient, bill: Bill) -> dict[str, float | None]:
-    return {one.run_id: store.get_run(one.run_id).data.metrics.get("billed_usd") for one in bill.recorded}
+    return {item.run_id: store.get_run(item.run_id).data.metrics.get("billed_usd") for item in bill.recorded}
 
 
 def truth(bill: Bill) -> dict[str, float]:
     """Run to its dollars, of runs with a job of their own."""
-    return {run_id: one.billed / UNIT for run_id, one in bill.truths.items() if run_id not in bill.silent}
+    return {run_id: first.billed / UNIT for run_id, first in bill.truths.items() if run_id not in bill.silent}
 
 
 def rows_of(store: MlflowClient, document: Any, name: str) -> list[dict[str, str]]:
@@ -127,7 +129,7 @@ def test_every_run_gets_what_it_was_billed_once_with_the_reasons_of_its_differen
     some = store.get_run(next(iter(expected)))
     assert len(store.get_metric_history(some.info.run_id, "billed_usd")) == 1
     assert some.data.tags["paretune.bill"] == "complete"
-    assert sum(one["usd"] for one in document["totals"].values()) == pytest.approx(bill.total / UNIT)
+    assert sum(item["usd"] for item in document["totals"].values()) == pytest.approx(bill.total / UNIT)
     require_reasons(bill, rows_of(store, document, "reconcile.csv"), rows_of(store, document, "residue.csv"))
 
 
@@ -137,24 +139,24 @@ def require_reasons(bill: Bill, table: list[dict[str, str]], residue: list[dict[
     parts = ("price_usd", "rounding_usd", "storage_usd", "pool_usd", "discount_usd", "seconds_usd", "residue_usd")
     (silent,), (unknown,) = bill.silent, bill.unknown
 
-    assert rows.keys() == {one.run_id for one in bill.recorded} | {unknown}
+    assert rows.keys() == {entry.run_id for entry in bill.recorded} | {unknown}
     assert rows[silent]["remark"] == "the bill has no line of it"
     assert (rows[unknown]["run_id"], rows[unknown]["remark"]) == ("", "it has no run here")
     for name in truth(bill):
         row = rows[name]
-        told = sum(float(row[part]) for part in parts)
-        assert told == pytest.approx(float(row["billed_usd"]) - float(row["cost_usd"]))
-    unexplained = sum(one.unexplained for one in [*bill.truths.values(), *bill.group_truths.values()])
-    assert sum(float(one["usd"]) for one in residue) == pytest.approx(unexplained / UNIT)
+        total = sum(float(row[part]) for part in parts)
+        assert total == pytest.approx(float(row["billed_usd"]) - float(row["cost_usd"]))
+    unexplained = sum(item.unexplained for item in [*bill.truths.values(), *bill.group_truths.values()])
+    assert sum(float(element["usd"]) for element in residue) == pytest.approx(unexplained / UNIT)
     assert unexplained
 
 
 def test_a_partial_bill_is_not_final_and_does_not_replace_a_whole_one(
     run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
 ) -> None:
-    one = max((one for one in bill.recorded if one.run_id in truth(bill)), key=lambda one: one.seconds)
-    run_id, ended = one.run_id, one.ended or UNTIL
-    before = ended.replace(minute=0, second=0, microsecond=0)
+    element = max((item for item in bill.recorded if item.run_id in truth(bill)), key=lambda entry: entry.seconds)
+    run_id, finished = element.run_id, element.ended or UNTIL
+    before = finished.replace(minute=0, second=0, microsecond=0)
     part = [row for row in bill.rows if row["line_item_usage_end_date"] <= before]
     write_file(part, tmp_path / "part.csv")
     write_file(bill.rows, tmp_path / "whole.csv")
@@ -170,7 +172,7 @@ def test_a_partial_bill_is_not_final_and_does_not_replace_a_whole_one(
     assert whole.metrics["billed_usd"] == pytest.approx(truth(bill)[run_id])
     assert store.get_run(run_id).data.metrics == whole.metrics
     assert document["recorded"] == 0
-    assert any("its figures stay" in said and run_id in said for said in document["remarks"])
+    assert any("its figures stay" in remark and run_id in remark for remark in document["remarks"])
 
 
 def test_of_two_bills_that_tell_all_of_a_run_the_later_one_counts_in_whatever_order_they_are_read(
@@ -193,7 +195,7 @@ def test_of_two_bills_that_tell_all_of_a_run_the_later_one_counts_in_whatever_or
 
     assert before == pytest.approx(first + 1)
     assert after == billed(store, bill)[run_id] == pytest.approx(first)
-    assert any("its figures stay" in said and run_id in said for said in document["remarks"])
+    assert any("its figures stay" in remark and run_id in remark for remark in document["remarks"])
 
 
 def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
@@ -204,7 +206,7 @@ def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
     _, reconciled, _ = run("reconcile", "--bill", str(tmp_path / "bill.parquet"))
     code, document, _ = run("report", "--rate", "effective")
     rows = {row["run_id"]: row for row in document["rows"]}
-    (hour,) = [one["usd_per_hour"] for one in reconciled["rates"] if one["instance_type"] == "ml.g5.xlarge"]
+    (hour,) = [rate["usd_per_hour"] for rate in reconciled["rates"] if rate["instance_type"] == "ml.g5.xlarge"]
 
     assert before[0] == 2
     assert "rate=effective needs a bill that has been read" in before[2]
@@ -213,8 +215,8 @@ def test_effective_dollars_are_drawn_and_others_priced_by_the_rate_of_the_bill(
         assert rows[name]["new_cost_usd"] == pytest.approx(bill.truths[name].effective / UNIT)
         assert rows[name]["new_cost_basis"] == "bill"
     for name in bill.silent:
-        one = next(item for item in bill.recorded if item.run_id == name)
-        hours = float((one.seconds + one.pool_seconds) * one.instance_count) / 3600
+        entry = next(item for item in bill.recorded if item.run_id == name)
+        hours = float((entry.seconds + entry.pool_seconds) * entry.instance_count) / 3600
         assert rows[name]["new_cost_usd"] == pytest.approx(hours * hour)
         assert rows[name]["new_cost_basis"] == "rate"
     assert 0 < hour < 1.408  # the list price
@@ -251,13 +253,13 @@ def test_what_a_job_records_of_itself_is_what_a_bill_is_compared_with(
     store.set_tag(job["run_id"], "paretune.origin", "measured")
     seconds, cost = (round(done.data.metrics[name] * UNIT) for name in ("billable_seconds", "cost_usd"))
     bill = Bill(net=False)
-    where = {"line_item_resource_id": ARN + done.data.tags["paretune.job_name"]}
+    location = {"line_item_resource_id": ARN + done.data.tags["paretune.job_name"]}
     hours = seconds * 2 // 3600
     start = datetime.fromtimestamp(done.info.start_time / 1000, UTC).replace(minute=0, second=0, microsecond=0)
     for later in range(3):  # the bill goes on after the job
-        told = where if later == 0 else {"line_item_product_code": "AmazonEC2"}
+        report = location if later == 0 else {"line_item_product_code": "AmazonEC2"}
         amount = {"line_item_usage_amount": hours if later == 0 else 0}
-        bill.row("Usage", "USE1-Train:ml.g5.xlarge", cost, start + timedelta(hours=later), **told, **amount)
+        bill.row("Usage", "USE1-Train:ml.g5.xlarge", cost, start + timedelta(hours=later), **report, **amount)
     write_file(bill.rows, tmp_path / "bill.csv")
     _, document, _ = run("reconcile", "--bill", str(tmp_path / "bill.csv"))
     (row,) = document["rows"]
@@ -291,4 +293,4 @@ def test_a_bill_is_read_from_s3_without_what_lies_beside_its_data(
     code, document, _ = run("reconcile", "--bill", f"s3://{bucket}/export")
 
     assert code == 0
-    assert sum(one["usd"] for one in document["totals"].values()) == pytest.approx(bill.total / UNIT)
+    assert sum(item["usd"] for item in document["totals"].values()) == pytest.approx(bill.total / UNIT)

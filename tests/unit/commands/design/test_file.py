@@ -65,9 +65,9 @@ def test_steps_without_whole_epochs_are_refused_with_the_nearest_ones_or_rounded
     assert "the nearest are 1 epoch (150 steps)" in second
 
     design = small(tmp_path, {"round_epochs": "true"}, job=job, factors={"dataset_size": [1000, 5000]})
-    found = [design.job_at(point) for point in design.candidates()]
-    assert [row.spec.num_train_epochs for row in found] == [2.0, 1.0]
-    assert [row.deviation for row in found] == [pytest.approx(60 / 70 - 1), pytest.approx(150 / 70 - 1)]
+    result = [design.job_at(point) for point in design.candidates()]
+    assert [row.spec.num_train_epochs for row in result] == [2.0, 1.0]
+    assert [row.deviation for row in result] == [pytest.approx(60 / 70 - 1), pytest.approx(150 / 70 - 1)]
 
 
 def test_steps_that_whole_epochs_make_with_a_smaller_last_batch_are_taken(tmp_path: Path) -> None:
@@ -95,11 +95,13 @@ def test_a_file_of_the_other_kind_is_refused_with_the_command_that_takes_it(tmp_
         StudyFile.read(write_design(tmp_path), {})
 
 
-@pytest.mark.parametrize(("typed", "said"), [("desing", "did you mean design"), ("velocity", "paretune design --help")])
+@pytest.mark.parametrize(
+    ("typed", "message"), [("desing", "did you mean design"), ("velocity", "paretune design --help")]
+)
 def test_an_unknown_word_that_is_typed_is_not_answered_with_all_that_there_are(
-    tmp_path: Path, typed: str, said: str
+    tmp_path: Path, typed: str, message: str
 ) -> None:
-    with pytest.raises(BadInput, match=f"unknown parameter {typed}: .*{said}"):
+    with pytest.raises(BadInput, match=f"unknown parameter {typed}: .*{message}"):
         read_design(write_design(tmp_path), {typed: "1"})
 
 
@@ -144,7 +146,7 @@ def test_a_table_gives_the_factors_and_the_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("learning_rate,nothing\n1e-5,2\n", "unknown column nothing"),
         ("learning_rate\n", "has no rows"),
@@ -152,10 +154,10 @@ def test_a_table_gives_the_factors_and_the_rows(tmp_path: Path) -> None:
         ("learning_rate\nfast\n", "rows.csv:2: learning_rate must be a number"),
     ],
 )
-def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_with_a_table_is_said_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     table = tmp_path / "rows.csv"
     table.write_text(text)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match=message):
         small(tmp_path, factors=None, design={"table": str(table)})
 
 
@@ -174,9 +176,9 @@ runs: 2
 sampler: tpe
 exclude: [{seed: 3}]
 """
-    found = faults(tmp_path, text, n_parallel="0")
+    messages = faults(tmp_path, text, n_parallel="0")
 
-    assert found[0] == "n_parallel must be at least 1 and at most 1000, got 0"
+    assert messages[0] == "n_parallel must be at least 1 and at most 1000, got 0"
     expected = [
         ("design.yaml:2: unknown parameter max_seq_lenth in job: did you mean max_seq_length", ""),
         ("design.yaml:4: learning_rate is in job and in factors", ""),
@@ -187,14 +189,14 @@ exclude: [{seed: 3}]
         ("design.yaml:11: unknown key sampler", ""),
         ("design.yaml:12: exclude: rule 1 names seed, which no factor has", ""),
     ]
-    assert len(found) == len(expected) + 1
-    for fault, (begin, middle) in zip(found[1:], expected, strict=True):
+    assert len(messages) == len(expected) + 1
+    for fault, (begin, middle) in zip(messages[1:], expected, strict=True):
         assert fault.startswith(begin)
         assert middle in fault
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"design": "d-optimal"}, "runs is missing"),
         ({"design": "d-optimal", "runs": 2, "factors": {"seed": [1, 2, 3]}}, "runs must be at least 3, the terms"),
@@ -215,8 +217,8 @@ exclude: [{seed: 3}]
         ({"factors": {"seed": [1, 2, 1]}}, "seed: seed=1 is among the levels twice"),
     ],
 )  # fmt: skip
-def test_a_bad_design_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_bad_design_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         small(tmp_path, **changes)
 
 
@@ -228,7 +230,7 @@ def test_all_that_is_wrong_with_a_design_is_one_message_that_ends_the_command_wi
     path = write_design(tmp_path, design={"table": str(table)}, factors=None, runs=1, replicates=0, n_parallel=0)
     assert main(["design", "--design", path, "--budget_usd", "-3"]) == 2
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     for text in (
         "unknown column learning_rat: did you mean learning_rate",
         "unknown column instance_cout: did you mean instance_count",
@@ -237,7 +239,7 @@ def test_all_that_is_wrong_with_a_design_is_one_message_that_ends_the_command_wi
         "n_parallel must be at least 1 and at most 1000, got 0",
         "budget_usd must be greater than 0, got -3",
     ):
-        assert said.count(text) == 1
+        assert output.count(text) == 1
 
 
 def test_what_is_recorded_of_a_design_reads_as_the_same_design(tmp_path: Path) -> None:

@@ -42,24 +42,24 @@ def plan(name: str, **typed: str) -> DesignPlan:
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_a_design_of_this_machine_bills_nothing_and_runs_each_level_with_three_seeds(name: str, studies: Path) -> None:
-    found = plan(name)
+    design = plan(name)
 
-    assert not found.warnings()
-    assert not any(row.spec.has_instances for row in found.rows)
-    assert set(Counter(str(row.factors()) for row in found.rows).values()) == {3}
-    assert {row.spec.seed for row in found.rows} == {42, 43, 44}
-    assert len({(row.spec.max_train_samples, row.spec.num_train_epochs) for row in found.rows}) == 1
+    assert not design.warnings()
+    assert not any(row.spec.has_instances for row in design.rows)
+    assert set(Counter(str(row.factors()) for row in design.rows).values()) == {3}
+    assert {row.spec.seed for row in design.rows} == {42, 43, 44}
+    assert len({(row.spec.max_train_samples, row.spec.num_train_epochs) for row in design.rows}) == 1
 
 
 def test_each_way_of_dividing_a_model_trains_the_same_steps_on_this_machine(studies: Path) -> None:
-    found = plan(WAYS)
+    design = plan(WAYS)
 
-    assert not found.warnings()
-    assert not any(row.spec.has_instances for row in found.rows)
-    assert {(row.spec.plan().global_batch_size, row.spec.seed) for row in found.rows} == {(16, 42), (16, 43)}
+    assert not design.warnings()
+    assert not any(row.spec.has_instances for row in design.rows)
+    assert {(row.spec.plan().global_batch_size, row.spec.seed) for row in design.rows} == {(16, 42), (16, 43)}
     names = ("hybrid_shard_degree", "pipeline_parallel_degree", "activation_checkpointing", "cpu_offload")
-    assert all(any(getattr(row.spec, name) for row in found.rows) for name in names)
-    assert Path(found.rows[0].spec.model, "tokenizer.json").is_file()
+    assert all(any(getattr(row.spec, name) for row in design.rows) for name in names)
+    assert Path(design.rows[0].spec.model, "tokenizer.json").is_file()
 
 
 def test_the_batch_stays_on_more_processes_or_grows_with_a_rate_that_stays_or_follows_it(studies: Path) -> None:
@@ -82,10 +82,10 @@ def test_adapters_train_with_ten_times_the_rate_on_the_same_rows(studies: Path) 
 
 
 def test_the_comparison_of_compilers_is_the_published_one_with_inductor_in_its_place(studies: Path) -> None:
-    found = plan(COMPILER)
+    design = plan(COMPILER)
 
-    assert not found.warnings()
-    rows = {row.spec.compiler: row.spec for row in found.rows}
+    assert not design.warnings()
+    rows = {row.spec.compiler: row.spec for row in design.rows}
     assert {name: spec.plan().global_batch_size for name, spec in rows.items()} == {"none": 40, "inductor": 80}
     for spec in rows.values():
         assert spec.plan().learning_rate == pytest.approx(5e-5 / 32 * spec.plan().global_batch_size)
@@ -97,10 +97,10 @@ def test_the_comparison_of_compilers_is_the_published_one_with_inductor_in_its_p
 def test_a_model_that_fits_no_gpu_is_shared_by_all_of_them_and_by_tensor_groups_with_the_same_batch(
     studies: Path,
 ) -> None:
-    found = plan("gpt_neox_fsdp.yaml")
+    design = plan("gpt_neox_fsdp.yaml")
 
-    assert not found.warnings()
-    jobs = {row.spec.tensor_parallel_degree: row.spec for row in found.rows}
+    assert not design.warnings()
+    jobs = {row.spec.tensor_parallel_degree: row.spec for row in design.rows}
     assert {degree: (job.degrees.data, job.degrees.sharers) for degree, job in jobs.items()} == {1: (16, 16), 8: (2, 2)}
     for job in jobs.values():
         assert (job.instance_type, job.instance_count) == ("ml.p4d.24xlarge", 2)
@@ -112,11 +112,11 @@ def test_a_model_that_fits_no_gpu_is_shared_by_all_of_them_and_by_tensor_groups_
 
 
 def test_forty_billion_parameters_are_tuned_in_four_bits_on_one_instance(studies: Path) -> None:
-    found = plan("falcon_qlora.yaml")
+    design = plan("falcon_qlora.yaml")
 
-    assert not found.warnings()
-    assert {row.spec.lora_rank for row in found.rows} == {8, 64}
-    for row in found.rows:
+    assert not design.warnings()
+    assert {row.spec.lora_rank for row in design.rows} == {8, 64}
+    for row in design.rows:
         assert (row.spec.fine_tuning, row.spec.strategy, row.spec.instance_type) == ("qlora", "ddp", "ml.g5.12xlarge")
         assert well_known(row.spec.model) is not None
 

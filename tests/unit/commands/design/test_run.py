@@ -21,9 +21,9 @@ from tests.design_examples import TYPES, write_design
 
 
 def own_run(client: MlflowClient) -> Run:
-    experiments = [found.experiment_id for found in client.search_experiments()]
-    (found,) = client.search_runs(experiments, "tags.`paretune.kind` = 'design'")
-    return found
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(experiments, "tags.`paretune.kind` = 'design'")
+    return run
 
 
 def text_of(client: MlflowClient, run: Run, name: str) -> str:
@@ -70,7 +70,7 @@ def test_the_same_command_again_runs_nothing_twice(workplace: Path, capsys: pyte
 def test_a_dry_run_keeps_the_plan_and_launches_nothing(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     client = MlflowClient()
     assert main(["design", "--design", write_design(workplace), "--dry_run", "true", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    output = json.loads(capsys.readouterr().out)
 
     assert client.search_runs(["0"]) == []
     run = own_run(client)
@@ -80,9 +80,9 @@ def test_a_dry_run_keeps_the_plan_and_launches_nothing(workplace: Path, capsys: 
         "correlation.csv",
         "correlation.png",
     }
-    assert said["dry_run"] is True
-    assert {row["status"] for row in said["rows"]} == {"Pending"}
-    assert said["worst_usd"] > 0
+    assert output["dry_run"] is True
+    assert {row["status"] for row in output["rows"]} == {"Pending"}
+    assert output["worst_usd"] > 0
     header, *lines = csv.reader(io.StringIO(text_of(client, run, "correlation.csv")))
     assert len(lines) == len(header) - 1 == 3 + 2
     assert not list((workplace / ".paretune").glob("simulated/jobs/*"))
@@ -94,9 +94,9 @@ def test_a_design_warns_of_its_rows_once_for_each_kind(workplace: Path, capsys: 
     path = write_design(workplace, job=job, factors=factors)
     assert main(["design", "--design", path, "--dry_run", "true"]) == 0
 
-    said = capsys.readouterr().out
-    assert said.count("is above reference_batch_size 16") == 1
-    assert "4 of 6 jobs, the first on 1 x ml.g" in said
+    output = capsys.readouterr().out
+    assert output.count("is above reference_batch_size 16") == 1
+    assert "4 of 6 jobs, the first on 1 x ml.g" in output
 
 
 @pytest.fixture
@@ -124,10 +124,10 @@ def billed(folder: Path, **changes: object) -> str:
 def test_a_plan_of_billed_jobs_needs_no_aws_account(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["design", "--design", billed(workplace)]
     assert main([*words, "--dry_run", "true"]) == 0
-    said = capsys.readouterr().out
-    assert "prices of us-east-1, SageMaker Training, on demand" in said
-    assert "estimated" in said
-    assert "at worst" in said
+    output = capsys.readouterr().out
+    assert "prices of us-east-1, SageMaker Training, on demand" in output
+    assert "estimated" in output
+    assert "at worst" in output
     assert main([*words, "--dry_run", "true", "--region", "eu-west-1", "--budget_usd", "0.1"]) in (2, 4)
     assert "eu-west-1" in capsys.readouterr().err
     assert main(words) == 2
@@ -145,9 +145,9 @@ def test_a_plan_says_what_no_instance_can_run_and_whose_prices_are_old(
     rows = "".join(f"{kind},us-east-1,2.5,2021,a benchmark\n" for kind in TYPES)
     prices.write_text(f"instance_type,region,price_usd_per_hour,as_of,source\n{rows}")
     assert main([*words, "--prices", str(prices), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["remarks"] == ["prices of us-east-1, SageMaker Training, on demand"]
-    doubts = [text.partition(" is of 2021")[0] for text in said["warnings"] if text.startswith("price of ")]
+    output = json.loads(capsys.readouterr().out)
+    assert output["remarks"] == ["prices of us-east-1, SageMaker Training, on demand"]
+    doubts = [text.partition(" is of 2021")[0] for text in output["warnings"] if text.startswith("price of ")]
     assert sorted(doubts) == sorted(f"price of {kind} in us-east-1" for kind in TYPES)
 
 
@@ -155,11 +155,11 @@ def test_a_design_that_may_cost_more_than_its_budget_is_refused_with_its_plan(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["design", "--design", write_design(workplace), "--budget_usd", "0.5"]) == 4
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
 
-    assert "USD at worst" in said
-    assert "budget_usd is 0.5" in said
-    assert "4 x ml.g6.xlarge" in said
+    assert "USD at worst" in output
+    assert "budget_usd is 0.5" in output
+    assert "4 x ml.g6.xlarge" in output
     assert own_run(MlflowClient()).info.status == "FAILED"
     assert not list((workplace / ".paretune").glob("simulated/jobs/*"))
 

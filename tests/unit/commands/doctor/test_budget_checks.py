@@ -30,20 +30,20 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
     Path("team.yaml").write_text(TEAM)
     Path("paretune.toml").write_text('budget = "team.yaml"')
     accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / 'home' / 'studies.db'}")
-    asked = {
+    requests = {
         "worst_usd": 5.0,
         "tags": {"team": "nlp"},
         "origin": "measured",
         "now": NOW,
         "instance_type": "ml.g5.xlarge",
     }
-    accounts.reserve(BudgetRequest(job="a", run_id="a", **asked))  # type: ignore[arg-type]
+    accounts.reserve(BudgetRequest(job="a", run_id="a", **requests))  # type: ignore[arg-type]
     every, nlp = budget_findings(request, environment, NOW)
     shared = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'shared.db'}"}  # has accounts of its own
-    assert all("0.00 promised" in found.text for found in budget_findings(request, environment | shared, NOW))
+    assert all("0.00 promised" in result.text for result in budget_findings(request, environment | shared, NOW))
 
-    told = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
-    assert (every.verdict, every.text) == (Verdict.PASSED, told)
+    report = "budget all: 15.00 of 20 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; every job"
+    assert (every.verdict, every.text) == (Verdict.PASSED, report)
     assert nlp.verdict is Verdict.FAILED
     assert nlp.text.startswith("budget nlp: 0.00 of 5 USD left in 2026-11 (UTC); 0.00 spent, 5.00 promised; team=nlp: ")
     assert nlp.commands == ["paretune sync"]
@@ -55,7 +55,7 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     )
     Path("paretune.toml").write_text('budget = "team.yaml"')
     request = DoctorRequest.from_text(LOCAL, {})
-    assert not any("no job" in found.text for found in budget_findings(request, {}, NOW))  # there was none at all
+    assert not any("no job" in result.text for result in budget_findings(request, {}, NOW))  # there was none at all
 
     accounts = budget_ledger_of("team.yaml", workplace, {})
     accounts.reserve(
@@ -69,8 +69,8 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
             instance_type="ml.g5.xlarge",
         )
     )
-    one, other = budget_findings(request, {}, NOW)
-    assert one.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
+    first, other = budget_findings(request, {}, NOW)
+    assert first.text.endswith("Team=nlp; no job has had these tags yet, jobs have had team: check the spelling")
     assert other.text.endswith("every job")
 
 

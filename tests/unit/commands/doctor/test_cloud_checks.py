@@ -31,18 +31,18 @@ def findings(environment: dict[str, str] | None = None, **typed: str) -> list[Fi
     return list(cloud_findings(request, environment or {}, TODAY))
 
 
-def subjects(found: list[Finding], verdict: Verdict) -> list[str]:
-    return [finding.subject for finding in found if finding.verdict is verdict]
+def subjects(result: list[Finding], verdict: Verdict) -> list[str]:
+    return [finding.subject for finding in result if finding.verdict is verdict]
 
 
 def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     aws.quotas.values = {USAGE: 2, "ml.g5.xlarge for training job usage": 1}
 
-    found = findings(**ACCOUNT)
+    checks = findings(**ACCOUNT)
 
     rights = ["permissions", "permissions"]
     expected = ["region", "credentials", "role", "role", *rights, "bucket", "quotas", "quotas", "image", "price"]
-    assert subjects(found, Verdict.PASSED) == expected
+    assert subjects(checks, Verdict.PASSED) == expected
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
 
@@ -50,9 +50,9 @@ def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -
     profile = tmp_path / "paretune.toml"
     profile.write_text('queue = "team"')
 
-    found = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
+    checks = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
 
-    (wrong,) = [finding for finding in found if finding.verdict is Verdict.FAILED]
+    (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
     assert wrong.subject == "queue"
     assert "queue team does not exist in us-east-1" in wrong.text
 
@@ -61,18 +61,18 @@ def test_redacted_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
 
-    (found,) = findings()
+    (checks,) = findings()
 
-    assert found.verdict is Verdict.PASSED
-    assert "no credentials are found: local and simulated jobs need nothing of AWS" in found.text
+    assert checks.verdict is Verdict.PASSED
+    assert "no credentials are found: local and simulated jobs need nothing of AWS" in checks.text
     assert aws.count() == 0
 
 
 @pytest.mark.parametrize("typed", [{"launcher": "local"}, {"launcher": "simulated"}, {"instance_type": "local"}])
 def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, typed: dict[str, str]) -> None:
-    (found,) = findings(**typed)
+    (checks,) = findings(**typed)
 
-    assert found.verdict is Verdict.PASSED
+    assert checks.verdict is Verdict.PASSED
     assert aws.count() == 0
 
 
@@ -86,23 +86,23 @@ def test_nothing_of_aws_is_looked_at_for_local_and_simulated_jobs(aws: Aws, type
 def test_without_usable_credentials_the_rest_is_told_all_the_same(aws: Aws, refusal: Exception, command: str) -> None:
     aws.refuse("GetCallerIdentity", refusal, times=9)
 
-    found = findings(**ACCOUNT)
+    checks = findings(**ACCOUNT)
 
-    (wrong,) = [finding for finding in found if finding.verdict is Verdict.FAILED]
+    (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
     assert wrong.subject == "credentials"
     assert command in wrong.commands
-    assert subjects(found, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
-    assert subjects(found, Verdict.PASSED) == ["region", "image", "price"]
+    assert subjects(checks, Verdict.NOT_CHECKED) == ["role", "bucket", "quotas"]
+    assert subjects(checks, Verdict.PASSED) == ["region", "image", "price"]
 
 
 def test_without_a_region_image_and_price_of_the_usual_one_are_told(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
 
-    found = findings(**ACCOUNT)
+    checks = findings(**ACCOUNT)
 
-    assert subjects(found, Verdict.FAILED) == ["region"]
-    assert "aws configure set region us-east-1" in found[0].commands
-    assert subjects(found, Verdict.PASSED) == ["image", "price"]
+    assert subjects(checks, Verdict.FAILED) == ["region"]
+    assert "aws configure set region us-east-1" in checks[0].commands
+    assert subjects(checks, Verdict.PASSED) == ["image", "price"]
 
 
 def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> None:
@@ -110,31 +110,31 @@ def test_role_bucket_and_quota_that_are_wrong_are_told_together(aws: Aws) -> Non
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
     aws.quotas.values = {"ml.g5.xlarge for training job usage": 0, "x": 0}
 
-    found = findings(instance_type="ml.g5.xlarge", **ACCOUNT)
+    checks = findings(instance_type="ml.g5.xlarge", **ACCOUNT)
 
-    assert subjects(found, Verdict.FAILED) == ["role", "bucket", "quotas"]
-    assert all(finding.commands for finding in found if finding.verdict is Verdict.FAILED)
+    assert subjects(checks, Verdict.FAILED) == ["role", "bucket", "quotas"]
+    assert all(finding.commands for finding in checks if finding.verdict is Verdict.FAILED)
 
 
 def test_a_strategy_without_an_image_and_a_type_without_a_price_are_wrong(aws: Aws) -> None:
     aws.s3.buckets[BUCKET] = "sa-east-1"
     aws.region = "sa-east-1"
 
-    found = findings(instance_type="ml.g5.xlarge", strategy="smddp", region="sa-east-1", **ACCOUNT)
+    checks = findings(instance_type="ml.g5.xlarge", strategy="smddp", region="sa-east-1", **ACCOUNT)
 
-    assert subjects(found, Verdict.FAILED) == ["image", "price"]
-    assert "paretune prices --refresh true --region sa-east-1" in found[-1].commands
+    assert subjects(checks, Verdict.FAILED) == ["image", "price"]
+    assert "paretune prices --refresh true --region sa-east-1" in checks[-1].commands
 
 
 def test_a_service_that_breaks_is_no_traceback(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     aws.refuse("HeadBucket", RuntimeError("an answer that nobody has foreseen"), times=9)
 
-    found = findings(**ACCOUNT)
+    checks = findings(**ACCOUNT)
 
-    assert [(one.subject, one.text) for one in found if one.subject == "bucket"] == [
+    assert [(item.subject, item.text) for item in checks if item.subject == "bucket"] == [
         ("bucket", "RuntimeError: an answer that nobody has foreseen")
     ]
-    assert "quotas" in subjects(found, Verdict.NOT_CHECKED)  # AWS lists none of that name here
+    assert "quotas" in subjects(checks, Verdict.NOT_CHECKED)  # AWS lists none of that name here
 
 
 def test_what_the_profile_says_of_the_account_is_checked(
@@ -144,10 +144,10 @@ def test_what_the_profile_says_of_the_account_is_checked(
     profile.write_text('role = "Nobody"\nbucket = "never-made"\n')
     aws.refuse("GetRole", "NoSuchEntity")
 
-    found = findings({"PARETUNE_PROFILE": str(profile)})
+    checks = findings({"PARETUNE_PROFILE": str(profile)})
 
-    assert subjects(found, Verdict.FAILED) == ["role", "bucket"]
-    assert "aws s3 mb s3://never-made --region us-east-1" in found[-4].commands + found[-5].commands
+    assert subjects(checks, Verdict.FAILED) == ["role", "bucket"]
+    assert "aws s3 mb s3://never-made --region us-east-1" in checks[-4].commands + checks[-5].commands
 
 
 def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
@@ -164,16 +164,18 @@ def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
 def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(aws: Aws) -> None:
     p5, arn = "ml.p5.48xlarge", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
     capacity = {"InstanceType": p5, "TotalInstanceCount": 2, "DurationHours": 24}
-    told = {"TrainingPlanName": "mine", "Status": "Expired", "ReservedCapacitySummaries": [capacity]}
-    aws.sagemaker.plans[arn] = told
+    report = {"TrainingPlanName": "mine", "Status": "Expired", "ReservedCapacitySummaries": [capacity]}
+    aws.sagemaker.plans[arn] = report
     aws.quotas.values = {f"{p5} for training job usage": 0}
     typed = ACCOUNT | {"instance_type": p5, "training_plan": arn}
 
-    (wrong,) = (one for one in findings(**typed) if one.verdict is Verdict.FAILED and one.subject == "training plan")
+    (wrong,) = (
+        item for item in findings(**typed) if item.verdict is Verdict.FAILED and item.subject == "training plan"
+    )
     assert "must be Active, and is Expired" in wrong.text
 
-    told["Status"] = "Active"
-    assert not [one for one in findings(**typed) if one.verdict is Verdict.FAILED and one.subject != "price"]
+    report["Status"] = "Active"
+    assert not [entry for entry in findings(**typed) if entry.verdict is Verdict.FAILED and entry.subject != "price"]
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
@@ -183,31 +185,31 @@ def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
 
 
 def test_a_role_must_be_trusted_by_sagemaker(aws: Aws) -> None:
-    ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-    glue = ours | {"Principal": {"Service": "glue.amazonaws.com"}}
+    actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+    glue = actual | {"Principal": {"Service": "glue.amazonaws.com"}}
 
-    assert trusted(aws, ours).verdict is Verdict.PASSED
+    assert trusted(aws, actual).verdict is Verdict.PASSED
     assert (
-        trusted(aws, glue, ours | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}).verdict
+        trusted(aws, glue, actual | {"Principal": {"Service": ["x", "sagemaker.amazonaws.com"]}}).verdict
         is Verdict.PASSED
     )
-    for statements in ([], [glue], [ours | {"Effect": "Deny"}], [ours | {"Action": "sts:TagSession"}]):
+    for statements in ([], [glue], [actual | {"Effect": "Deny"}], [actual | {"Action": "sts:TagSession"}]):
         assert trusted(aws, *statements).verdict is Verdict.FAILED
 
     (command,) = trusted(aws, glue).commands
     assert command.startswith("aws iam update-assume-role-policy --role-name Trainer --policy-document ")
     policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
-    assert policy["Statement"] == [glue, ours]  # what trusted it before still does
+    assert policy["Statement"] == [glue, actual]  # what trusted it before still does
 
 
 def test_a_role_that_does_not_exist_is_created_by_the_command(aws: Aws) -> None:
     aws.refuse("GetRole", "NoSuchEntity")
 
-    found = trust_finding(Account(CLUSTER, {}))
+    result = trust_finding(Account(CLUSTER, {}))
 
-    assert found.verdict is Verdict.FAILED
-    assert f"role {ROLE} does not exist" in found.text
-    assert found.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
+    assert result.verdict is Verdict.FAILED
+    assert f"role {ROLE} does not exist" in result.text
+    assert result.commands[1].startswith("aws iam create-role --role-name Trainer --assume-role-policy-document '{")
 
 
 def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
@@ -219,11 +221,11 @@ def test_a_role_that_may_not_be_read_is_not_known(aws: Aws) -> None:
 
 
 def test_the_image_is_found_without_asking_aws(aws: Aws) -> None:
-    (found,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
-    assert (found.verdict, "pytorch-training:" in found.text) == (Verdict.PASSED, True)
+    (result,) = image_findings(JobSpec(instance_type="ml.m5.large"), "us-east-1")
+    assert (result.verdict, "pytorch-training:" in result.text) == (Verdict.PASSED, True)
 
-    (found,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
-    assert found.verdict is Verdict.FAILED
+    (result,) = image_findings(JobSpec(instance_type="ml.g5.xlarge", strategy="smddp"), "us-east-1")
+    assert result.verdict is Verdict.FAILED
     assert aws.count() == 0
 
 
@@ -233,9 +235,9 @@ def test_the_network_of_a_job_is_a_finding_of_its_own(aws: Aws) -> None:
     account = Account(CLUSTER, {})
     local = {"DestinationCidrBlock": "10.0.0.0/16", "GatewayId": "local"}
     aws.ec2.main = [local, {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"}]
-    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.PASSED]
+    assert [result.verdict for result in subnet_findings(spec, account)] == [Verdict.PASSED]
 
     aws.ec2.main = [local]
 
-    assert [found.verdict for found in subnet_findings(spec, account)] == [Verdict.FAILED] * 2
+    assert [results.verdict for results in subnet_findings(spec, account)] == [Verdict.FAILED] * 2
     assert list(subnet_findings(JobSpec(instance_type="ml.m5.large"), account)) == []

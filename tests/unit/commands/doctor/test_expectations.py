@@ -27,14 +27,14 @@ def at(seconds: float) -> datetime:
 def transitions(*statuses: str) -> list[dict[str, Any]]:
     """Each of 10 s."""
     return [
-        {"Status": name, "StartTime": at(10 * place), "EndTime": at(10 * place + 10), "StatusMessage": name}
-        for place, name in enumerate(statuses)
+        {"Status": name, "StartTime": at(10 * workspace), "EndTime": at(10 * workspace + 10), "StatusMessage": name}
+        for workspace, name in enumerate(statuses)
     ]
 
 
 def described(**changes: Any) -> dict[str, Any]:
     """A job of 50 s, of which 40 are billed."""
-    said: dict[str, Any] = {
+    message: dict[str, Any] = {
         "TrainingJobName": "paretune-run-1",
         "TrainingJobArn": "arn",
         "TrainingJobStatus": "Completed",
@@ -53,7 +53,7 @@ def described(**changes: Any) -> dict[str, Any]:
         "CheckpointConfig": {},
         "ModelArtifacts": {"S3ModelArtifacts": "s3://"},
     }
-    return {name: value for name, value in (said | changes).items() if value is not None}
+    return {name: value for name, value in (message | changes).items() if value is not None}
 
 
 def job(**changes: Any) -> ObservedJob:
@@ -105,7 +105,7 @@ def test_a_job_that_was_never_created_is_not_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "what"),
+    ("changes", "kind"),
     [
         ({"ModelArtifacts": None}, "DescribeTrainingJob has ModelArtifacts"),
         ({"BillableTimeInSeconds": 40.0}, "DescribeTrainingJob has BillableTimeInSeconds"),
@@ -122,8 +122,8 @@ def test_a_job_that_was_never_created_is_not_compared() -> None:
         ({"BillableTimeInSeconds": 41}, "billable_seconds in MLflow"),
     ],
 )
-def test_what_aws_says_otherwise_is_a_difference(changes: dict[str, Any], what: str) -> None:
-    assert what in different(job(description=described(**changes)))
+def test_what_aws_says_otherwise_is_a_difference(changes: dict[str, Any], kind: str) -> None:
+    assert kind in different(job(description=described(**changes)))
 
 
 def test_a_gap_between_two_statuses_is_a_difference() -> None:
@@ -147,7 +147,7 @@ def test_events_that_were_lost_on_any_way_are_differences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "what"),
+    ("name", "value", "kind"),
     [
         ("cost_usd", 0.01, "cost_usd in MLflow is 40 s x 1 x 0.115 USD an hour"),
         ("cost_usd", 0.05, "cost_usd is within the worst case"),
@@ -155,10 +155,10 @@ def test_events_that_were_lost_on_any_way_are_differences() -> None:
         ("f1", None, "f1 in MLflow"),
     ],
 )
-def test_what_mlflow_has_otherwise_is_a_difference(name: str, value: float | None, what: str) -> None:
+def test_what_mlflow_has_otherwise_is_a_difference(name: str, value: float | None, kind: str) -> None:
     metrics = {key: number for key, number in {**job().metrics, name: value}.items() if number is not None}
 
-    assert what in different(job(metrics=metrics))
+    assert kind in different(job(metrics=metrics))
 
 
 def test_fields_that_nobody_expects_are_told_and_no_difference() -> None:

@@ -23,9 +23,9 @@ def test_the_installed_packages_are_those_that_are_asked_for() -> None:
 def test_a_package_of_another_version_is_named_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = ["mlflow<2", "torch>=2.6", "gone>=1", 'demo-data==1; extra == "demo"', 'tool>=3; extra == "test"']
-    own = importlib.metadata.version
-    there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": own("paretune")}
+    request = ["mlflow<2", "torch>=2.6", "gone>=1", 'demo-data==1; extra == "demo"', 'tool>=3; extra == "test"']
+    custom = importlib.metadata.version
+    there = {"mlflow": "3.17.2", "torch": "2.13.0+cpu", "paretune": custom("paretune")}
 
     def version(name: str) -> str:
         if name not in there:
@@ -33,7 +33,7 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
         return there[name]
 
     for module in (local_checks, packages):
-        monkeypatch.setattr(module, "requires", lambda _: asked)
+        monkeypatch.setattr(module, "requires", lambda _: request)
         monkeypatch.setattr(module, "version", version)
 
     wrong, demo = local_checks.environment_findings()
@@ -48,60 +48,60 @@ def test_a_package_of_another_version_is_named_with_the_command_that_installs_it
 def test_a_torch_that_cannot_be_imported_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcuda is missing')\n")
 
-    found = local_checks.torch_finding({**os.environ, "PYTHONPATH": str(tmp_path)})
+    result = local_checks.torch_finding({**os.environ, "PYTHONPATH": str(tmp_path)})
 
-    assert found.verdict is Verdict.FAILED
-    assert "libcuda is missing" in found.text
-    assert found.commands[0].startswith("pip install --force-reinstall torch==")
+    assert result.verdict is Verdict.FAILED
+    assert "libcuda is missing" in result.text
+    assert result.commands[0].startswith("pip install --force-reinstall torch==")
 
 
 def test_a_machine_that_only_launches_is_told_what_training_here_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "peft", None)
 
-    found = local_checks.torch_finding(dict(os.environ))
+    result = local_checks.torch_finding(dict(os.environ))
 
-    assert found.verdict is Verdict.PASSED
+    assert result.verdict is Verdict.PASSED
     assert (
         "peft, torch must be installed to train on this machine: `python -m pip install 'paretune[train]'`"
-        in found.text
+        in result.text
     )
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "report"),
     [
         ("region = ", "is no TOML"),
         ('regoin = "us-east-1"\nseed = 1\n', "may not set seed: it may set"),
         ('region = "us-esat-1"\n', "region must be an AWS region that has SageMaker, got 'us-esat-1'"),
     ],
 )
-def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: str, told: str) -> None:
+def test_a_broken_profile_is_a_finding_and_not_a_refusal(tmp_path: Path, text: str, report: str) -> None:
     path = tmp_path / "paretune.toml"
     path.write_text(text)
     environment = {"PARETUNE_PROFILE": str(path)}
 
     request = DoctorRequest.from_text({}, environment)
-    found = local_checks.profile_findings(environment, request.profile_faults)
+    result = local_checks.profile_findings(environment, request.profile_faults)
 
-    assert {finding.verdict for finding in found} == {Verdict.FAILED}
-    assert told in found[-1].text
-    assert str(path) in found[-1].text
+    assert {finding.verdict for finding in result} == {Verdict.FAILED}
+    assert report in result[-1].text
+    assert str(path) in result[-1].text
 
 
 def test_what_a_profile_sets_is_told(tmp_path: Path) -> None:
     path = tmp_path / "paretune.toml"
     path.write_text('region = "eu-west-1"\nbucket = "my-models"\n')
 
-    (found,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
+    (result,) = local_checks.profile_findings({"PARETUNE_PROFILE": str(path)}, ())
 
-    assert (found.verdict, found.text) == (Verdict.PASSED, f"{path} sets region=eu-west-1, bucket=my-models")
+    assert (result.verdict, result.text) == (Verdict.PASSED, f"{path} sets region=eu-west-1, bucket=my-models")
 
 
 def test_a_home_that_cannot_be_a_folder_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     assert local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "new" / "home")}).verdict is Verdict.PASSED
-    found = local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "file")})
-    assert (found.verdict, found.commands) == (Verdict.FAILED, ["export PARETUNE_HOME=$HOME/.paretune"])
+    result = local_checks.home_finding({"PARETUNE_HOME": str(tmp_path / "file")})
+    assert (result.verdict, result.commands) == (Verdict.FAILED, ["export PARETUNE_HOME=$HOME/.paretune"])
     assert not (tmp_path / "new").exists()

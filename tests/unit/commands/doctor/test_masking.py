@@ -49,9 +49,9 @@ CLUSTER = Placement(
 )
 def test_what_tells_whose_account_it_is_is_masked(aws: Aws, text: str, masked: str) -> None:
     mask = Mask.of(CLUSTER, Account(CLUSTER, {}))
-    own = {name: sign for name, sign in mask.names.items() if sign not in {"~", "<host>"}}
+    custom = {name: sign for name, sign in mask.names.items() if sign not in {"~", "<host>"}}
 
-    assert Mask(names=own)(text) == masked
+    assert Mask(names=custom)(text) == masked
 
 
 def test_what_cannot_be_asked_is_masked_by_its_look(aws: Aws) -> None:

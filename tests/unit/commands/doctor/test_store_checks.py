@@ -30,43 +30,43 @@ def found_at(uri: str, monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 def test_a_store_that_can_be_used_is_left_as_it_is(workplace: Path, database: Path) -> None:
     before = database.read_bytes()
 
-    (found,) = store_findings()
+    (result,) = store_findings()
 
-    assert found.verdict is Verdict.PASSED
+    assert result.verdict is Verdict.PASSED
     assert database.read_bytes() == before
 
 
 def test_a_store_that_is_not_there_yet_is_not_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
+    (result,) = found_at(f"sqlite:///{tmp_path / 'new.db'}", monkeypatch)
 
-    assert found.verdict is Verdict.PASSED
+    assert result.verdict is Verdict.PASSED
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (found,) = found_at(f"sqlite:///{tmp_path / 'no' / 'new.db'}", monkeypatch)
+    (result,) = found_at(f"sqlite:///{tmp_path / 'no' / 'new.db'}", monkeypatch)
 
-    assert (found.verdict, found.commands) == (Verdict.FAILED, [f"mkdir -p {tmp_path / 'no'}"])
+    assert (result.verdict, result.commands) == (Verdict.FAILED, [f"mkdir -p {tmp_path / 'no'}"])
 
 
 def test_tables_of_another_version_are_wrong(workplace: Path, database: Path) -> None:
     with sqlite3.connect(database) as connection:
         connection.execute("UPDATE alembic_version SET version_num = 'acf3f17fdcc7'")
 
-    (found,) = store_findings()
+    (result,) = store_findings()
 
-    assert found.verdict is Verdict.FAILED
-    assert "got acf3f17fdcc7" in found.text
-    assert found.commands == [f"mlflow db upgrade sqlite:///{database}"]
+    assert result.verdict is Verdict.FAILED
+    assert "got acf3f17fdcc7" in result.text
+    assert result.commands == [f"mlflow db upgrade sqlite:///{database}"]
 
 
 def test_a_file_that_is_no_database_is_wrong(workplace: Path, database: Path) -> None:
     database.write_text("not a database, whatever its name says" * 99)
 
-    (found,) = store_findings()
+    (result,) = store_findings()
 
-    assert found.verdict is Verdict.FAILED
-    assert "must be a SQLite file that can be written to" in found.text
+    assert result.verdict is Verdict.FAILED
+    assert "must be a SQLite file that can be written to" in result.text
 
 
 def test_the_sagemaker_plugin_warns_of_no_server_whose_address_is_no_arn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,14 +91,14 @@ def test_the_sagemaker_plugin_warns_of_no_server_whose_address_is_no_arn(monkeyp
 
 
 def test_a_server_that_does_not_answer_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:  # bound, and nobody listens
-        taken.bind(("127.0.0.1", 0))
-        (found,) = found_at(f"http://ada:secret@127.0.0.1:{taken.getsockname()[1]}", monkeypatch)
+    with socket.socket() as listener:  # bound, and nobody listens
+        listener.bind(("127.0.0.1", 0))
+        (result,) = found_at(f"http://ada:secret@127.0.0.1:{listener.getsockname()[1]}", monkeypatch)
 
-    assert found.verdict is Verdict.FAILED
-    assert "does not answer" in found.text
-    assert "secret" not in found.text
-    assert "mlflow server --port 5000" in found.commands
+    assert result.verdict is Verdict.FAILED
+    assert "does not answer" in result.text
+    assert "secret" not in result.text
+    assert "mlflow server --port 5000" in result.commands
 
 
 @pytest.fixture
@@ -156,10 +156,10 @@ def test_a_server_that_wants_a_password_is_wrong(
     uri, answers = server
     answers |= {"/version": (200, mlflow.__version__), SEARCH: (401, "You are not authenticated.")}
 
-    (found,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.FAILED]
+    (result,) = [finding for finding in found_at(uri, monkeypatch) if finding.verdict is Verdict.FAILED]
 
-    assert "cannot be used" in found.text
-    assert found.commands == ["unset MLFLOW_TRACKING_URI"]
+    assert "cannot be used" in result.text
+    assert result.commands == ["unset MLFLOW_TRACKING_URI"]
 
 
 def folder(path: Path) -> None:
@@ -197,12 +197,12 @@ def test_a_store_that_is_no_file_of_sqlite_is_refused_without_being_opened_by_ml
     path = workplace / "store.db"
     make(path)
     before = sorted(workplace.iterdir())
-    (found,) = found_at(f"sqlite:///{path}", monkeypatch)
+    (result,) = found_at(f"sqlite:///{path}", monkeypatch)
 
     with pytest.raises(TrackingUnavailable, match="must be a SQLite file"):
         Tracking({}, SystemClock())
 
-    assert (found.verdict, path.name in found.text) == (Verdict.FAILED, True)
+    assert (result.verdict, path.name in result.text) == (Verdict.FAILED, True)
     assert sorted(workplace.iterdir()) == before
 
 

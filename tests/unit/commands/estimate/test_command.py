@@ -178,9 +178,9 @@ def test_memory_is_traced_once_for_a_model_and_kept(
     monkeypatch.setenv("PARETUNE_TRACE_SECONDS", "0.001")
     run(per_device_train_batch_size="32")
 
-    kept, traced, formula = (table_of(one, tmp_path)[0] for one in runs_of(client))
-    assert [row["memory_basis"] for row in (formula, traced, kept)] == ["formula", "traced", "traced"]
-    assert float(kept["memory_gib_per_device"]) > float(traced["memory_gib_per_device"])
+    retained, traced, formula = (table_of(runs, tmp_path)[0] for runs in runs_of(client))
+    assert [row["memory_basis"] for row in (formula, traced, retained)] == ["formula", "traced", "traced"]
+    assert float(retained["memory_gib_per_device"]) > float(traced["memory_gib_per_device"])
 
 
 def test_a_price_that_is_not_known_is_said_and_the_dollars_are_absent(run: Command) -> None:
@@ -237,15 +237,15 @@ WRONG: dict[str, tuple[dict[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize(("texts", "said"), WRONG.values(), ids=WRONG)
+@pytest.mark.parametrize(("texts", "message"), WRONG.values(), ids=WRONG)
 def test_a_wrong_input_ends_with_2_and_one_message(
-    run: Command, client: MlflowClient, texts: dict[str, str], said: str
+    run: Command, client: MlflowClient, texts: dict[str, str], message: str
 ) -> None:
     code, out, err = run(**texts)
 
     assert (code, out) == (2, "")
     assert err.count("paretune: ") == 1
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert runs_of(client) == []
 

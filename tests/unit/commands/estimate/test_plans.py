@@ -68,8 +68,8 @@ def test_offers_are_asked_for_a_cluster_and_told_cheapest_first(launcher: SageMa
 
     first, second = plan_remarks(spec(**ON_PLAN | {"training_plan": "search"}), launcher)
 
-    (asked,) = aws.of("SearchTrainingPlanOfferings")
-    assert asked.parameters == {"InstanceType": P5, "InstanceCount": 2, "TargetResources": ["training-job"]}
+    (result,) = aws.of("SearchTrainingPlanOfferings")
+    assert result.parameters == {"InstanceType": P5, "InstanceCount": 2, "TargetResources": ["training-job"]}
     assert "tpo-960 (Offered): 960.00 USD upfront for 2 x" in first
     assert "tpo-2000" in second
     aws.sagemaker.offerings = []
@@ -81,6 +81,6 @@ def test_offers_are_asked_for_a_cluster_and_told_cheapest_first(launcher: SageMa
 def test_a_launcher_that_knows_no_such_type_says_why_there_are_no_offers(launcher: SageMakerLauncher, aws: Aws) -> None:
     aws.refuse("SearchTrainingPlanOfferings", "ValidationException", "failed to satisfy enum value set")
 
-    (said,) = plan_remarks(spec(instance_type="ml.g5.xlarge", training_plan="search"), launcher)
+    (plan_remark,) = plan_remarks(spec(instance_type="ml.g5.xlarge", training_plan="search"), launcher)
 
-    assert "enum value set" in said
+    assert "enum value set" in plan_remark

@@ -21,10 +21,10 @@ def estimate(price: Price | None = PRICE, measured_here: int = 0, **changes: Any
     spec = JobSpec(**{"model": "distilbert-base-uncased", "instance_type": "ml.g5.xlarge", **changes})
     built = well_known(spec.model)
     assert built is not None
-    found = Estimator(Evidence()).estimate(spec, built, price)
-    assert found is not None
-    fast = replace(found.time, startup_seconds=100.0, step_seconds=0.1)
-    return replace(found, measured_here=measured_here, time=fast)
+    estimated = Estimator(Evidence()).estimate(spec, built, price)
+    assert estimated is not None
+    fast = replace(estimated.time, startup_seconds=100.0, step_seconds=0.1)
+    return replace(estimated, measured_here=measured_here, time=fast)
 
 
 class Jobs:

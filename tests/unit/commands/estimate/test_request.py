@@ -86,17 +86,17 @@ def test_all_faults_of_all_rows_are_reported_once() -> None:
     )
 
     assert len(set(faults)) == len(faults)
-    for said in (
+    for message in (
         "probe must be true or false",
         "got 'ml.g5.xlage': did you mean ml.g5.xlarge",
         "instance_count must be at least 1",
         "learning_rate must be greater than 0",
     ):
-        assert [fault for fault in faults if said in fault], said
+        assert [fault for fault in faults if message in fault], message
 
 
 @pytest.mark.parametrize(
-    ("texts", "said"),
+    ("texts", "message"),
     [
         ({"strategy": "ddp,smddp", "instance_type": "ml.g5.xlarge"}, "strategy smddp needs ml.p4d.24xlarge"),
         ({"instance_type": "ml.g5.xlarge", "region": "us-est-1"}, "region must be an AWS region"),
@@ -105,10 +105,10 @@ def test_all_faults_of_all_rows_are_reported_once() -> None:
         ({"instance_typ": "ml.g5.xlarge"}, "unknown parameter instance_typ: did you mean instance_type"),
     ],
 )
-def test_what_is_wrong_is_said(texts: dict[str, str], said: str) -> None:
+def test_what_is_wrong_is_said(texts: dict[str, str], message: str) -> None:
     (fault,) = faults_of(**texts)
 
-    assert said in fault
+    assert message in fault
 
 
 def test_a_script_of_one_s_own_is_estimated_apart_and_not_probed(tmp_path: Path) -> None:

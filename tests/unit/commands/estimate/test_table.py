@@ -26,9 +26,9 @@ def estimate(price: Price | None = PRICE, **changes: Any) -> Estimate:
     spec = JobSpec(**{"model": "bert-base-uncased", "instance_type": "ml.g5.xlarge", **changes})
     built = well_known(spec.model)
     assert built is not None
-    found = Estimator(Evidence()).estimate(spec, built, price)
-    assert found is not None
-    return found
+    estimated = Estimator(Evidence()).estimate(spec, built, price)
+    assert estimated is not None
+    return estimated
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -129,16 +129,16 @@ def test_the_text_says_what_does_not_fit_and_what_has_no_price() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "message"),
     [(7.4, "7 s"), (119.4, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2.0 h"), (90_000, "25.0 h")],
 )
-def test_seconds_are_said_in_the_unit_that_one_would_use(seconds: float, said: str) -> None:
-    assert rendered._time(seconds) == said
+def test_seconds_are_said_in_the_unit_that_one_would_use(seconds: float, message: str) -> None:
+    assert rendered._time(seconds) == message
 
 
-@pytest.mark.parametrize(("usd", "said"), [(12.345, "12.35"), (0.1, "0.10"), (0.0123, "0.012"), (0.0, "0")])
-def test_small_sums_keep_their_digits(usd: float, said: str) -> None:
-    assert rendered._usd(usd) == said
+@pytest.mark.parametrize(("usd", "message"), [(12.345, "12.35"), (0.1, "0.10"), (0.0123, "0.012"), (0.0, "0")])
+def test_small_sums_keep_their_digits(usd: float, message: str) -> None:
+    assert rendered._usd(usd) == message
 
 
 def test_the_picture_has_a_point_and_a_label_for_each_priced_row() -> None:

@@ -29,9 +29,9 @@ def test_what_can_be_traced_is_kept_and_the_rest_is_left_to_formulas(tmp_path: P
 
     trace([own_code, tiny, tiny], steps, {**os.environ, LIMIT: "60"})
 
-    found = steps.find(tiny)
-    assert found is not None
-    assert found.layers == 2
+    result = steps.find(tiny)
+    assert result is not None
+    assert result.layers == 2
     assert steps.find(own_code) is None
     assert not steps.is_untried(own_code)
 

@@ -55,9 +55,9 @@ class Agent:
             async with Client(self._server) as client:
                 return await client.call_tool(tool, arguments)
 
-        found = asyncio.run(act())
-        text = "".join(part.text for part in found.content)
-        return text if found.is_error else json.loads(text)
+        result = asyncio.run(act())
+        text = "".join(part.text for part in result.content)
+        return text if result.is_error else json.loads(text)
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "why"),
+    ("parameters", "reason"),
     [
         ({"entry_script": "evil.py"}, "entry_script brings code of its own"),
         ({"image_uri": "evil/image"}, "image_uri brings code of its own"),
@@ -113,8 +113,8 @@ def test_a_changed_quote_launches_nothing(agent: Agent) -> None:
         ({"dataset": "missing.csv"}, "missing.csv does not exist"),
     ],
 )
-def test_what_is_not_quoted_says_why(agent: Agent, parameters: dict[str, str], why: str) -> None:
-    assert why in agent.call("quote", parameters=JOB | parameters)
+def test_what_is_not_quoted_says_why(agent: Agent, parameters: dict[str, str], reason: str) -> None:
+    assert reason in agent.call("quote", parameters=JOB | parameters)
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,12 @@ def test_what_a_study_has_promised_counts() -> None:
 
 
 def test_a_quote_is_launched_once() -> None:
-    begun: list[str] = []
-    session = Session(1.0, lambda _, name: begun.append(name) or Job())
+    started: list[str] = []
+    session = Session(1.0, lambda _, name: started.append(name) or Job())
     quote = quote_of(0.3)
 
     assert session.launch(quote) is session.launch(quote)
-    assert begun == ["main-1"]
+    assert started == ["main-1"]
 
 
 def test_what_could_not_be_begun_is_not_tried_again_and_stays_booked() -> None:

@@ -32,7 +32,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_json_values_become_a_cluster() -> None:
-    found = read_configuration(
+    configuration = read_configuration(
         OF_MLFLOW
         | {
             "instance_type": "ml.m5.xlarge",
@@ -48,7 +48,7 @@ def test_json_values_become_a_cluster() -> None:
         {},
     )
 
-    spec = found.spec
+    spec = configuration.spec
     assert (spec.instance_type, spec.instance_count, spec.spot, spec.max_runtime_minutes) == (
         "ml.m5.xlarge",
         2,
@@ -56,12 +56,17 @@ def test_json_values_become_a_cluster() -> None:
         30,
     )
     assert (spec.subnets, spec.security_group_ids, spec.tags) == ("subnet-1,subnet-2", "sg-1", {"team": "search"})
-    assert (found.wait, found.logging, found.run_id, found.installs) == (False, "auto", None, True)
+    assert (configuration.wait, configuration.logging, configuration.run_id, configuration.installs) == (
+        False,
+        "auto",
+        None,
+        True,
+    )
     assert spec.on_sagemaker
 
 
 def test_every_fault_is_told_at_once() -> None:
-    said = "\n".join(
+    text = "\n".join(
         faults(
             instance_typ="x",
             colour="red",
@@ -87,7 +92,7 @@ def test_every_fault_is_told_at_once() -> None:
         "run_id must be a text, got 1",
         "--build-image means nothing on SageMaker",
     ):
-        assert part in said
+        assert part in text
 
 
 def test_a_type_that_does_not_exist_is_answered_with_its_neighbours() -> None:
@@ -105,10 +110,14 @@ def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
     (nowhere / "paretune.toml").write_text(
         'region = "eu-west-1"\nspot = true\nvolume_gib = 77\non_interrupt = "detach"\n'
     )
-    found = read_configuration({"instance_type": "ml.m5.xlarge", "volume_gib": 50}, {})
+    configuration = read_configuration({"instance_type": "ml.m5.xlarge", "volume_gib": 50}, {})
 
-    assert (found.spec.region, found.spec.spot, found.spec.volume_gib) == ("eu-west-1", True, 50)
-    assert found.spec.on_interrupt == "stop"  # says nothing of projects
+    assert (configuration.spec.region, configuration.spec.spot, configuration.spec.volume_gib) == (
+        "eu-west-1",
+        True,
+        50,
+    )
+    assert configuration.spec.on_interrupt == "stop"  # says nothing of projects
 
 
 def test_a_project_can_wait_in_a_queue() -> None:

@@ -77,7 +77,7 @@ class User:
             interruption=Interruption(),
             on_events=lambda events: self.told.extend(event.message for event in events),
         )
-        return {one.run_id: one for one in sync.run()}
+        return {item.run_id: item for item in sync.run()}
 
     def end(self, run_id: str, primary: str = "Completed", **more: Any) -> None:
         """The job ends."""
@@ -120,13 +120,13 @@ def user(
 
 def recorded_in_the_job(user: User, run_id: str) -> None:
     """The archive of a job's results, with what its command has recorded."""
-    place = user.folder / "results" / "paretune"
-    (place / "mlruns").mkdir(parents=True)
-    make_store(place, run_id, "Default")
-    MlflowClient(f"sqlite:///{place / 'mlflow.db'}").log_metric(run_id, "loss", 0.25, timestamp=1000)
+    workspace = user.folder / "results" / "paretune"
+    (workspace / "mlruns").mkdir(parents=True)
+    make_store(workspace, run_id, "Default")
+    MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(run_id, "loss", 0.25, timestamp=1000)
     archive = user.folder / "output.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
-        packed.add(place, "paretune")
+        packed.add(workspace, "paretune")
     user.aws.s3.put_object(Key=f"paretune/jobs/{job_name(run_id, 1)}/output/output.tar.gz", Body=archive.read_bytes())
 
 
@@ -233,7 +233,7 @@ def test_killed_at_any_call_to_aws_sync_finds_the_job_or_closes_the_run(user: Us
     user.sync()
     uploading = [user.closed(run_id)[:2] for run_id in named]  # as somebody might be
     user.clock.sleep(CREATED_WITHIN_S)
-    remarks = [one.remark for one in user.sync().values()]
+    remarks = [item.remark for item in user.sync().values()]
 
     assert len(user.aws.sagemaker.jobs) == 2
     assert len(runs) - len(named) <= 1  # killed between MLflow's opening of the run and the naming of its job
@@ -465,11 +465,11 @@ def test_a_project_s_run_is_no_evidence_of_our_training(user: User) -> None:
     metrics = {"billable_seconds": 36.0, "throughput_samples_per_second": 5.0}
     tags = {"paretune.origin": "measured", "paretune.state": "Completed"}
     params = {"instance_type": "ml.m5.large", "model": "bert-base-uncased"}
-    ours = RecordedRun("ours", params, tags, metrics)
-    theirs = RecordedRun("theirs", params, tags | {"paretune.logging": "collect"}, metrics)
+    recorded_run = RecordedRun("ours", params, tags, metrics)
+    reference = RecordedRun("theirs", params, tags | {"paretune.logging": "collect"}, metrics)
 
-    assert evidence.read([ours]).times
-    assert not evidence.read([theirs]).times
+    assert evidence.read([recorded_run]).times
+    assert not evidence.read([reference]).times
 
 
 def test_the_same_command_watches_the_job_that_runs_unwatched_unless_again_is_set(user: User) -> None:

@@ -46,12 +46,12 @@ def test_every_address_leads_to_the_same_files_and_to_what_its_run_has_recorded(
 ) -> None:
     address = address.replace("MODEL", logged.model_id).replace("RUN", logged.source_run_id or "")
 
-    found = fetch(MlflowClient(), address, tmp_path / "scratch")
+    result = fetch(MlflowClient(), address, tmp_path / "scratch")
 
-    assert (found.folder / "config.json").read_text() == "{}"
-    assert found.run_id == logged.source_run_id
-    assert found.params["max_seq_length"] == "48"
-    assert found.name == (f"{NAME}/1" if NAME in address else address)
+    assert (result.folder / "config.json").read_text() == "{}"
+    assert result.run_id == logged.source_run_id
+    assert result.params["max_seq_length"] == "48"
+    assert result.name == (f"{NAME}/1" if NAME in address else address)
 
 
 def test_the_files_of_a_job_that_were_packed_are_unpacked(tracking: Tracking, tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_the_files_of_a_job_that_were_packed_are_unpacked(tracking: Tracking, tm
     run = tracking.create("job")
     MlflowClient().log_artifact(run.run_id, str(tmp_path / "model.tar.gz"))
 
-    found = fetch(MlflowClient(), f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
+    result = fetch(MlflowClient(), f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
 
-    assert (found.folder / "config.json").read_text() == "{}"
+    assert (result.folder / "config.json").read_text() == "{}"
 
 
 def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(

@@ -58,8 +58,8 @@ def test_all_faults_are_told_at_once(rows: Path) -> None:
     ["models:/a@champion", "models:/a-b/12", "models:/m-1a2b", "runs:/0a1b2c3d", "runs:/0a1b2c3d/x/y", "./model"],
 )
 def test_every_form_of_a_model_is_taken(rows: Path, model: str) -> None:
-    asked = read(PredictRequest, GOOD | {"model": model}, "predict")
-    assert asked.is_address is (model != "./model")
+    content = read(PredictRequest, GOOD | {"model": model}, "predict")
+    assert content.is_address is (model != "./model")
 
 
 def test_a_file_address_of_a_folder_is_that_folder(rows: Path) -> None:

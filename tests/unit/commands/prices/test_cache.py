@@ -19,7 +19,7 @@ def kept(*readings: Price) -> list[tuple[float, str]]:
     rows: list[Price] = []
     for reading in readings:
         rows = with_new(rows, [reading])
-    return [(known.usd_per_hour, known.as_of) for known in rows]
+    return [(reference.usd_per_hour, reference.as_of) for reference in rows]
 
 
 def test_a_price_keeps_the_day_on_which_it_was_first_seen_and_the_last_one() -> None:
@@ -44,7 +44,7 @@ def test_a_second_reading_on_the_same_day_replaces_the_first() -> None:
 def test_a_type_that_is_no_longer_listed_keeps_its_rows() -> None:
     rows = with_new([row(1, "2026-01-01", "ml.p3.2xlarge")], [row(2, "2026-02-01")])
 
-    assert [known.instance_type for known in rows] == ["ml.m5.large", "ml.p3.2xlarge"]
+    assert [reference.instance_type for reference in rows] == ["ml.m5.large", "ml.p3.2xlarge"]
 
 
 def test_changes_are_those_of_types_that_had_another_price() -> None:

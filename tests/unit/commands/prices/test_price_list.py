@@ -31,7 +31,7 @@ def nothing_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def product(usd: str = "0.115", *, unit: str = "Hrs", sku: str = "S", **attributes: str) -> dict[str, Any]:
     """A product as GetProducts has it; None takes an attribute away."""
-    known: dict[str, str | None] = {
+    reference: dict[str, str | None] = {
         "regionCode": "us-east-1",
         "locationType": "AWS Region",
         "component": "Training",
@@ -41,7 +41,7 @@ def product(usd: str = "0.115", *, unit: str = "Hrs", sku: str = "S", **attribut
     }
     dimension = {"unit": unit, "pricePerUnit": {"USD": usd}, "description": "$0.115 per Training hour"}
     return {
-        "product": {"sku": sku, "attributes": {name: text for name, text in known.items() if text is not None}},
+        "product": {"sku": sku, "attributes": {name: text for name, text in reference.items() if text is not None}},
         "serviceCode": "AmazonSageMaker",
         "terms": {"OnDemand": {f"{sku}.JRTC": {"sku": sku, "priceDimensions": {f"{sku}.JRTC.6YS6": dimension}}}},
     }
@@ -54,13 +54,13 @@ def gpu(usd: str = "1.408", **attributes: str) -> dict[str, Any]:
 
 def bulk_of(products: list[dict[str, Any]]) -> bytes:
     """The public file with the same products."""
-    skus = {f"SKU{number}": one for number, one in enumerate(products)}
+    skus = {f"SKU{number}": first for number, first in enumerate(products)}
     return json.dumps(
         {
             "formatVersion": "v1.0",
             "offerCode": "AmazonSageMaker",
-            "products": {sku: one["product"] for sku, one in skus.items()},
-            "terms": {"OnDemand": {sku: one["terms"]["OnDemand"] for sku, one in skus.items()}, "SavingsPlan": {}},
+            "products": {sku: item["product"] for sku, item in skus.items()},
+            "terms": {"OnDemand": {sku: entry["terms"]["OnDemand"] for sku, entry in skus.items()}, "SavingsPlan": {}},
         }
     ).encode()
 
@@ -205,23 +205,23 @@ def test_the_api_is_asked_page_by_page_for_training_in_the_region(aws: Aws, publ
     assert sorted(dollars(public.read("api"))) == names
     calls = aws.of("GetProducts")
     assert len(calls) == 3
-    filters = {one["Field"]: one["Value"] for one in calls[0].parameters["Filters"]}
+    filters = {item["Field"]: item["Value"] for item in calls[0].parameters["Filters"]}
     assert filters == {"regionCode": "us-east-1", "component": "Training"}
     assert public.paths == []
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         ("AccessDeniedException", "AWS does not allow this identity to read the price list"),
         ("ThrottlingException", "AWS is throttling requests"),
         ("ExpiredTokenException", "the AWS credentials have expired"),
     ],
 )
-def test_a_refusal_of_the_api_is_explained(aws: Aws, public: PublicFile, code: str, said: str) -> None:
+def test_a_refusal_of_the_api_is_explained(aws: Aws, public: PublicFile, code: str, message: str) -> None:
     aws.refuse("GetProducts", code, "not today")
 
-    with pytest.raises(LaunchRefused, match=said):
+    with pytest.raises(LaunchRefused, match=message):
         public.read("api")
 
 
@@ -286,7 +286,7 @@ def test_the_file_of_the_region_is_asked_for(public: PublicFile, suffix: str, pa
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "message"),
     [
         (404, "AWS has no SageMaker price list of us-east-1"),
         (403, "AWS has no SageMaker price list of us-east-1"),
@@ -294,10 +294,10 @@ def test_the_file_of_the_region_is_asked_for(public: PublicFile, suffix: str, pa
         (500, "HTTP 500.*try again later"),
     ],
 )
-def test_a_server_that_refuses_is_explained(public: PublicFile, status: int, said: str) -> None:
+def test_a_server_that_refuses_is_explained(public: PublicFile, status: int, message: str) -> None:
     public.status = status
 
-    with pytest.raises(LaunchRefused, match=said):
+    with pytest.raises(LaunchRefused, match=message):
         public.read()
 
 

@@ -38,10 +38,10 @@ def publish(monkeypatch: pytest.MonkeyPatch, run: Run) -> Iterator[Callable[...,
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name that http.server asks for
-            known = content.get(self.path)
-            self.send_response(200 if known is not None else 404)
+            value = content.get(self.path)
+            self.send_response(200 if value is not None else 404)
             self.end_headers()
-            self.wfile.write(known or b"")
+            self.wfile.write(value or b"")
 
         def log_message(self, *_: Any) -> None:
             pass
@@ -124,9 +124,11 @@ def test_without_a_region_it_is_that_of_the_profile_then_of_the_environment(
 def test_the_user_s_own_csv_is_shown_in_place_of_what_was_known(
     run: Run, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = workplace / "own.csv"
-    own.write_text("instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n")
-    monkeypatch.setenv("PARETUNE_PRICES", str(own))
+    custom = workplace / "own.csv"
+    custom.write_text(
+        "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n"
+    )
+    monkeypatch.setenv("PARETUNE_PRICES", str(custom))
 
     (line,) = lines_of(run()[1], "ml.m5.large")
 
@@ -145,8 +147,8 @@ def test_refreshing_reads_todays_prices_and_says_what_has_changed(
         "  ml.g5.xlarge: 1.408 -> 1.056 USD an hour (-25.0%)",
         "1 of them are of types that are not in the catalogue, such as ml.zz9.large",
     ]
-    (shown,) = lines_of(run()[1], "ml.g5.xlarge")
-    assert "1.056" in shown
+    (line,) = lines_of(run()[1], "ml.g5.xlarge")
+    assert "1.056" in line
     assert "not in the catalogue" in lines_of(run()[1], "ml.zz9.large")[0]
     assert "no price that was known has changed" in refresh(run)[1]
 
@@ -161,9 +163,11 @@ def test_refreshing_some_types_shows_their_new_prices(run: Run, publish: Callabl
 def test_refreshing_says_for_which_types_the_user_s_own_csv_still_wins(
     run: Run, publish: Callable[..., None], workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = workplace / "own.csv"
-    own.write_text("instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n")
-    monkeypatch.setenv("PARETUNE_PRICES", str(own))
+    custom = workplace / "own.csv"
+    custom.write_text(
+        "instance_type,region,price_usd_per_hour,as_of,source\nml.m5.large,us-east-1,0.05,2026,contract\n"
+    )
+    monkeypatch.setenv("PARETUNE_PRICES", str(custom))
     publish(ml_m5_large=0.115)
 
     out = refresh(run)[1]

@@ -71,15 +71,15 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as refused:
         RecurFile.read(written(tmp_path, text), {"night": "a/b"})
 
-    said = "\n".join(refused.value.faults)
+    message = "\n".join(refused.value.faults)
     for part in ("floor: cost_usd must be a number", "max_cost_usd", "name must", "night must", "choices must"):
-        assert part in said
-    assert "unknown key budget_usd" in said
-    assert f"{tmp_path / 'nightly.yaml'}:2: name" in said
+        assert part in message
+    assert "unknown key budget_usd" in message
+    assert f"{tmp_path / 'nightly.yaml'}:2: name" in message
 
 
 @pytest.mark.parametrize(
-    ("floor", "said"),
+    ("floor", "message"),
     [
         ("", "has search, so it is a study"),
         ("floor: {f1: 0.9, f1_micro: 0.9}", "floor must name one metric"),
@@ -91,8 +91,8 @@ def test_all_faults_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
         ("floor: {f1: -1}", "f1 must be 0 to 1"),
     ],
 )
-def test_a_floor_is_one_metric_of_the_model(tmp_path: Path, floor: str, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_a_floor_is_one_metric_of_the_model(tmp_path: Path, floor: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         RecurFile.read(written(tmp_path, GOOD.replace("floor: {f1: 0.9}", floor)), {})
 
 

@@ -15,14 +15,16 @@ def test_one_value_moves_an_expectation_as_the_formula_of_a_normal_pair_says() -
     across = 2.0**2 + 0.1**2 * 3 + likeness * (1.0**2 + wander * np.exp(-2 / WANDER_NIGHTS))
     later = 2.0**2 + 0.1**2 * 5 + 1.0**2 + wander
 
-    found = process.predict([(("b",), (1.0,))], 5)
+    prediction = process.predict([(("b",), (1.0,))], 5)
 
     # The single value is the median as well, so that nothing is left to move; its variance shows the pair.
-    assert found.mean[0] == pytest.approx(10.0)
+    assert prediction.mean[0] == pytest.approx(10.0)
     deviation = np.sqrt(later - across**2 / (alone + 0.5**2))
-    assert found.deviations[0, 0] == pytest.approx(deviation, rel=1e-6)
+    assert prediction.deviations[0, 0] == pytest.approx(deviation, rel=1e-6)
     limit = 9.0
-    assert found.chance_below(limit)[0] == pytest.approx(norm.cdf((limit - 10.0) / np.hypot(deviation, 0.5)), rel=1e-6)
+    assert prediction.chance_below(limit)[0] == pytest.approx(
+        norm.cdf((limit - 10.0) / np.hypot(deviation, 0.5)), rel=1e-6
+    )
 
 
 def test_what_many_nights_show_of_noise_and_drift_is_learnt() -> None:
@@ -51,9 +53,9 @@ def test_a_draw_scatters_as_the_prediction_says() -> None:
 
     drawn = np.array([process.draw(keys, 3, draw) for _ in range(2000)])
 
-    found = process.predict(keys, 3)
-    assert drawn.mean(axis=0) == pytest.approx(found.mean, abs=0.15)
-    assert drawn.std(axis=0) == pytest.approx(found.deviations[0], rel=0.1)
+    prediction = process.predict(keys, 3)
+    assert drawn.mean(axis=0) == pytest.approx(prediction.mean, abs=0.15)
+    assert drawn.std(axis=0) == pytest.approx(prediction.deviations[0], rel=0.1)
 
 
 def test_what_one_setting_of_a_group_lacks_is_expected_of_its_other_settings() -> None:
@@ -70,6 +72,6 @@ def test_what_one_setting_of_a_group_lacks_is_expected_of_its_other_settings() -
     keys, groups = [((), (0.0,))] * 8, ["a"] * 4 + ["b"] * 4
     process = DriftingProcess(keys, range(8), [5.0] * 4 + [0.0] * 4, usual, groups)
 
-    found = process.predict([((), (9.0,))] * 2, 8, ["a", "b"])
+    prediction = process.predict([((), (9.0,))] * 2, 8, ["a", "b"])
 
-    assert found.mean == pytest.approx([5.0, 0.0], abs=0.3)
+    assert prediction.mean == pytest.approx([5.0, 0.0], abs=0.3)

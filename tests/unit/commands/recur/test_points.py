@@ -45,9 +45,9 @@ def night(*jobs: tuple[str, float]) -> Night:
     ],
 )
 def test_a_job_that_was_cut_off_raises_the_next_limit(jobs: list[tuple[str, float]], longest: float | None) -> None:
-    found = _longest_s([POINT], [SPEC], [night(*jobs)])
+    result = _longest_s([POINT], [SPEC], [night(*jobs)])
 
-    assert found == ({} if longest is None else {hash_without_seed(SPEC): longest})
+    assert result == ({} if longest is None else {hash_without_seed(SPEC): longest})
 
 
 NIGHTLY = """

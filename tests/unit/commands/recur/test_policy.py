@@ -163,7 +163,7 @@ def test_a_default_whose_job_fails_is_left_for_a_point_that_works() -> None:
 
 def test_where_every_point_rests_the_default_runs() -> None:
     policy = Policy(ALL[:2], 0, F1, FLOOR)
-    failed = [Observation(candidate=one, night=0, value=None, usd=0.1) for one in ALL[:2]]
+    failed = [Observation(candidate=item, night=0, value=None, usd=0.1) for item in ALL[:2]]
 
     assert set(chosen(policy, failed, 1)) == {0}
     assert policy.posterior(failed, 1).fallback() == 0
@@ -174,7 +174,7 @@ def test_no_batch_and_no_rate_of_a_cluster_is_tried_any_more_once_its_jobs_keep_
     policy = Policy([DEFAULT, *broken], 0, F1, FLOOR)
     assert set(chosen(policy, good_nights(8), 8)) - {0}
 
-    failed = [Observation(candidate=one, night=8 + at, value=None, usd=0.65) for at, one in enumerate(broken[:5])]
+    failed = [Observation(candidate=first, night=8 + at, value=None, usd=0.65) for at, first in enumerate(broken[:5])]
     knowledge = policy.posterior([*good_nights(8), *failed], 13)
     assert min(knowledge.failing[1:]) > 0.4
     assert knowledge.failing[0] < 0.02

@@ -12,8 +12,8 @@ def run(origin: str = "measured", state: str = "Completed", **metrics: float) ->
 
 def seconds(predicted: float, measured: float, low: float | None = None, high: float | None = None) -> RecordedJob:
     bounds = {"estimated_seconds_low": low, "estimated_seconds_high": high}
-    known = {name: value for name, value in bounds.items() if value is not None}
-    return run(estimated_seconds=predicted, billable_seconds=measured, **known)
+    reference = {name: value for name, value in bounds.items() if value is not None}
+    return run(estimated_seconds=predicted, billable_seconds=measured, **reference)
 
 
 def test_an_error_is_a_share_of_what_was_measured() -> None:
@@ -60,9 +60,9 @@ def test_origins_and_quantities_are_never_averaged_together() -> None:
     simulated = run("simulated", estimated_seconds=1, billable_seconds=2)
     cost = run(estimated_cost_usd=1, cost_usd=2)
 
-    found = accuracy(estimate_errors([seconds(1, 2), simulated, cost]))
+    result = accuracy(estimate_errors([seconds(1, 2), simulated, cost]))
 
-    assert [(one.origin, one.quantity) for one in found] == [
+    assert [(item.origin, item.quantity) for item in result] == [
         ("measured", "seconds"),
         ("simulated", "seconds"),
         ("measured", "cost_usd"),

@@ -14,54 +14,58 @@ from tests.recorded_jobs import on_p3
 
 
 def compared(jobs: list[RecordedJob], by: str = "compiler") -> Comparison:
-    (found,), _ = comparisons(observations(jobs), by)
-    return found
+    (result,), _ = comparisons(observations(jobs), by)
+    return result
 
 
 def test_the_default_is_what_the_others_are_compared_with() -> None:
     jobs = [*on_p3(1, [80, 84], compiler="inductor"), *on_p3(1, [100, 104])]
-    found = compared(jobs)
-    table = found.table()
+    comparison = compared(jobs)
+    table = comparison.table()
     cells = {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
 
     assert cells["compiler"] == ["none", "inductor"]
     assert cells["billed time / first"][0] == ""
     assert cells["billed time / first"][1].startswith("0.804 (")  # 82 / 102
-    assert found.rows()[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
+    assert comparison.rows()[1]["billable_seconds_ratio"] == pytest.approx(82 / 102)
 
 
 def test_a_ratio_s_interval_is_welch_s_on_logarithms() -> None:
-    one, base = [80.0, 84.0, 81.0], [100.0, 104.0]
-    found = ratio({None: one}, {None: base})
-    assert found is not None
-    welch = stats.ttest_ind([math.log(x) for x in one], [math.log(x) for x in base], equal_var=False)
+    first, base = [80.0, 84.0, 81.0], [100.0, 104.0]
+    result = ratio({None: first}, {None: base})
+    assert result is not None
+    welch = stats.ttest_ind([math.log(x) for x in first], [math.log(x) for x in base], equal_var=False)
     interval = welch.confidence_interval(0.95)
 
-    assert (found.low, found.high) == (pytest.approx(math.exp(interval.low)), pytest.approx(math.exp(interval.high)))
+    assert (result.low, result.high) == (pytest.approx(math.exp(interval.low)), pytest.approx(math.exp(interval.high)))
 
 
 def test_an_f1_is_compared_by_its_difference_with_welch_s_interval() -> None:
-    one, base = [0.830, 0.836, 0.834], [0.844, 0.842]
+    first, base = [0.830, 0.836, 0.834], [0.844, 0.842]
     jobs = [
-        *(job for f1 in one for job in on_p3(1, [80], f1=f1, fine_tuning="lora")),
+        *(job for f1 in first for job in on_p3(1, [80], f1=f1, fine_tuning="lora")),
         *(job for f1 in base for job in on_p3(1, [100], f1=f1)),
     ]
-    found = compared(jobs, "fine_tuning")
-    interval = stats.ttest_ind(one, base, equal_var=False).confidence_interval(0.95)
+    comparison = compared(jobs, "fine_tuning")
+    interval = stats.ttest_ind(first, base, equal_var=False).confidence_interval(0.95)
 
-    row = found.rows()[1]
+    row = comparison.rows()[1]
     assert row["f1_difference"] == pytest.approx(-0.0096667, abs=1e-6)
     assert row["f1_difference_low"] == pytest.approx(interval.low)
     assert row["f1_difference_high"] == pytest.approx(interval.high)
-    (said,) = [sentence for sentence in found.findings() if "F1" in sentence]
-    assert said.startswith(f"lora against full: F1 -0.0097 (95% interval {interval.low:+.4f} to {interval.high:+.4f})")
-    assert said.endswith("differs from 0 by more than noise.")
+    (message,) = [sentence for sentence in comparison.findings() if "F1" in sentence]
+    assert message.startswith(
+        f"lora against full: F1 -0.0097 (95% interval {interval.low:+.4f} to {interval.high:+.4f})"
+    )
+    assert message.endswith("differs from 0 by more than noise.")
 
 
 def test_one_run_each_has_a_ratio_and_no_interval() -> None:
-    found = compared([*on_p3(1, [80], compiler="inductor"), *on_p3(1, [100])])
+    comparison = compared([*on_p3(1, [80], compiler="inductor"), *on_p3(1, [100])])
 
-    assert any("billed time x 0.800; too few repeats to tell it from 1" in sentence for sentence in found.findings())
+    assert any(
+        "billed time x 0.800; too few repeats to tell it from 1" in sentence for sentence in comparison.findings()
+    )
 
 
 def test_what_else_differs_is_said() -> None:
@@ -72,9 +76,9 @@ def test_what_else_differs_is_said() -> None:
 
 def test_shapes_stand_apart() -> None:
     jobs = [job for count in (1, 2) for kind in ("none", "inductor") for job in on_p3(count, [100], compiler=kind)]
-    found, _ = comparisons(observations(jobs), "compiler")
+    result, _ = comparisons(observations(jobs), "compiler")
 
-    assert [one.kind.apart for one in found] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
+    assert [item.kind.apart for item in result] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
 
 
 def test_one_value_is_refused() -> None:
@@ -85,26 +89,26 @@ def test_one_value_is_refused() -> None:
 def test_dollars_of_a_curve_are_those_of_the_time_since_the_run_began() -> None:
     jobs = [*on_p3(1, [1000], started=5000.0), *on_p3(1, [1000], started=5000.0, compiler="inductor")]
     curve = [(10, 5100.0, 0.9), (20, 5500.0, 0.5), (30, 7000.0, 0.4)]
-    found = loss_curves(compared(jobs), {jobs[0].run_id: curve})
+    result = loss_curves(compared(jobs), {jobs[0].run_id: curve})
 
-    ((points,),) = found.values()
+    ((points,),) = result.values()
     assert points == [(10, pytest.approx(0.1), 0.9), (20, pytest.approx(0.5), 0.5), (30, 1.0, 0.4)]  # never above cost
 
 
 def test_dollars_of_a_simulated_curve_follow_its_steps() -> None:
     tags = {"origin": "simulated"}
     jobs = [*on_p3(1, [1000], tags=tags), *on_p3(1, [1000], tags=tags, compiler="inductor")]
-    found = loss_curves(compared(jobs), {jobs[0].run_id: [(10, 1.0, 0.9), (40, 2.0, 0.5)]})
+    result = loss_curves(compared(jobs), {jobs[0].run_id: [(10, 1.0, 0.9), (40, 2.0, 0.5)]})
 
-    ((points,),) = found.values()
+    ((points,),) = result.values()
     assert [dollars for _, dollars, _ in points] == [0.25, 1.0]
 
 
 def test_runs_are_compared_within_their_data_size() -> None:
-    one, base = [0.9012, 0.9410, 0.9511], [0.9006, 0.9406, 0.9506]
-    blocks = [dict(zip((1e5, 6e5, 1e6), ([value] for value in values), strict=True)) for values in (one, base)]
-    paired = stats.ttest_rel(one, base).confidence_interval(0.95)
-    apart = difference({None: one}, {None: base})
+    first, base = [0.9012, 0.9410, 0.9511], [0.9006, 0.9406, 0.9506]
+    blocks = [dict(zip((1e5, 6e5, 1e6), ([value] for value in values), strict=True)) for values in (first, base)]
+    paired = stats.ttest_rel(first, base).confidence_interval(0.95)
+    apart = difference({None: first}, {None: base})
     together = difference(*blocks)
 
     assert together.value == pytest.approx(0.0005)

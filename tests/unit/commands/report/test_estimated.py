@@ -30,17 +30,22 @@ def table(seconds: float, **row: object) -> str:
 
 
 def test_a_row_is_a_job_with_what_the_table_and_the_command_tell() -> None:
-    one, two = estimated_jobs([NEW], lambda _: table(600.0))
+    first, two = estimated_jobs([NEW], lambda _: table(600.0))
 
-    assert (one.origin, one.cluster.instance_count, two.cluster.instance_count) == ("estimated", 1, 2)
-    assert (one.bill.billable_seconds, two.bill.billable_seconds, one.bill.cost_usd, one.f1) == (600, 300, 2, None)
-    assert (one.param("learning_rate"), two.param("global_batch_size")) == ("3e-05", "64")
+    assert (first.origin, first.cluster.instance_count, two.cluster.instance_count) == ("estimated", 1, 2)
+    assert (first.bill.billable_seconds, two.bill.billable_seconds, first.bill.cost_usd, first.f1) == (
+        600,
+        300,
+        2,
+        None,
+    )
+    assert (first.param("learning_rate"), two.param("global_batch_size")) == ("3e-05", "64")
 
 
 def test_a_job_estimated_twice_is_there_once_as_it_was_estimated_last() -> None:
-    found = estimated_jobs([NEW, OLD], {NEW.run_id: table(600.0), OLD.run_id: table(900.0)}.get)
+    result = estimated_jobs([NEW, OLD], {NEW.run_id: table(600.0), OLD.run_id: table(900.0)}.get)
 
-    assert [job.bill.billable_seconds for job in found] == [600, 300]
+    assert [job.bill.billable_seconds for job in result] == [600, 300]
 
 
 def test_what_does_not_fit_and_runs_without_a_table_are_left_out() -> None:
@@ -57,15 +62,15 @@ def test_trainings_of_a_user_s_own_are_left_out() -> None:
 
 
 def scalings_of(jobs: list[RecordedJob]) -> list[Scaling]:
-    found, _ = scalings(observations(jobs))
-    return found
+    result, _ = scalings(observations(jobs))
+    return result
 
 
 def test_estimates_stand_apart_and_nothing_is_tested_on_them() -> None:
     measured = [job for count in (1, 2) for job in on_p3(count, [700 / count, 720 / count])]
-    found = scalings_of([*measured, *estimated_jobs([NEW], lambda _: table(600.0))])
-    (sentence, step) = findings(found[0])
+    result = scalings_of([*measured, *estimated_jobs([NEW], lambda _: table(600.0))])
+    (sentence, step) = findings(result[0])
 
-    assert [one.kind.origin for one in found] == ["estimated", "measured"]
+    assert [item.kind.origin for item in result] == ["estimated", "measured"]
     assert sentence.startswith("None of these has run")
     assert step.startswith("From 1 x ml.p3.2xlarge to 2 x ml.p3.2xlarge: saves 5 m (50%)")

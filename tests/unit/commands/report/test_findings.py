@@ -10,8 +10,8 @@ from tests.recorded_jobs import on_p3
 
 
 def said(jobs: list[RecordedJob]) -> list[str]:
-    (found,), _ = scalings(observations(jobs))
-    return findings(found)
+    (result,), _ = scalings(observations(jobs))
+    return findings(result)
 
 
 def found_in(sentences: list[str], part: str) -> bool:
@@ -75,7 +75,7 @@ def test_a_straight_line_that_does_not_hold_is_said_with_its_probability() -> No
     ]
     sentences = said(jobs)
 
-    (sentence,) = [one for one in sentences if "straight line" in one]
+    (sentence,) = [item for item in sentences if "straight line" in item]
     assert re.search(
         r"A straight line does not hold for F1 \(f1 ~ log2\(devices\); lack of fit .* F\(1, 3\) .*, p < 0.0001\)",
         sentence,

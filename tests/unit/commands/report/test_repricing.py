@@ -43,8 +43,8 @@ def run(number: int = 1, **others: Any) -> RecordedJob:
         "price_region": "us-east-1",
         **others,
     }
-    known = {name: value for name, value in values.items() if value is not None}
-    metrics = {name: value for name, value in known.items() if isinstance(value, float)}
+    reference = {name: value for name, value in values.items() if value is not None}
+    metrics = {name: value for name, value in reference.items() if isinstance(value, float)}
     tags = {
         "origin",
         "price_usd_per_hour",
@@ -54,20 +54,20 @@ def run(number: int = 1, **others: Any) -> RecordedJob:
         "used_instance_type",
         "region",
     }
-    params = {name: value for name, value in known.items() if name not in tags and name not in metrics}
-    named = {f"paretune.{name}": value for name, value in known.items() if name in tags}
+    params = {name: value for name, value in reference.items() if name not in tags and name not in metrics}
+    named = {f"paretune.{name}": value for name, value in reference.items() if name in tags}
     return RecordedJob(RecordedRun(f"{number:032x}", params, named, metrics))
 
 
 def cost(recorded: RecordedJob, **terms: Any) -> RunCost:
-    (found,) = reprice([recorded], PRICES, Terms(**terms))
-    return found
+    (result,) = reprice([recorded], PRICES, Terms(**terms))
+    return result
 
 
 def test_without_new_terms_nothing_is_priced_again() -> None:
-    found = cost(run())
+    result = cost(run())
 
-    assert (found.cost_usd, found.price, found.remark) == (None, None, "")
+    assert (result.cost_usd, result.price, result.remark) == (None, None, "")
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_without_new_terms_nothing_is_priced_again() -> None:
     ],
 )
 def test_cost_is_seconds_times_instances_times_the_price_asked_for(terms: dict[str, Any], usd: float) -> None:
-    found = cost(run(), **terms)
+    result = cost(run(), **terms)
 
-    assert found.cost_usd == pytest.approx(usd)
-    assert found.difference_usd == pytest.approx(usd - 1)
-    assert found.job.bill.cost_usd == 1.0
+    assert result.cost_usd == pytest.approx(usd)
+    assert result.difference_usd == pytest.approx(usd - 1)
+    assert result.job.bill.cost_usd == 1.0
 
 
 def test_the_instance_type_is_the_one_the_job_fell_back_to() -> None:
@@ -95,10 +95,10 @@ def test_the_instance_type_is_the_one_the_job_fell_back_to() -> None:
 
 
 def test_a_local_run_keeps_its_notional_cost() -> None:
-    found = cost(run(instance_type="local"), region="eu-west-1", spot_share=0.5)
+    result = cost(run(instance_type="local"), region="eu-west-1", spot_share=0.5)
 
-    assert (found.cost_usd, found.difference_usd) == (1.0, 0.0)
-    assert remarks([found], Terms(region="eu-west-1"), TODAY) == ["1 run: local, its notional price is kept"]
+    assert (result.cost_usd, result.difference_usd) == (1.0, 0.0)
+    assert remarks([result], Terms(region="eu-west-1"), TODAY) == ["1 run: local, its notional price is kept"]
 
 
 RATE = EffectiveRate(
@@ -118,9 +118,9 @@ def test_a_run_on_a_training_plan_keeps_its_cost_at_effective_rates(
     recorded_usd_per_hour: str, usd: float, basis: str
 ) -> None:
     planned = {"training_plan": "arn:plan", "price_region": "eu-west-1", "price_usd_per_hour": recorded_usd_per_hour}
-    found = cost(run(**planned, cost_usd=0.0), rates={("ml.g5.xlarge", "eu-west-1"): RATE})
+    result = cost(run(**planned, cost_usd=0.0), rates={("ml.g5.xlarge", "eu-west-1"): RATE})
 
-    assert (found.cost_usd, found.basis) == (pytest.approx(usd), basis)
+    assert (result.cost_usd, result.basis) == (pytest.approx(usd), basis)
 
 
 def test_a_spot_run_is_taken_at_its_seconds_before_the_discount() -> None:
@@ -131,12 +131,14 @@ def test_a_spot_run_is_taken_at_its_seconds_before_the_discount() -> None:
     assert cost(spot, region="eu-west-1").cost_usd == pytest.approx(2.0)  # as it was billed: 1800 s x 2 x 2 USD
 
 
-@pytest.mark.parametrize("known", [{}, {"training_seconds": "3600", "job_name": "paretune-x-2"}])
-def test_a_spot_run_whose_seconds_before_the_discount_are_unknown_cannot_be_priced_again(known: dict[str, str]) -> None:
-    found = cost(run(spot="true", **known), spot_share=0.5)
+@pytest.mark.parametrize("reference", [{}, {"training_seconds": "3600", "job_name": "paretune-x-2"}])
+def test_a_spot_run_whose_seconds_before_the_discount_are_unknown_cannot_be_priced_again(
+    reference: dict[str, str],
+) -> None:
+    result = cost(run(spot="true", **reference), spot_share=0.5)
 
-    assert found.cost_usd is None
-    assert found.remark == "a spot run whose training seconds are not recorded: it cannot be priced again"
+    assert result.cost_usd is None
+    assert result.remark == "a spot run whose training seconds are not recorded: it cannot be priced again"
 
 
 @pytest.mark.parametrize(
@@ -151,11 +153,11 @@ def test_a_spot_run_whose_seconds_before_the_discount_are_unknown_cannot_be_pric
 def test_what_cannot_be_priced_has_no_cost_and_a_reason(
     changed: dict[str, Any], terms: dict[str, Any], remark: str
 ) -> None:
-    found = cost(run(**changed), **terms)
+    result = cost(run(**changed), **terms)
 
-    assert found.cost_usd is None
-    assert found.difference_usd is None
-    assert found.remark.startswith(remark)
+    assert result.cost_usd is None
+    assert result.difference_usd is None
+    assert result.remark.startswith(remark)
 
 
 def test_the_region_of_a_run_without_a_price_is_the_one_it_ran_in() -> None:
@@ -164,9 +166,9 @@ def test_the_region_of_a_run_without_a_price_is_the_one_it_ran_in() -> None:
 
 def test_an_unknown_price_is_said_once_whatever_the_number_of_runs() -> None:
     terms = Terms(region="ap-east-1")
-    said = remarks(reprice([run(1), run(2), run(3)], PRICES, terms), terms, TODAY)
+    remarks_ = remarks(reprice([run(1), run(2), run(3)], PRICES, terms), terms, TODAY)
 
-    (sentence,) = said
+    (sentence,) = remarks_
     assert sentence.startswith("price of ml.g5.xlarge in ap-east-1 is not known, so cost will be absent")
     dated = Terms(region="us-east-1", on=date(2024, 1, 1))
     assert remarks(reprice([run(1), run(2)], PRICES, dated), dated, TODAY) == [
@@ -179,8 +181,8 @@ def test_doubts_of_a_new_price_are_said_once_and_its_age_is_that_on_the_day_aske
     runs = [run(1), run(2)]
 
     terms = Terms(region="eu-west-1")
-    (said,) = remarks(reprice(runs, old, terms), terms, TODAY)
-    assert "is of 2026-01-01, 323 days old" in said
+    (remarks_,) = remarks(reprice(runs, old, terms), terms, TODAY)
+    assert "is of 2026-01-01, 323 days old" in remarks_
     dated = Terms(region="eu-west-1", on=date(2026, 2, 1))
     assert remarks(reprice(runs, old, dated), dated, TODAY) == []
 

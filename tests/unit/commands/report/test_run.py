@@ -72,9 +72,9 @@ def run(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> Run:
 def own_run(store: MlflowClient, out: str) -> tuple[Any, list[dict[str, str]]]:
     """The run of the command itself, and the rows of its report.csv."""
     run_id = out.rpartition("report.csv is in run ")[2][:32]
-    found = store.get_run(run_id)
-    text = mlflow.artifacts.load_text(f"{found.info.artifact_uri}/report.csv")
-    return found, list(csv.DictReader(io.StringIO(text)))
+    result = store.get_run(run_id)
+    text = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.csv")
+    return result, list(csv.DictReader(io.StringIO(text)))
 
 
 def test_runs_are_tabled_newest_first_with_what_they_cost(run: Run, record: Callable[..., str]) -> None:
@@ -101,7 +101,7 @@ def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
     code, out, _ = run("--region", "eu-west-1", "--spot_share", "0.25")
 
     assert code == 0
-    found, (row,) = own_run(store, out)
+    result, (row,) = own_run(store, out)
     assert row["run_id"] == run_id
     assert row["cost_usd"] == "1.0"
     assert float(row["new_cost_usd"]) == 0.5  # 3600 s x 0.25 x 2 USD / 3600
@@ -109,10 +109,10 @@ def test_pricing_again_shows_old_and_new_cost_and_leaves_the_runs_as_they_are(
     assert (row["new_price_as_of"], row["new_price_source"]) == ("2026-10-01", "mine")
     assert "eu-west-1 2026-10-01" in out
     assert "-0.5" in out
-    assert found.data.tags["paretune.kind"] == "report"
-    assert "paretune.origin" not in found.data.tags
-    assert found.data.params == {"region": "eu-west-1", "spot_share": "0.25"}
-    assert found.info.status == "FINISHED"
+    assert result.data.tags["paretune.kind"] == "report"
+    assert "paretune.origin" not in result.data.tags
+    assert result.data.params == {"region": "eu-west-1", "spot_share": "0.25"}
+    assert result.info.status == "FINISHED"
     assert store.get_run(run_id).to_dictionary() == before
 
 
@@ -161,11 +161,11 @@ def test_estimates_stand_beside_what_was_measured(run: Run, record: Callable[...
 def test_runs_are_named_by_the_beginning_of_their_ids(
     run: Run, record: Callable[..., str], store: MlflowClient
 ) -> None:
-    wanted, _ = record(), record()
-    code, out, _ = run("--runs", f"{wanted[:12]}, {wanted}")
+    expected, _ = record(), record()
+    code, out, _ = run("--runs", f"{expected[:12]}, {expected}")
 
     assert code == 0
-    assert [row["run_id"] for row in own_run(store, out)[1]] == [wanted]
+    assert [row["run_id"] for row in own_run(store, out)[1]] == [expected]
 
 
 def test_a_filter_in_mlflows_language_chooses_the_runs(
@@ -220,8 +220,8 @@ def test_a_job_of_another_project_is_shown_with_its_instances_seconds_cost_and_s
     assert (row["instance_type"], row["instance_count"]) == ("ml.g5.12xlarge", "2")
     assert (row["billable_seconds"], row["cost_usd"], row["price_region"]) == ("1800.0", "7.09", "us-east-1")
     assert (row["f1"], row["learning_rate"], row["on_front"]) == ("", "", "")
-    (shown,) = [line.split() for line in out.splitlines() if line.startswith(run_id[:8])]
-    assert shown[2:4] == ["measured", "2" if by_now else "Running"]
+    (words,) = [line.split() for line in out.splitlines() if line.startswith(run_id[:8])]
+    assert words[2:4] == ["measured", "2" if by_now else "Running"]
 
 
 def test_a_job_of_another_project_is_priced_again(
@@ -329,14 +329,14 @@ def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., s
     assert ["my", "search", "measured", "1", "2.50", "1.00", "0.9000", today, today] in lines
     assert [today[:7], "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
     assert ["ml.g5.xlarge", "measured", "2", "3.50", "2.00", "0.9000", today, today] in lines
-    found = own_run(store, out)[0]
-    table = list(csv.DictReader(io.StringIO(mlflow.artifacts.load_text(f"{found.info.artifact_uri}/totals.csv"))))
+    result = own_run(store, out)[0]
+    table = list(csv.DictReader(io.StringIO(mlflow.artifacts.load_text(f"{result.info.artifact_uri}/totals.csv"))))
     assert {(row["by"], row["key"], row["jobs"], row["cost_usd"]) for row in table} >= {
         ("all runs", "all runs", "2", "3.5"),
         ("study", "my search", "1", "2.5"),
         ("study", "(none)", "1", "1.0"),
     }
-    assert "dollars-and-f1.png" in artifacts(store, found.info.run_id)
+    assert "dollars-and-f1.png" in artifacts(store, result.info.run_id)
 
 
 def test_by_chooses_the_totals(run: Run, record: Callable[..., str]) -> None:
@@ -353,11 +353,11 @@ def test_more_runs_than_any_page_are_added_up_and_searched_for_a_page_at_a_time(
     monkeypatch.setattr("paretune.tracking.store._PAGE", 10)
     for _ in range(23):
         record()
-    asked: list[str] = []
+    request: list[str] = []
     search = MlflowClient.search_runs
 
     def counted(client: MlflowClient, experiments: list[str], condition: str, **named: Any) -> Any:
-        asked.append(condition)
+        request.append(condition)
         return search(client, experiments, condition, **named)
 
     monkeypatch.setattr(MlflowClient, "search_runs", counted)
@@ -365,7 +365,7 @@ def test_more_runs_than_any_page_are_added_up_and_searched_for_a_page_at_a_time(
     (whole,) = [line.split() for line in out.splitlines() if line.startswith("all runs")]
 
     assert whole[:5] == ["all", "runs", "measured", "23", "23.00"]
-    assert len(asked) == 3, "23 runs on pages of 10, and nothing else"
+    assert len(request) == 3, "23 runs on pages of 10, and nothing else"
 
 
 @pytest.fixture
@@ -384,7 +384,7 @@ def artifacts(store: MlflowClient, run_id: str) -> set[str]:
 @pytest.mark.slow
 def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store: MlflowClient) -> None:
     code, out, _ = run("--view", "scaling")
-    found, rows = own_run(store, out)
+    result, rows = own_run(store, out)
     by_hand = list(csv.DictReader(io.StringIO(published_table())))
     seconds = [[float(row["billable_seconds"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
     dollars = [[float(row["cost_usd"]) for row in by_hand[start : start + 5]] for start in (0, 5, 10)]
@@ -400,17 +400,17 @@ def test_a_published_benchmark_is_imported_and_reported_by_shape(run: Run, store
     assert "8 h 24 m ± 3 m 10 s" in out
     assert "Published: distilbert-base-uncased on some_reviews" in out
     assert "A straight line" in out
-    assert artifacts(store, found.info.run_id) >= {
+    assert artifacts(store, result.info.run_id) >= {
         *("report.html", "report.md", "report.csv", "time.png", "time-and-cost.png", "f1.png", "trade-offs.png"),
     }
-    assert found.data.params == {"view": "scaling"}
+    assert result.data.params == {"view": "scaling"}
 
 
 @pytest.mark.usefixtures("published")
 @pytest.mark.slow
 def test_the_page_stands_alone_and_has_every_figure_with_tooltips(run: Run, store: MlflowClient) -> None:
-    found, _ = own_run(store, run("--view", "scaling")[1])
-    page = mlflow.artifacts.load_text(f"{found.info.artifact_uri}/report.html")
+    result, _ = own_run(store, run("--view", "scaling")[1])
+    page = mlflow.artifacts.load_text(f"{result.info.artifact_uri}/report.html")
 
     assert page.count("<svg") == 4
     assert page.count("<title>run ") >= 15 * 4
@@ -462,13 +462,13 @@ def test_settings_are_compared_with_curves(run: Run, store: MlflowClient, record
         for step in (10, 20, 30):
             store.log_metric(run_id, "train/loss", 1 / step, step=step)
     code, out, _ = run("--view", "compare", "--by", "compiler")
-    found, rows = own_run(store, out)
+    result, rows = own_run(store, out)
 
     assert code == 0
     assert [row["level"] for row in rows] == ["none", "inductor"]
     assert float(rows[1]["billable_seconds_ratio"]) == pytest.approx(3025 / 3550)
     assert "inductor against none: billed time x 0.852 (95% interval " in out
-    assert artifacts(store, found.info.run_id) >= {"compared.png", "loss.png", "trade-offs.png", "report.html"}
+    assert artifacts(store, result.info.run_id) >= {"compared.png", "loss.png", "trade-offs.png", "report.html"}
 
 
 def test_runs_with_a_scaled_rate_can_be_looked_at_alone(

@@ -12,37 +12,37 @@ from tests.recorded_jobs import on_p3, recorded
 
 
 def scaling_of(jobs: list[RecordedJob], factor: str = "shape") -> Scaling:
-    (found,), _ = scalings(observations(jobs), factor)
-    return found
+    (result,), _ = scalings(observations(jobs), factor)
+    return result
 
 
-def cells(found: Scaling) -> dict[str, list[str]]:
-    table = found.table()
+def cells(result: Scaling) -> dict[str, list[str]]:
+    table = result.table()
     return {name: [row[number].text for row in table.cells] for number, name in enumerate(table.headers)}
 
 
 def test_means_deviations_and_steps_are_those_worked_out_by_hand() -> None:
-    found = scaling_of([*on_p3(4, [3000, 3600]), *on_p3(1, [10_000, 10_400, 10_800])])
-    shown = cells(found)
+    result = scaling_of([*on_p3(4, [3000, 3600]), *on_p3(1, [10_000, 10_400, 10_800])])
+    cell_texts = cells(result)
 
-    assert shown["shape"] == ["1 x ml.p3.2xlarge", "4 x ml.p3.2xlarge"]
-    assert shown["devices"] == ["1", "4"]
-    assert shown["n"] == ["3", "2"]
-    assert shown["time"] == ["2 h 53 m ± 6 m 40 s", "55 m ± 7 m 4 s"]  # 10,400 ± 400 and 3,300 ± 424.26 s
-    assert shown["cost (USD)"] == ["10.40 ± 0.40", "13.20 ± 1.70"]
-    assert shown["time saved, one step up"] == ["", "1 h 58 m"]  # 7,100 s
-    assert shown["cost, one step up (USD)"] == ["", "+ 2.80"]
-    assert shown["speed-up"] == ["1.00", "3.15"]  # 10,400 / 3,300
-    assert shown["efficiency"] == ["100%", "79%"]  # 3.1515 / 4
-    (row, other) = found.rows()
+    assert cell_texts["shape"] == ["1 x ml.p3.2xlarge", "4 x ml.p3.2xlarge"]
+    assert cell_texts["devices"] == ["1", "4"]
+    assert cell_texts["n"] == ["3", "2"]
+    assert cell_texts["time"] == ["2 h 53 m ± 6 m 40 s", "55 m ± 7 m 4 s"]  # 10,400 ± 400 and 3,300 ± 424.26 s
+    assert cell_texts["cost (USD)"] == ["10.40 ± 0.40", "13.20 ± 1.70"]
+    assert cell_texts["time saved, one step up"] == ["", "1 h 58 m"]  # 7,100 s
+    assert cell_texts["cost, one step up (USD)"] == ["", "+ 2.80"]
+    assert cell_texts["speed-up"] == ["1.00", "3.15"]  # 10,400 / 3,300
+    assert cell_texts["efficiency"] == ["100%", "79%"]  # 3.1515 / 4
+    (row, other) = result.rows()
     assert row["billable_seconds_deviation"] == pytest.approx(400)
     assert other["dearer_usd"] == pytest.approx(2.8)
 
 
 def test_one_run_has_no_deviation() -> None:
-    shown = cells(scaling_of([*on_p3(1, [100]), *on_p3(2, [60])]))
+    cell_texts = cells(scaling_of([*on_p3(1, [100]), *on_p3(2, [60])]))
 
-    assert shown["time"] == ["1 m 40 s", "1 m"]
+    assert cell_texts["time"] == ["1 m 40 s", "1 m"]
 
 
 def test_origins_data_sets_and_models_stand_apart() -> None:
@@ -51,14 +51,14 @@ def test_origins_data_sets_and_models_stand_apart() -> None:
         *(job for count in (1, 2) for job in on_p3(count, [50.0 / count], tags={"origin": "published"})),
         *(job for count in (1, 2) for job in on_p3(count, [70.0 / count], dataset="other.csv")),
     ]
-    found, left_out = scalings(observations(jobs))
+    result, left_out = scalings(observations(jobs))
 
-    assert [(one.kind.origin, one.kind.dataset) for one in found] == [
+    assert [(item.kind.origin, item.kind.dataset) for item in result] == [
         ("measured", "bundled:rotten_tomatoes"),
         ("measured", "other.csv"),
         ("published", "bundled:rotten_tomatoes"),
     ]
-    assert [one.mean(metrics.BILLABLE_SECONDS) for one in found[2].levels] == [50, 25]
+    assert [level.mean(metrics.BILLABLE_SECONDS) for level in result[2].levels] == [50, 25]
     assert left_out == []
 
 
@@ -85,9 +85,9 @@ def test_the_batch_that_ran_after_a_lack_of_memory_counts() -> None:
 
 
 def test_what_differs_between_shapes_beside_them_is_known() -> None:
-    found = scaling_of([*on_p3(1, [100, 101]), *on_p3(2, [60, 61], strategy="fsdp")])
+    result = scaling_of([*on_p3(1, [100, 101]), *on_p3(2, [60, 61], strategy="fsdp")])
 
-    assert found.confounded == {"strategy": ["ddp", "fsdp"]}
+    assert result.confounded == {"strategy": ["ddp", "fsdp"]}
 
 
 def test_only_runs_of_equal_work_are_one_line() -> None:
@@ -119,10 +119,10 @@ def test_no_run_at_all_is_refused() -> None:
 
 def test_another_factor_compares_within_a_shape() -> None:
     jobs = [job for count in (1, 2) for rate in (1e-5, 1e-4) for job in on_p3(count, [100], learning_rate=rate)]
-    found, _ = scalings(observations(jobs), "learning_rate")
+    result, _ = scalings(observations(jobs), "learning_rate")
 
-    assert [one.kind.apart for one in found] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
-    assert [level.name for level in found[0].levels] == ["1e-05", "0.0001"]
+    assert [item.kind.apart for item in result] == ["1 x ml.p3.2xlarge", "2 x ml.p3.2xlarge"]
+    assert [level.name for level in result[0].levels] == ["1e-05", "0.0001"]
 
 
 def test_jobs_that_failed_and_probes_are_left_out() -> None:
@@ -142,6 +142,6 @@ def test_a_figure_of_many_runs_has_no_tooltip_for_each() -> None:
 
 
 def test_local_processes_are_devices_and_their_dollars_notional() -> None:
-    (one,) = observations([recorded(instance_count=2)])
+    (observation,) = observations([recorded(instance_count=2)])
 
-    assert (one.devices, one.kind.is_notional) == (2, True)
+    assert (observation.devices, observation.kind.is_notional) == (2, True)

@@ -19,9 +19,9 @@ def cells(table: Table) -> list[list[str]]:
     return [[cell.text for cell in row] for row in table.cells]
 
 
-def total(found: list[Total], way: str, key: str, origin: str = "measured") -> Total:
-    (one,) = (it for it in found if (it.by, it.key, it.origin) == (way, key, origin))
-    return one
+def total(result: list[Total], way: str, key: str, origin: str = "measured") -> Total:
+    (item,) = (it for it in result if (it.by, it.key, it.origin) == (way, key, origin))
+    return item
 
 
 def jobs_of_all_kinds() -> list[RecordedJob]:
@@ -34,31 +34,31 @@ def jobs_of_all_kinds() -> list[RecordedJob]:
 
 
 def test_dollars_hours_f1_and_dates_are_summed_for_each_key_and_origin() -> None:
-    found = totals(jobs_of_all_kinds(), {"abc": "scaling"})
-    study, month = total(found, "study", "scaling"), total(found, "month", "2025-12")
+    sums = totals(jobs_of_all_kinds(), {"abc": "scaling"})
+    study, month = total(sums, "study", "scaling"), total(sums, "month", "2025-12")
 
     assert (study.jobs, study.cost_usd, study.best_f1, study.first) == (2, 3.0, 0.9, "2025-11-09")
     assert study.instance_hours == (1000 + 2000) / 3600
     assert (month.cost_usd, month.instance_hours, month.best_f1) == (3.6, 1.0, 0.95)
-    assert total(found, "month", "2025-12", "simulated").cost_usd == 9.0
-    assert total(found, "instance_type", "local", "measured, notional dollars").cost_usd == 0.25
-    assert (total(found, "team", "search").jobs, total(found, "team", NONE).jobs) == (1, 2)
-    assert total(found, "user", "ann").cost_usd == 3.6
-    whole = total(found, ALL, ALL)
+    assert total(sums, "month", "2025-12", "simulated").cost_usd == 9.0
+    assert total(sums, "instance_type", "local", "measured, notional dollars").cost_usd == 0.25
+    assert (total(sums, "team", "search").jobs, total(sums, "team", NONE).jobs) == (1, 2)
+    assert total(sums, "user", "ann").cost_usd == 3.6
+    whole = total(sums, ALL, ALL)
     assert (whole.jobs, whole.cost_usd, whole.first, whole.last) == (3, 6.6, "2025-11-09", "2025-12-06")
 
 
 def test_no_sum_mixes_origins_and_a_sentence_says_so() -> None:
-    found = totals(jobs_of_all_kinds(), {})
+    sums = totals(jobs_of_all_kinds(), {})
 
-    assert {it.origin for it in found if it.by == ALL} == {"measured", "simulated", "measured, notional dollars"}
+    assert {it.origin for it in sums if it.by == ALL} == {"measured", "simulated", "measured, notional dollars"}
     for way in TOTAL_KEYS:
-        assert sum(it.jobs for it in found if it.by == way) == 5
-    assert "every origin has sums of its own" in total_sentences(found)[0]
+        assert sum(it.jobs for it in sums if it.by == way) == 5
+    assert "every origin has sums of its own" in total_sentences(sums)[0]
 
 
 def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() -> None:
-    found = totals(
+    sums = totals(
         [
             *on_p3(1, [1000], metrics={"billed_usd": 1.25}),
             *on_p3(1, [3000], f1=0.99, tags={"state": "Failed"}),
@@ -66,23 +66,22 @@ def test_dollars_of_failed_jobs_and_what_aws_has_billed_stand_beside_the_cost() 
         ],
         {},
     )
-    whole = total(found, ALL, ALL)
+    whole = total(sums, ALL, ALL)
 
     assert (whole.cost_usd, whole.billed_usd, whole.failed_usd) == (4.0, 1.25, 3.0)
     assert (whole.without_cost, whole.billed, whole.best_f1) == (1, 1, 0.9)
-    (_, table), *_ = total_tables(found)
+    (_, table), *_ = total_tables(sums)
     assert {"billed (USD)", "of failed jobs (USD)", "runs without a cost"} <= set(table.headers)
     assert whole.billed_in_part == 1
     assert (
-        "billed is AWS's bill of 1 of 3 measured runs (1 of them in part: not complete yet)"
-        in total_sentences(found)[0]
+        "billed is AWS's bill of 1 of 3 measured runs (1 of them in part: not complete yet)" in total_sentences(sums)[0]
     )
 
 
 def test_the_dollars_of_a_study_are_divided_by_phase() -> None:
     phases = {"downloading_seconds": 100.0, "uploading_seconds": 250.0}
     spot = {"training_seconds": "2000"}  # 1000 s are billed
-    found = totals(
+    sums = totals(
         [
             *on_p3(1, [1000], metrics=phases, tags={"mlflow.parentRunId": "abc"}),
             *on_p3(1, [1000], metrics=phases, tags={"mlflow.parentRunId": "abc", **spot}),
@@ -91,7 +90,7 @@ def test_the_dollars_of_a_study_are_divided_by_phase() -> None:
         ],
         {"abc": "scaling"},
     )
-    study = total(found, "study", "scaling")
+    study = total(sums, "study", "scaling")
 
     assert study.cost_usd == 6.0
     assert (study.downloading_usd, study.uploading_usd) == (
@@ -99,21 +98,21 @@ def test_the_dollars_of_a_study_are_divided_by_phase() -> None:
         pytest.approx(0.25 + 0.125),
     )
     assert study.training_usd == pytest.approx(0.65 + 0.825)
-    assert total(found, "study", NONE).training_usd is None
+    assert total(sums, "study", NONE).training_usd is None
     (_, table), *_ = total_tables([study])
     assert "of uploading (USD)" in table.headers
 
 
 def test_a_way_that_no_job_tells_anything_of_has_rows_in_the_csv_and_no_table() -> None:
-    found = totals(on_p3(1, [1000]), {})
+    sums = totals(on_p3(1, [1000]), {})
 
-    captions = [caption for caption, _ in total_tables(found)]
+    captions = [caption for caption, _ in total_tables(sums)]
     assert captions == [
         "Dollars in all",
         "Dollars by month",
         "Dollars by instance type",
     ]
-    assert {row["by"] for row in total_rows(found)} == {ALL, *TOTAL_KEYS}
+    assert {row["by"] for row in total_rows(sums)} == {ALL, *TOTAL_KEYS}
 
 
 def test_by_leaves_the_other_ways_out() -> None:
@@ -123,9 +122,9 @@ def test_by_leaves_the_other_ways_out() -> None:
 def test_a_job_counts_for_each_of_its_tags_and_its_team_is_one_of_them() -> None:
     jobs = [recorded(instance_type="ml.g5.xlarge"), *on_p3(1, [1000])]
     jobs[1].run.params["tags"] = '{"team": "search", "owner": "ann"}'  # type: ignore[index]
-    found = dict(total_tables(totals(jobs, {})))
+    result = dict(total_tables(totals(jobs, {})))
 
-    assert [row[:3] for row in cells(found["Dollars by tag"])] == [
+    assert [row[:3] for row in cells(result["Dollars by tag"])] == [
         ["(none)", "measured", "1"],
         ["owner=ann", "measured", "1"],
         ["team=search", "measured", "1"],
@@ -172,8 +171,8 @@ def test_near_dollars_have_a_linear_axis_and_the_colours_follow_by() -> None:
 
 def test_every_one_of_many_runs_is_drawn_with_the_rare_colours_together() -> None:
     jobs = [
-        recorded(instance_type=kind, metrics={"cost_usd": 1.0 + place, "f1": 0.5}, started=NOVEMBER)
-        for place, kind in enumerate(
+        recorded(instance_type=kind, metrics={"cost_usd": 1.0 + workspace, "f1": 0.5}, started=NOVEMBER)
+        for workspace, kind in enumerate(
             ("ml.g4dn.xlarge", "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge", "ml.g6.2xlarge")
         )
         for _ in range(80)

@@ -53,9 +53,9 @@ def printed(workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
     def call(*words: str) -> str:
         study = () if "--study" in words else ("--study", "study.yaml")
         assert main(["schedule", *study, *words]) == 0
-        said = capsys.readouterr()
-        assert HIDDEN not in said.out + said.err
-        return said.out
+        output = capsys.readouterr()
+        assert HIDDEN not in output.out + output.err
+        return output.out
 
     return call
 
@@ -73,8 +73,8 @@ def exit_code_of(script: str, folder: Path, code: int) -> int:
     for name in ("paretune", "python"):
         (programs / name).write_text(f"#!/bin/sh\n[ $0 = {programs}/python ] && echo address && exit 0\nexit {code}\n")
         (programs / name).chmod(0o755)
-    found = subprocess.run(["sh", "-c", script], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=folder, check=False)
-    return found.returncode
+    result = subprocess.run(["sh", "-c", script], env={"PATH": f"{programs}:/usr/bin:/bin"}, cwd=folder, check=False)
+    return result.returncode
 
 
 def test_the_line_for_cron_has_five_fields_and_a_command_that_takes_75_for_no_failure(
@@ -102,10 +102,14 @@ def test_a_round_of_cron_gets_what_its_storage_and_its_budgets_depend_on(
     write_study(workplace, n_trials=4)
     home, profile = workplace / "its home", workplace / "team.toml"
     profile.write_text('budget = "team.yaml"\n')
-    known = {"PARETUNE_STORAGE": "sqlite:///shared.db", "PARETUNE_HOME": str(home), "PARETUNE_PROFILE": str(profile)}
-    known |= {"AWS_PROFILE": "research", "AWS_REGION": "eu-west-1", "AWS_CONFIG_FILE": "/etc/our aws"}
-    known |= {"PARETUNE_ROLE": ROLE, "PARETUNE_BUCKET": "our-models"}
-    for name, text in known.items():
+    reference = {
+        "PARETUNE_STORAGE": "sqlite:///shared.db",
+        "PARETUNE_HOME": str(home),
+        "PARETUNE_PROFILE": str(profile),
+    }
+    reference |= {"AWS_PROFILE": "research", "AWS_REGION": "eu-west-1", "AWS_CONFIG_FILE": "/etc/our aws"}
+    reference |= {"PARETUNE_ROLE": ROLE, "PARETUNE_BUCKET": "our-models"}
+    for name, text in reference.items():
         monkeypatch.setenv(name, text)
     assert main(["schedule", "--study", "study.yaml"]) == 0
     line = capsys.readouterr().out.strip().splitlines()[-1]
@@ -113,27 +117,27 @@ def test_a_round_of_cron_gets_what_its_storage_and_its_budgets_depend_on(
     command = re.sub(r"\S+ -m paretune study .*? \|\| ", "env || ", line.split(" ", 5)[5])
     assert subprocess.run(["bash", "-c", command], env={"PATH": "/usr/bin:/bin"}, check=False).returncode == 0
     seen = dict(text.split("=", 1) for text in (home / "rounds.log").read_text().splitlines())
-    assert {name: seen.get(name) for name in known} == known
+    assert {name: seen.get(name) for name in reference} == reference
 
 
-@pytest.mark.parametrize("where", ["study", "profile"])
+@pytest.mark.parametrize("location", ["study", "profile"])
 def test_a_budget_that_would_not_reach_the_container_is_refused(
-    where: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    location: str, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_cloud_study(workplace, role=ROLE, **({"budget": "team.yaml"} if where == "study" else {}))
-    if where == "profile":
+    write_cloud_study(workplace, role=ROLE, **({"budget": "team.yaml"} if location == "study" else {}))
+    if location == "profile":
         (workplace / "paretune.toml").write_text('budget = "team.yaml"\n')
     monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
     assert main(["schedule", "--study", "study.yaml", "--kind", "github"]) == 2
-    assert f"of the {where}, does not travel into containers" in capsys.readouterr().err
+    assert f"of the {location}, does not travel into containers" in capsys.readouterr().err
     assert main(["schedule", "--study", "study.yaml"]) == 0
 
 
 def test_the_manifest_for_kubernetes_forbids_two_rounds_at_a_time(printed: Printed, workplace: Path) -> None:
-    found = yaml.safe_load(printed("--kind", "kubernetes", "--image_uri", "example.com/paretune:1"))
-    assert (found["apiVersion"], found["kind"]) == ("batch/v1", "CronJob")
-    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", found["metadata"]["name"])
-    spec = found["spec"]
+    result = yaml.safe_load(printed("--kind", "kubernetes", "--image_uri", "example.com/paretune:1"))
+    assert (result["apiVersion"], result["kind"]) == ("batch/v1", "CronJob")
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", result["metadata"]["name"])
+    spec = result["spec"]
     assert (spec["schedule"], spec["concurrencyPolicy"]) == ("*/10 * * * *", "Forbid")
     job = spec["jobTemplate"]["spec"]
     pod = job["template"]["spec"]
@@ -158,10 +162,12 @@ def test_the_study_s_file_has_a_name_in_the_pod_that_a_config_map_takes(printed:
 def test_a_secret_for_pods_is_not_made_of_an_address_that_is_not_set(printed: Printed, workplace: Path) -> None:
     text = printed("--kind", "kubernetes", "--image_uri", "example.com/paretune:1")
     command = next(line.removeprefix("# kubectl") for line in text.splitlines() if "create secret" in line)
-    known = {"PARETUNE_STORAGE": STORAGE, "MLFLOW_TRACKING_URI": SERVER}
-    lacking = [known, {**known, "PARETUNE_STORAGE": ""}, {**known, "MLFLOW_TRACKING_URI": ""}]
-    ended = [subprocess.run(["sh", "-c", f"echo {command}"], env=env, check=False).returncode == 0 for env in lacking]
-    assert ended == [True, False, False]
+    reference = {"PARETUNE_STORAGE": STORAGE, "MLFLOW_TRACKING_URI": SERVER}
+    lacking = [reference, {**reference, "PARETUNE_STORAGE": ""}, {**reference, "MLFLOW_TRACKING_URI": ""}]
+    finished = [
+        subprocess.run(["sh", "-c", f"echo {command}"], env=env, check=False).returncode == 0 for env in lacking
+    ]
+    assert finished == [True, False, False]
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "github", "eventbridge"])
@@ -184,10 +190,10 @@ def test_a_round_in_a_container_that_is_given_no_address_ends_before_it_opens_a_
 
 
 def test_the_workflow_for_github_runs_one_round_at_a_time(printed: Printed, workplace: Path) -> None:
-    found = yaml.safe_load(printed("--kind", "github", "--every_minutes", "60"))
-    assert found["on"]["schedule"] == [{"cron": "0 * * * *"}]
-    assert found["concurrency"]["cancel-in-progress"] is False
-    (job,) = found["jobs"].values()
+    result = yaml.safe_load(printed("--kind", "github", "--every_minutes", "60"))
+    assert result["on"]["schedule"] == [{"cron": "0 * * * *"}]
+    assert result["concurrency"]["cancel-in-progress"] is False
+    (job,) = result["jobs"].values()
     *_, sign_in, _, step = job["steps"]
     assert sign_in["with"]["role-to-assume"] == "${{ secrets.AWS_ROLE_TO_ASSUME }}"  # and not the role of the jobs
     assert step["env"]["PARETUNE_STORAGE"] == "${{ secrets.PARETUNE_STORAGE }}"
@@ -318,9 +324,9 @@ def test_containers_need_servers_and_passwords_are_not_printed(
     assert "MLFLOW_TRACKING_URI must name a server" in capsys.readouterr().err
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"https://ada:{HIDDEN}@mlflow.example.com")
     assert main(["schedule", "--study", "study.yaml"]) == 2
-    said = capsys.readouterr()
-    assert "must have no password" in said.err
-    assert HIDDEN not in said.err + said.out
+    output = capsys.readouterr()
+    assert "must have no password" in output.err
+    assert HIDDEN not in output.err + output.out
     monkeypatch.setenv("MLFLOW_TRACKING_URI", SERVER)
     assert main(["schedule", "--study", "study.yaml", "--storage", STORAGE]) == 0
     assert HIDDEN not in capsys.readouterr().out

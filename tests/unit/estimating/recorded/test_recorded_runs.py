@@ -47,30 +47,30 @@ def faults(table: RecordedRuns, **changes: object) -> str:
 
 
 def test_a_recorded_job_is_answered_from_its_row(tmp_path: Path) -> None:
-    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=2)
 
-    assert found.billable_seconds == seconds_of(2, 32)
-    assert found.f1 == pytest.approx(f1_of(4e-5, 64))
-    assert found.basis == "the recorded run in line 11"
+    assert answer.billable_seconds == seconds_of(2, 32)
+    assert answer.f1 == pytest.approx(f1_of(4e-5, 64))
+    assert answer.basis == "the recorded run in line 11"
 
 
 def test_between_rows_f1_is_linear_and_seconds_are_geometric_in_the_logarithms(tmp_path: Path) -> None:
-    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=1, learning_rate=2e-5)
-    assert found.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
-    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, instance_count=1, learning_rate=2e-5)
+    assert answer.f1 == pytest.approx((f1_of(1e-5, 32) + f1_of(4e-5, 32)) / 2)
+    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
 
     # log(24) lies between log(16) and log(32) by log2(1.5) = 0.585; log(3) between log(2) and log(4) by the same.
-    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
-    assert found.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
-    assert found.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
-    assert found.basis.startswith("interpolated between the recorded runs in lines ")
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=24, instance_count=3)
+    assert answer.billable_seconds == pytest.approx(1600 / 3 * (16 / 24) ** 0.5)
+    assert answer.f1 == pytest.approx(0.9 - 0.01 * math.log2(24 * 3 / 16))
+    assert answer.basis.startswith("interpolated between the recorded runs in lines ")
 
 
 def test_a_hole_is_bridged_along_one_axis(tmp_path: Path) -> None:
     holed = [line for line in GRID if not line.startswith(f"{SMALL},1,32,")]
-    found = ask(runs(tmp_path, *holed), per_device_train_batch_size=32, instance_count=1)
+    answer = ask(runs(tmp_path, *holed), per_device_train_batch_size=32, instance_count=1)
 
-    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
+    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
 
 
 def test_where_no_side_is_closed_the_nearest_rows_are_named(tmp_path: Path) -> None:
@@ -123,11 +123,11 @@ def test_a_column_that_the_table_does_not_have_does_not_matter(tmp_path: Path) -
 
 def test_repeats_are_drawn_always_the_same_and_all_of_them_in_turn(tmp_path: Path) -> None:
     table = runs(tmp_path, *(f"{SMALL},1,16,4e-5,{100 + number},0.{number}" for number in range(1, 6)))
-    found = {ask(table, seed=seed).billable_seconds for seed in range(60)}
+    result = {ask(table, seed=seed).billable_seconds for seed in range(60)}
     again = {ask(table, draw=draw).billable_seconds for draw in range(60)}
 
     assert ask(table, seed=7) == ask(table, seed=7)
-    assert found == again == {101, 102, 103, 104, 105}
+    assert result == again == {101, 102, 103, 104, 105}
     assert ask(table).basis.endswith(", one of 5 repeats")
 
 
@@ -163,11 +163,11 @@ MEMORY = [
 )
 def test_what_did_not_fit_does_not_fit_with_a_larger_batch(tmp_path: Path, batch: int, count: int, status: str) -> None:
     table = runs(tmp_path, *MEMORY, more=",status")
-    found = ask(table, per_device_train_batch_size=batch, instance_count=count)
+    answer = ask(table, per_device_train_batch_size=batch, instance_count=count)
 
-    assert found.status == status
-    assert (found.f1 is None) == (status == "OutOfMemory")
-    assert found.billable_seconds == pytest.approx(100 if status == "Completed" else 140)
+    assert answer.status == status
+    assert (answer.f1 is None) == (status == "OutOfMemory")
+    assert answer.billable_seconds == pytest.approx(100 if status == "Completed" else 140)
 
 
 def test_more_instances_may_hold_what_few_cannot_where_the_model_is_sharded(tmp_path: Path) -> None:
@@ -192,29 +192,30 @@ def test_a_failed_run_fails_where_it_failed_and_nowhere_else(tmp_path: Path) -> 
 
 
 def test_accumulation_takes_seconds_of_the_cluster_and_f1_of_the_global_batch(tmp_path: Path) -> None:
-    found = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, gradient_accumulation_steps=4)
+    answer = ask(runs(tmp_path, *GRID), per_device_train_batch_size=32, gradient_accumulation_steps=4)
 
-    assert found.billable_seconds == pytest.approx(seconds_of(1, 32))
-    assert found.f1 == pytest.approx(f1_of(4e-5, 128))
+    assert answer.billable_seconds == pytest.approx(seconds_of(1, 32))
+    assert answer.f1 == pytest.approx(f1_of(4e-5, 128))
     assert (
-        "seconds from the recorded run in line 5 (same cluster and per-device batch, other accumulation)" in found.basis
+        "seconds from the recorded run in line 5 (same cluster and per-device batch, other accumulation)"
+        in answer.basis
     )
-    assert "(same global batch size 128 and learning rate)" in found.basis
+    assert "(same global batch size 128 and learning rate)" in answer.basis
 
 
 def test_accumulation_that_the_table_holds_is_answered_from_its_own_row(tmp_path: Path) -> None:
     lines = [f"{SMALL},1,16,4e-5,100,0.8,1", f"{SMALL},1,16,4e-5,111,0.7,2"]
-    found = ask(runs(tmp_path, *lines, more=",gradient_accumulation_steps"), gradient_accumulation_steps=2)
+    answer = ask(runs(tmp_path, *lines, more=",gradient_accumulation_steps"), gradient_accumulation_steps=2)
 
-    assert (found.billable_seconds, found.f1) == (111, 0.7)
+    assert (answer.billable_seconds, answer.f1) == (111, 0.7)
 
 
 def test_f1_of_an_accumulated_batch_may_come_from_another_instance_type(tmp_path: Path) -> None:
     lines = [f"{SMALL},1,16,4e-5,100,0.8,Completed", f"{LARGE},4,16,4e-5,30,0.75,Completed"]
-    found = ask(runs(tmp_path, *lines, more=",status"), gradient_accumulation_steps=4)
+    answer = ask(runs(tmp_path, *lines, more=",status"), gradient_accumulation_steps=4)
 
-    assert (found.billable_seconds, found.f1) == (100, 0.75)
-    assert f"on {LARGE}" in found.basis
+    assert (answer.billable_seconds, answer.f1) == (100, 0.75)
+    assert f"on {LARGE}" in answer.basis
 
 
 def test_an_accumulated_batch_that_nobody_has_trained_with_is_an_error(tmp_path: Path) -> None:
@@ -234,10 +235,10 @@ def test_a_curve_is_interpolated_epoch_by_epoch(tmp_path: Path) -> None:
 
 def test_a_probe_is_start_up_and_its_share_of_the_rest(tmp_path: Path) -> None:
     table = runs(tmp_path, *GRID)
-    found = ask(table, probe_steps=24, num_train_epochs=2.0)  # 7677 rows in batches of 16: 480 steps an epoch
+    answer = ask(table, probe_steps=24, num_train_epochs=2.0)  # 7677 rows in batches of 16: 480 steps an epoch
 
-    assert found.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
-    assert (found.f1, found.curve, found.steps) == (None, (), 24)
+    assert answer.billable_seconds == pytest.approx(120 + (1600 - 120) * 24 / 960)
+    assert (answer.f1, answer.curve, answer.steps) == (None, (), 24)
     assert ask(table, probe_steps=24, startup_seconds=60).billable_seconds == pytest.approx(60 + 1540 * 24 / 480)
 
 
@@ -245,8 +246,8 @@ def test_a_probe_of_other_data_needs_their_number_of_rows(tmp_path: Path) -> Non
     table = runs(tmp_path, *GRID)
 
     assert "set max_train_samples" in faults(table, dataset="imdb", probe_steps=20)
-    found = ask(table, dataset="imdb", probe_steps=20, max_train_samples=1600)
-    assert found.billable_seconds == pytest.approx(120 + 1480 * 20 / 100)
+    answer = ask(table, dataset="imdb", probe_steps=20, max_train_samples=1600)
+    assert answer.billable_seconds == pytest.approx(120 + 1480 * 20 / 100)
 
 
 def test_a_table_may_tell_the_number_of_rows_itself(tmp_path: Path) -> None:
@@ -266,22 +267,22 @@ def test_a_job_makes_the_steps_that_it_is_told_to_whatever_its_epochs_are(tmp_pa
 
 
 def test_a_probe_longer_than_the_job_is_the_job(tmp_path: Path) -> None:
-    found = ask(runs(tmp_path, *GRID), probe_steps=100_000)
+    answer = ask(runs(tmp_path, *GRID), probe_steps=100_000)
 
-    assert found.billable_seconds == pytest.approx(1600)
+    assert answer.billable_seconds == pytest.approx(1600)
 
 
 def test_a_probe_of_a_batch_that_does_not_fit_does_not_fit(tmp_path: Path) -> None:
-    found = ask(runs(tmp_path, *MEMORY, more=",status"), per_device_train_batch_size=128, probe_steps=20)
+    answer = ask(runs(tmp_path, *MEMORY, more=",status"), per_device_train_batch_size=128, probe_steps=20)
 
-    assert found.status == "OutOfMemory"
+    assert answer.status == "OutOfMemory"
 
 
 def test_a_probe_with_accumulation_needs_no_f1(tmp_path: Path) -> None:
     changes = {"per_device_train_batch_size": 64, "gradient_accumulation_steps": 8, "probe_steps": 10}
-    found = ask(runs(tmp_path, *GRID), **changes)
+    answer = ask(runs(tmp_path, *GRID), **changes)
 
-    assert found.billable_seconds == pytest.approx(120 + (800 - 120) * 10 / 15)
+    assert answer.billable_seconds == pytest.approx(120 + (800 - 120) * 10 / 15)
 
 
 def test_start_up_is_half_of_a_run_that_is_shorter_than_it(tmp_path: Path) -> None:
@@ -296,6 +297,6 @@ def test_what_one_row_measured_is_passed_on(tmp_path: Path) -> None:
 
 def test_seconds_of_an_accumulated_batch_do_not_need_its_learning_rate(tmp_path: Path) -> None:
     table = runs(tmp_path, f"{SMALL},1,16,1e-5,100,0.6", f"{SMALL},2,16,4e-5,60,0.75")
-    found = ask(table, per_device_train_batch_size=16, gradient_accumulation_steps=2)
+    answer = ask(table, per_device_train_batch_size=16, gradient_accumulation_steps=2)
 
-    assert (found.billable_seconds, found.f1) == (100, 0.75)
+    assert (answer.billable_seconds, answer.f1) == (100, 0.75)

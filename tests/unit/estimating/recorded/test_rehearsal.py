@@ -20,8 +20,12 @@ ml.g5.xlarge,1,16,1e-3,440,0.64
 def bring(path: str, without: str = "") -> int:
     """Imports a table, said to be of runs with the defaults; `without` is a column that it has."""
     defaults = JobSpec().as_text()
-    told = [name for name in ("model", "dataset", "num_train_epochs", "max_seq_length", "precision") if name != without]
-    return main(["import", "--recorded_runs", path, *(word for name in told for word in (f"--{name}", defaults[name]))])
+    report = [
+        name for name in ("model", "dataset", "num_train_epochs", "max_seq_length", "precision") if name != without
+    ]
+    return main(
+        ["import", "--recorded_runs", path, *(word for name in report for word in (f"--{name}", defaults[name]))]
+    )
 
 
 @pytest.fixture
@@ -36,10 +40,10 @@ def simulate(*words: str) -> int:
     return main(["main", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge", *words])
 
 
-def newest(place: Path) -> Run:
-    return MlflowClient(f"sqlite:///{place / 'mlflow.db'}").search_runs(["0"], order_by=["attributes.start_time DESC"])[
-        0
-    ]
+def newest(folder: Path) -> Run:
+    return MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_runs(
+        ["0"], order_by=["attributes.start_time DESC"]
+    )[0]
 
 
 def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place: Path) -> None:
@@ -62,18 +66,18 @@ def test_f1_comes_from_the_newest_runs_where_there_are_very_many(place: Path, mo
 def test_seconds_are_those_of_the_estimate_that_has_learnt_from_the_runs(place: Path) -> None:
     assert simulate() == 0
 
-    found = newest(place).data
-    assert found.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
-    assert "3 published runs of this model on this cluster" in found.tags["paretune.basis"]
+    result = newest(place).data
+    assert result.metrics["billable_seconds"] == pytest.approx(420, rel=0.1)
+    assert "3 published runs of this model on this cluster" in result.tags["paretune.basis"]
 
 
 @pytest.mark.parametrize("changes", [("--learning_rate", "1e-2"), ("--num_train_epochs", "2")])
 def test_an_f1_that_nobody_knows_is_absent(place: Path, changes: tuple[str, str]) -> None:
     assert simulate(*changes) == 0
 
-    found = newest(place).data
-    assert "f1" not in found.metrics
-    assert found.tags["paretune.origin"] == "simulated"
+    result = newest(place).data
+    assert "f1" not in result.metrics
+    assert result.tags["paretune.origin"] == "simulated"
 
 
 def test_a_simulated_run_teaches_no_other_one_its_f1(place: Path) -> None:

@@ -83,7 +83,7 @@ def test_a_run_that_did_not_complete_needs_neither_seconds_nor_f1(tmp_path: Path
 
 
 def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
-    found = faults(
+    messages = faults(
         tmp_path,
         f"{HEADER},status,seed",
         "ml.g5.xlarg,1,16,5e-5,900,0.8,Completed,1",
@@ -94,7 +94,7 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         "ml.g5.xlarge,1,16,5e-5,,,,",
         "ml.g5.xlarge,1,16,None,900,0.8,,",
     )
-    text = "\n".join(found)
+    text = "\n".join(messages)
 
     for part in (
         "line 2: instance_type must be one of the",
@@ -114,7 +114,7 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
         "line 8: learning_rate must have a value, got None",
     ):
         assert part in text
-    assert all(fault.startswith("runs.csv: line ") for fault in found)
+    assert all(fault.startswith("runs.csv: line ") for fault in messages)
 
 
 @pytest.mark.parametrize(
@@ -137,16 +137,16 @@ def test_all_faults_are_said_at_once_with_their_lines(tmp_path: Path) -> None:
     ],
 )
 def test_a_table_with_a_fault_is_refused_with_one_clear_message(tmp_path: Path, lines: list[str], part: str) -> None:
-    found = faults(tmp_path, *lines)
+    messages = faults(tmp_path, *lines)
 
-    assert any(part in fault for fault in found), found
+    assert any(part in fault for fault in messages), messages
 
 
 def test_of_very_many_faults_the_first_are_shown_and_the_rest_is_counted(tmp_path: Path) -> None:
-    found = faults(tmp_path, HEADER, *[ROW.replace("900", "0")] * 100)
+    messages = faults(tmp_path, HEADER, *[ROW.replace("900", "0")] * 100)
 
-    assert len(found) == 21
-    assert found[-1].endswith("and 80 more")
+    assert len(messages) == 21
+    assert messages[-1].endswith("and 80 more")
 
 
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:

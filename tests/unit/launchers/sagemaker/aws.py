@@ -100,11 +100,11 @@ class Client:
         body = Path(path).read_bytes()
         if Callback is not None:
             Callback(len(body))
-        self._answer("PutObject", parameters, lambda **known: self._service.put_object(Body=body, **known))
+        self._answer("PutObject", parameters, lambda **reference: self._service.put_object(Body=body, **reference))
 
     def download_file(self, bucket: str, key: str, path: str) -> None:
-        found = self._answer("GetObject", {"Bucket": bucket, "Key": key}, self._service.get_object)
-        Path(path).write_bytes(found["Body"].read())
+        result = self._answer("GetObject", {"Bucket": bucket, "Key": key}, self._service.get_object)
+        Path(path).write_bytes(result["Body"].read())
 
     def get_paginator(self, method: str) -> "Paginator":
         return Paginator(self, method)
@@ -255,16 +255,16 @@ class SageMaker:
         return job | {"SecondaryStatusTransitions": list(job["SecondaryStatusTransitions"])}
 
     def list_training_jobs(self, **request: Any) -> dict[str, Any]:
-        found = [
+        result = [
             job
             for name, job in self.jobs.items()
             if request.get("NameContains", "") in name
             and ("LastModifiedTimeAfter" not in request or job["LastModifiedTime"] > request["LastModifiedTimeAfter"])
         ]
         start = int(request.get("NextToken", "0"))
-        shown = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
-        page = [{name: job[name] for name in shown} for job in found[start : start + self.page_size]]
-        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(found) else {}
+        output = ("TrainingJobName", "CreationTime", "LastModifiedTime", "TrainingJobStatus", "SecondaryStatus")
+        page = [{name: job[name] for name in output} for job in result[start : start + self.page_size]]
+        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
         return {"TrainingJobSummaries": page} | more
 
     def stop_training_job(self, TrainingJobName: str) -> dict[str, Any]:  # noqa: N803
@@ -332,10 +332,10 @@ class Logs:
 
     def describe_log_streams(self, **request: Any) -> dict[str, Any]:
         assert request["logGroupName"] == GROUP
-        found = sorted(name for name in self.streams if name.startswith(request["logStreamNamePrefix"]))
+        result = sorted(name for name in self.streams if name.startswith(request["logStreamNamePrefix"]))
         start = int(request.get("nextToken", "0"))
-        more = {"nextToken": str(start + 50)} if start + 50 < len(found) else {}
-        return {"logStreams": [{"logStreamName": name} for name in found[start : start + 50]]} | more
+        more = {"nextToken": str(start + 50)} if start + 50 < len(result) else {}
+        return {"logStreams": [{"logStreamName": name} for name in result[start : start + 50]]} | more
 
     def get_log_events(self, **request: Any) -> dict[str, Any]:
         stream = request["logStreamName"]
@@ -403,15 +403,15 @@ class S3:
         return {"BucketRegion": region, "ResponseMetadata": {"HTTPHeaders": headers}}
 
     def create_bucket(self, **request: Any) -> dict[str, Any]:
-        place = request.get("CreateBucketConfiguration", {}).get("LocationConstraint", "us-east-1")
-        self.buckets[request["Bucket"]] = place
+        value = request.get("CreateBucketConfiguration", {}).get("LocationConstraint", "us-east-1")
+        self.buckets[request["Bucket"]] = value
         return {}
 
     def list_objects_v2(self, **request: Any) -> dict[str, Any]:
-        found = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
+        result = sorted(key for key in self.objects if key.startswith(request["Prefix"]))
         start = int(request.get("ContinuationToken", "0"))
-        page = [{"Key": key, "Size": len(self.objects[key])} for key in found[start : start + 1000]]
-        more = {"NextContinuationToken": str(start + 1000)} if start + 1000 < len(found) else {}
+        page = [{"Key": key, "Size": len(self.objects[key])} for key in result[start : start + 1000]]
+        more = {"NextContinuationToken": str(start + 1000)} if start + 1000 < len(result) else {}
         return {"Contents": page} | more
 
 
@@ -431,8 +431,8 @@ class Iam:
 
     def __init__(self) -> None:
         self.denied: set[tuple[str, str]] = set()  # identity and action
-        ours = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
-        self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [ours]}
+        actual = {"Effect": "Allow", "Principal": {"Service": "sagemaker.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        self.trust: dict[str, Any] = {"Version": "2012-10-17", "Statement": [actual]}
 
     def get_role(self, **request: Any) -> dict[str, Any]:
         arn = f"arn:aws:iam::{ACCOUNT}:role/service-role/{request['RoleName']}"
@@ -474,11 +474,11 @@ class Ec2:
         assert request["Filters"] == [{"Name": "vpc-id", "Values": ["vpc-1"]}]
         tables = [([{"Main": True}], self.main)]
         tables += [([{"Main": False, "SubnetId": name}], routes) for name, routes in self.own.items()]
-        found = [
+        result = [
             {"VpcId": "vpc-1", "Associations": entries, "Routes": [{"State": "active"} | route for route in routes]}
             for entries, routes in tables
         ]
-        return {"RouteTables": found}
+        return {"RouteTables": result}
 
     def describe_vpc_endpoints(self, **request: Any) -> dict[str, Any]:
         return {"VpcEndpoints": self.endpoints}
@@ -506,12 +506,12 @@ class Pricing:
         self.page_size = 100
 
     def get_products(self, **request: Any) -> dict[str, Any]:
-        wanted = {one["Field"]: one["Value"] for one in request["Filters"]}
-        found = [
+        expected = {item["Field"]: item["Value"] for item in request["Filters"]}
+        result = [
             json.dumps(product)
             for product in self.products
-            if wanted.items() <= product["product"]["attributes"].items()
+            if expected.items() <= product["product"]["attributes"].items()
         ]
         start = int(request.get("NextToken", "0"))
-        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(found) else {}
-        return {"FormatVersion": "aws_v1", "PriceList": found[start : start + self.page_size]} | more
+        more = {"NextToken": str(start + self.page_size)} if start + self.page_size < len(result) else {}
+        return {"FormatVersion": "aws_v1", "PriceList": result[start : start + self.page_size]} | more

@@ -95,8 +95,8 @@ def test_a_job_says_what_sagemaker_has_taken_once_it_has(launcher: SageMakerLaun
     job = launcher.submit(JobDocument.first(NAME, spec(**RANKED)), JobInputs())
     assert job.capacity().instances is None
 
-    taken = {"SelectedInstanceType": "ml.g6.xlarge", "SelectedInstanceCount": 4}
-    resources = aws.sagemaker.jobs[NAME]["ResourceConfig"] | taken
+    used = {"SelectedInstanceType": "ml.g6.xlarge", "SelectedInstanceCount": 4}
+    resources = aws.sagemaker.jobs[NAME]["ResourceConfig"] | used
     aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: x", ResourceConfig=resources)
     aws.clock.sleep(120)
 
@@ -170,8 +170,8 @@ def drop_the_plan(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     create = aws.sagemaker.create_training_job
 
     def drop(ResourceConfig: dict[str, Any], **request: Any) -> Any:  # noqa: N803  # boto's name
-        kept = {name: value for name, value in ResourceConfig.items() if name != "TrainingPlanArn"}
-        return create(ResourceConfig=kept, **request)
+        retained = {name: value for name, value in ResourceConfig.items() if name != "TrainingPlanArn"}
+        return create(ResourceConfig=retained, **request)
 
     monkeypatch.setattr(aws.sagemaker, "create_training_job", drop)
 
@@ -219,9 +219,9 @@ def test_a_job_on_its_plan_is_left_alone_by_whoever_finds_it(
     for job in (ON_PLAN, ON_PLAN | {"fallback_instance_types": "ml.p4d.24xlarge"}):
         aws.sagemaker.jobs.clear()
         submit(launcher, **job)
-        found = launcher.attach(NAME)
-        assert found is not None
-        assert not found.capacity().has_lost_plan
+        result = launcher.attach(NAME)
+        assert result is not None
+        assert not result.capacity().has_lost_plan
     assert aws.count("StopTrainingJob") == 0
 
 
@@ -254,7 +254,7 @@ def test_a_plan_is_of_the_type_that_was_asked_for_and_the_others_are_on_demand(
         {"InstanceType": P5, "InstanceCount": 2, "TrainingPlanArns": [PLAN]},
         {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 2},
     ]
-    prices = [launcher.price(one) for one in spec(**job).clusters()]
+    prices = [launcher.price(cluster) for cluster in spec(**job).clusters()]
     assert [price is not None and price.usd_per_hour > 0 for price in prices] == [False, True]
     assert (launcher.worst_case_usd(spec(**job)) or 0) > 0
 

@@ -49,14 +49,16 @@ def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strateg
     assert "transformers==5.3.0" in chosen.requirements
 
 
-@pytest.mark.parametrize("name", sorted({known.family: name for name, known in catalog.instances().items()}.values()))
+@pytest.mark.parametrize(
+    "name", sorted({reference.family: name for name, reference in catalog.instances().items()}.values())
+)
 @pytest.mark.slow
 def test_every_family_of_the_catalogue_finds_an_image_for_its_processor_or_is_refused(name: str) -> None:
-    known = catalog.instance(name)
-    if known.accelerator.startswith("AWS"):
+    history = catalog.instance(name)
+    if history.accelerator.startswith("AWS"):
         return
     assert images.faults(spec(name), "us-east-1") == []
-    assert ("-gpu-" in images.choose(spec(name), "us-east-1", direct=False).uri) is known.has_gpu
+    assert ("-gpu-" in images.choose(spec(name), "us-east-1", direct=False).uri) is history.has_gpu
 
 
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:

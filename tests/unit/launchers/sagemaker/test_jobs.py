@@ -462,16 +462,16 @@ def test_kept_instances_are_asked_about_until_they_are_not_kept_any_more(
 ) -> None:
     pool = kept.warm_pool.status()
     assert pool == WarmPoolStatus(status="Available", is_kept=True, seconds=0.0, most_seconds=600.0)
-    said = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
-    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = said
+    message = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 42, "ReusedByJob": "paretune-run2-1"}
+    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = message
     clock.sleep(60)
 
     assert kept.warm_pool.status() == WarmPoolStatus(
         status="Reused", is_kept=False, seconds=42.0, most_seconds=600.0, reused_by="paretune-run2-1"
     )
-    asked = aws.count("DescribeTrainingJob")
+    request = aws.count("DescribeTrainingJob")
     kept.warm_pool.status()
-    assert aws.count("DescribeTrainingJob") == asked
+    assert aws.count("DescribeTrainingJob") == request
     assert kept.state() is JobState.COMPLETED
 
 
@@ -479,11 +479,11 @@ def test_kept_instances_are_asked_about_no_more_often_than_the_rate_of_calls_all
     aws: Aws, kept: SageMakerJob, clock: FakeClock
 ) -> None:
     kept.warm_pool.status()
-    asked = aws.count("DescribeTrainingJob")
+    request = aws.count("DescribeTrainingJob")
     for _ in range(100):
         kept.warm_pool.status()
         clock.sleep(0.5)
-    assert aws.count("DescribeTrainingJob") - asked <= 10
+    assert aws.count("DescribeTrainingJob") - request <= 10
 
 
 def test_instances_that_aws_says_nothing_of_yet_count_as_kept(aws: Aws, kept: SageMakerJob, clock: FakeClock) -> None:

@@ -188,8 +188,8 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
         launcher.submit(order(), JobInputs())
     aws.meet = lambda operation: None  # type: ignore[method-assign]
 
-    found = another(clock, package)
-    job = found.attach(NAME) or found.submit(order(), JobInputs())
+    result = another(clock, package)
+    job = result.attach(NAME) or result.submit(order(), JobInputs())
 
     assert job.state() is JobState.RUNNING
     assert list(aws.sagemaker.jobs) == [NAME]
@@ -200,11 +200,11 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
 def test_a_dry_run_sends_nothing_asks_nothing_and_claims_nothing(
     launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset
 ) -> None:
-    shown = launcher.preview(order(), JobInputs(dataset=dataset))
+    request = launcher.preview(order(), JobInputs(dataset=dataset))
 
     assert aws.calls == []
-    assert shown["TrainingJobName"] == NAME
-    assert channel(dict(shown), "dataset") == f"s3://{BUCKET}/paretune/datasets/{dataset.key}/"
+    assert request["TrainingJobName"] == NAME
+    assert channel(dict(request), "dataset") == f"s3://{BUCKET}/paretune/datasets/{dataset.key}/"
 
 
 def test_data_and_model_become_channels_that_all_jobs_share(
@@ -310,9 +310,9 @@ def test_what_does_not_fit_on_an_instance_is_refused_before_anything_is_uploaded
     changes: dict[str, Any],
     part: str,
 ) -> None:
-    given = {name: value for name, value in changes.items() if name != "model_gib"}
+    arguments = {name: value for name, value in changes.items() if name != "model_gib"}
     model = _sized(tmp_path / "model", changes.get("model_gib", 14), dataset, 0)
-    document, inputs = order(num_train_epochs=3.0, **given), JobInputs(dataset=dataset, model=model)
+    document, inputs = order(num_train_epochs=3.0, **arguments), JobInputs(dataset=dataset, model=model)
 
     with pytest.raises(BadInput) as early:
         launcher.check_inputs(document.spec, inputs)
@@ -350,18 +350,18 @@ def _dry(aws: Aws) -> Any:
 def test_every_job_says_in_aws_of_which_study_user_and_team_it_is_whatever_it_runs(
     launcher: SageMakerLauncher, order: Make, aws: Aws, tmp_path: Path
 ) -> None:
-    whose = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
+    attribution = Attribution(study="batch, and rate", user="DOMAIN\\ana", team="nlp")
     told_there = {"paretune:study": "batch- and rate", "paretune:user": "DOMAIN-ana", "paretune:team": "nlp"}
     project = ProjectPayload(code={}, program="run.py", document={})
-    ours = order("run1", whose=whose, tags={"team": "nlp"})
-    foreign = order("run3", whose=whose, entry_script="MLproject")
+    actual = order("run1", whose=attribution, tags={"team": "nlp"})
+    foreign = order("run3", whose=attribution, entry_script="MLproject")
 
-    for document, inputs in ((ours, JobInputs()), (foreign, JobInputs(project=project))):
+    for document, inputs in ((actual, JobInputs()), (foreign, JobInputs(project=project))):
         tags = {tag["Key"]: tag["Value"] for tag in launcher.preview(document, inputs)["Tags"]}
         assert tags.items() >= told_there.items()
         assert tags["paretune:run"] == document.job_name.split("-")[1]
         assert ("paretune:spec" in tags) == (document is not foreign)
-    launcher.submit(ours, JobInputs())
+    launcher.submit(actual, JobInputs())
     assert {tag["Key"] for tag in sent(aws)["Tags"]} >= {*told_there, "team"}
     assert "DOMAIN" not in json.dumps(told(aws))  # the job itself is not told whose it is
 
@@ -576,14 +576,14 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
     assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
     assert job.trials.count == 2
-    found = launcher.attach(name)
-    assert found is not None
-    assert found.trials.count == 2
+    result = launcher.attach(name)
+    assert result is not None
+    assert result.trials.count == 2
     (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
     deadline_s = json.loads(document)["deadline_s"]
     assert first.max_seconds < deadline_s < 2 * first.max_seconds  # of all its trials together
-    told = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
-    assert [(one.member, one.spec.learning_rate) for one in told] == [("lead", 1e-5), ("other", 1e-4)]
+    report = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
+    assert [(item.member, item.spec.learning_rate) for item in report] == [("lead", 1e-5), ("other", 1e-4)]
     assert b"secret/key" not in document
     job.trials.stop("other")
     requested = f"paretune/jobs/{name}/stop/"
@@ -621,8 +621,8 @@ def test_the_default_bucket_is_made_once_in_the_right_region(
     (made,) = aws.of("CreateBucket")
     assert made.parameters["Bucket"] == f"sagemaker-eu-west-1-{ACCOUNT}"
     assert made.parameters["CreateBucketConfiguration"] == {"LocationConstraint": "eu-west-1"}
-    where = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
-    assert launcher.location_tags() == where
+    location = {"account": ACCOUNT, "region": "eu-west-1", "bucket": f"sagemaker-eu-west-1-{ACCOUNT}"}
+    assert launcher.location_tags() == location
 
 
 def test_a_default_bucket_that_cannot_be_made_is_a_refused_launch(
@@ -652,11 +652,11 @@ def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_ask
 ) -> None:
     first = order(instance_type="ml.g5.xlarge")
     launcher.submit(first, JobInputs())
-    place = sent(aws)["CheckpointConfig"]["S3Uri"]
+    workspace = sent(aws)["CheckpointConfig"]["S3Uri"]
     aws.sagemaker.end(first.job_name, "Stopped", "MaxWaitTimeExceeded")
     elsewhere = order(attempt=2, instance_type="ml.g5.2xlarge")
 
     launcher.submit(replace(elsewhere, checkpoint_key=first.spec.spec_hash()), JobInputs())
 
     assert sent(aws)["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
-    assert sent(aws)["CheckpointConfig"]["S3Uri"] == place
+    assert sent(aws)["CheckpointConfig"]["S3Uri"] == workspace

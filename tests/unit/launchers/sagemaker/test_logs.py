@@ -33,7 +33,7 @@ def test_events_and_lines_are_told_apart_and_come_once(aws: Aws, reader: LogRead
     read_all(reader)
     read_all(reader)
 
-    assert [told.step for told in reader.events] == [0, 1, 2]
+    assert [report.step for report in reader.events] == [0, 1, 2]
     assert reader.tail(10) == ["hello", "bye"]
 
 
@@ -103,7 +103,7 @@ def test_a_long_log_is_read_page_by_page_also_over_an_empty_page(aws: Aws, reade
 
     read_all(reader)
 
-    assert [told.step for told in reader.events] == list(range(40))
+    assert [report.step for report in reader.events] == list(range(40))
 
 
 def test_reading_goes_on_where_it_stopped_and_tells_when_there_is_no_more(aws: Aws, reader: LogReader) -> None:
@@ -116,7 +116,7 @@ def test_reading_goes_on_where_it_stopped_and_tells_when_there_is_no_more(aws: A
     assert not reader.read(stream)
     aws.logs.say(stream, event(1))
     assert reader.read(stream)
-    assert [told.step for told in reader.events] == [0, 1]
+    assert [report.step for report in reader.events] == [0, 1]
 
 
 def test_every_page_is_asked_for_from_the_head_as_cloudwatch_wants_it_with_a_token(aws: Aws, reader: LogReader) -> None:
@@ -135,7 +135,7 @@ def test_a_token_that_cloudwatch_has_forgotten_means_reading_anew(aws: Aws, read
 
     read_all(reader)
 
-    assert {told.step for told in reader.events} == {0, 1}
+    assert {report.step for report in reader.events} == {0, 1}
 
 
 def test_a_stream_that_was_deleted_is_left_alone(aws: Aws, reader: LogReader) -> None:
@@ -163,7 +163,7 @@ def test_streams_of_restarts_come_in_their_order(aws: Aws, reader: LogReader) ->
     read_all(reader)
 
     assert reader.main_streams == [f"{JOB}/algo-1-999", f"{JOB}/algo-1-1000"]
-    assert [told.step for told in reader.events] == [1, 2]
+    assert [report.step for report in reader.events] == [1, 2]
 
 
 def test_an_old_stream_that_was_read_to_its_end_is_not_asked_for_again(aws: Aws, reader: LogReader) -> None:
@@ -266,6 +266,6 @@ def test_a_line_that_only_looks_like_an_event_is_a_line(aws: Aws, reader: LogRea
 
 
 def test_an_event_is_read_back_as_it_was_written() -> None:
-    told = Event(time=1.5, step=3, metrics={"train/loss": 0.25}, message="half", total_steps=6)
+    report = Event(time=1.5, step=3, metrics={"train/loss": 0.25}, message="half", total_steps=6)
 
-    assert read_event(told.line()) == told
+    assert read_event(report.line()) == report

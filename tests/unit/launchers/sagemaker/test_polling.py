@@ -206,9 +206,9 @@ def test_passing_trouble_passes(aws: Aws, poller: Poller, clock: FakeClock, oper
 def test_trouble_that_stays_is_lost_sight_and_names_the_jobs_that_go_on(
     aws: Aws, poller: Poller, clock: FakeClock, trouble: str
 ) -> None:
-    ended, running = begin(aws, poller, 2)
+    finished, running = begin(aws, poller, 2)
     pass_time(poller, clock, 30)
-    aws.sagemaker.end(ended.name)
+    aws.sagemaker.end(finished.name)
     pass_time(poller, clock, 30)
     aws.refuse("ListTrainingJobs", trouble if trouble != "sso" else UnauthorizedSSOTokenError())
 
@@ -216,7 +216,7 @@ def test_trouble_that_stays_is_lost_sight_and_names_the_jobs_that_go_on(
         pass_time(poller, clock, 30)
 
     assert running.name in str(caught.value)
-    assert ended.name not in str(caught.value)
+    assert finished.name not in str(caught.value)
     assert "`paretune sync`" in str(caught.value)
 
 

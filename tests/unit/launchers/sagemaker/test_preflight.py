@@ -33,17 +33,17 @@ def test_all_faults_come_at_once(aws: Aws) -> None:
     aws.s3.buckets.clear()
     aws.quotas.values = {USAGE: 1, "x": 0}
 
-    found = faults()
+    messages = faults()
 
-    assert len(found) == 3
-    assert f"may not pass the role {ROLE} to SageMaker: add iam:PassRole" in found[0]
-    assert f"bucket {BUCKET} does not exist: create it in us-east-1, or leave bucket out" in found[1]
-    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in found[2]
+    assert len(messages) == 3
+    assert f"may not pass the role {ROLE} to SageMaker: add iam:PassRole" in messages[0]
+    assert f"bucket {BUCKET} does not exist: create it in us-east-1, or leave bucket out" in messages[1]
+    assert f"quota '{USAGE}' in us-east-1 is 1 and the job needs 4" in messages[2]
     code = f"L-{len(USAGE):04d}"
     assert (
         "`aws service-quotas request-service-quota-increase --service-code sagemaker "
         f"--quota-code {code} --desired-value 4 --region us-east-1`"
-    ) in found[2]
+    ) in messages[2]
 
 
 @pytest.mark.parametrize("operation", ["SimulatePrincipalPolicy", "ListServiceQuotas"])
@@ -78,8 +78,8 @@ def test_a_bucket_that_may_not_be_used_is_a_fault(aws: Aws) -> None:
     aws.refuse("HeadBucket", error("403", "Forbidden", 403))
 
     use = f"use the bucket {BUCKET}, which must belong to account {ACCOUNT}"
-    own = "set bucket to one that `aws s3 ls` shows, or leave it out"
-    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {own}"]
+    custom = "set bucket to one that `aws s3 ls` shows, or leave it out"
+    assert faults() == [f"AWS does not allow this identity to {use}: Forbidden: {custom}"]
 
 
 def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
@@ -89,19 +89,19 @@ def test_a_default_bucket_that_is_not_there_yet_is_no_fault(aws: Aws) -> None:
 def test_a_missing_role_is_a_fault_beside_the_others(aws: Aws) -> None:
     aws.s3.buckets.clear()
 
-    found = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    messages = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
-    assert len(found) == 2
-    assert found[0].startswith("role must be set")
+    assert len(messages) == 2
+    assert messages[0].startswith("role must be set")
 
 
 def test_the_role_of_a_notebook_that_cannot_be_read_is_a_fault(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Sts, "arn", f"arn:aws:sts::{ACCOUNT}:assumed-role/AmazonSageMaker-Role/SageMaker")
     aws.refuse("GetRole", "AccessDenied", "no iam:GetRole", times=9)
 
-    (found,) = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
+    (messages,) = faults(JobSpec(bucket=BUCKET, instance_type="ml.g5.xlarge"))
 
-    assert "read the execution role of this notebook; set role" in found
+    assert "read the execution role of this notebook; set role" in messages
 
 
 def test_an_assumed_role_is_asked_about_as_the_role_behind_it(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,9 +109,9 @@ def test_an_assumed_role_is_asked_about_as_the_role_behind_it(aws: Aws, monkeypa
 
     faults()
 
-    asked = aws.of("SimulatePrincipalPolicy")[0]
-    assert asked.parameters["PolicySourceArn"] == f"arn:aws:iam::{ACCOUNT}:role/service-role/Scientist"
-    assert asked.parameters["ResourceArns"] == [ROLE]
+    request = aws.of("SimulatePrincipalPolicy")[0]
+    assert request.parameters["PolicySourceArn"] == f"arn:aws:iam::{ACCOUNT}:role/service-role/Scientist"
+    assert request.parameters["ResourceArns"] == [ROLE]
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_each_quota_that_the_job_uses_is_compared(aws: Aws, changes: dict[str, o
     aws.quotas.values = {name: 3 if name == quota else 20 for name in everything}
     cluster = JobSpec(role=ROLE, bucket=BUCKET, instance_type="ml.g5.xlarge", instance_count=4, **changes)  # type: ignore[arg-type]
 
-    (found,) = faults(cluster)
+    (messages,) = faults(cluster)
 
-    assert f"quota '{quota}'" in found
+    assert f"quota '{quota}'" in messages
 
 
 def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
@@ -146,13 +146,13 @@ def test_an_unknown_quota_is_no_fault(aws: Aws) -> None:
 def test_a_described_type_that_the_service_does_not_take_is_a_fault(aws: Aws) -> None:
     facts = {"gpus": 0, "network_gbps": 10, "vcpus": 4, "memory_gib": 16}
     described = {"ml.m5.larger": facts, "ml.p6e-gb200.36xlarge": facts}
-    asked = replace(CLUSTER, instance_type="ml.m5.larger", instance_facts=described)
+    request = replace(CLUSTER, instance_type="ml.m5.larger", instance_facts=described)
 
-    (fault,) = faults(asked)
+    (fault,) = faults(request)
 
     assert "known types, got 'ml.m5.larger': did you mean ml.m5.large" in fault
     assert "pip install --upgrade boto3" in fault
-    assert faults(replace(asked, instance_type="ml.p6e-gb200.36xlarge")) == []
+    assert faults(replace(request, instance_type="ml.p6e-gb200.36xlarge")) == []
 
 
 INSIDE = replace(CLUSTER, subnets="subnet-1,subnet-2", security_group_ids="sg-1")
@@ -185,11 +185,11 @@ def test_subnets_that_lead_nowhere_are_refused_before_the_job_costs(
 ) -> None:
     aws.ec2.main = routes
 
-    found = in_subnets()
+    result = in_subnets()
 
-    assert len(found) == len(parts)
-    assert all(part in fault for part, fault in zip(parts, found, strict=True))
-    assert all("subnets subnet-1, subnet-2" in fault and ": " in fault for fault in found)
+    assert len(result) == len(parts)
+    assert all(part in fault for part, fault in zip(parts, result, strict=True))
+    assert all("subnets subnet-1, subnet-2" in fault and ": " in fault for fault in result)
 
 
 def test_a_table_of_a_subnet_s_own_comes_before_the_main_one_and_each_subnet_is_judged(aws: Aws) -> None:
@@ -237,9 +237,9 @@ def test_a_job_without_subnets_asks_nothing_of_the_network(aws: Aws) -> None:
 def test_the_command_that_lets_a_user_pass_the_role_names_both(aws: Aws) -> None:
     aws.iam.decision = "implicitDeny"
 
-    (found,) = faults()
+    (messages,) = faults()
 
-    (command,) = re.findall("`(.*)`", found)
+    (command,) = re.findall("`(.*)`", messages)
     assert command.startswith("aws iam put-user-policy --user-name ada --policy-name paretune-pass-role ")
     policy = json.loads(command.rpartition("--policy-document ")[2].strip("'"))
     assert policy["Statement"][0]["Resource"] == ROLE
@@ -257,10 +257,10 @@ def test_the_command_that_lets_a_user_pass_the_role_names_both(aws: Aws) -> None
 def test_a_job_role_without_a_right_that_the_job_needs_is_a_fault(aws: Aws, action: str, resource: str) -> None:
     aws.iam.denied.add((ROLE, action))
 
-    (found,) = faults()
+    (messages,) = faults()
 
-    assert found.startswith(f"job role {ROLE} may not {action} on {resource}")
-    assert "`aws iam put-role-policy --role-name Trainer" in found
+    assert messages.startswith(f"job role {ROLE} may not {action} on {resource}")
+    assert "`aws iam put-role-policy --role-name Trainer" in messages
 
 
 def test_a_policy_of_the_bucket_may_allow_what_the_role_s_own_do_not(aws: Aws) -> None:
@@ -281,15 +281,15 @@ def test_the_quota_over_all_jobs_is_compared_where_aws_lists_it(aws: Aws, spot: 
     name = f"Number of instances across all {kind} jobs"
     aws.quotas.values = {USAGE: 9, "ml.g5.xlarge for spot training job usage": 9, name: 3}
 
-    (found,) = faults(CLUSTER.replace(spot=spot))
+    (messages,) = faults(CLUSTER.replace(spot=spot))
 
-    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in found
+    assert f"quota '{name}' in us-east-1 is 3 and the job needs 4" in messages
 
 
 def test_quotas_that_the_job_does_not_use_are_shown_and_no_fault(aws: Aws) -> None:
     aws.quotas.values = {USAGE: 4, "ml.m5.large for training job usage": 0, "x": 0}
 
-    own, others = quota_findings(CLUSTER, Account(CLUSTER, {}), ["ml.m5.large", "ml.p4d.24xlarge"])
+    custom, others = quota_findings(CLUSTER, Account(CLUSTER, {}), ["ml.m5.large", "ml.p4d.24xlarge"])
 
-    assert (own.verdict, own.text) == (Verdict.PASSED, f"{USAGE} in us-east-1: 4, and the job needs 4")
+    assert (custom.verdict, custom.text) == (Verdict.PASSED, f"{USAGE} in us-east-1: 4, and the job needs 4")
     assert (others.verdict, others.text) == (Verdict.PASSED, "of others for training job usage: ml.m5.large 0")

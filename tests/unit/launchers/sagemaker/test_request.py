@@ -114,8 +114,8 @@ def test_the_default_request_says_all_that_it_should_and_nothing_else(ask: Ask, 
     assert request["CheckpointConfig"]["LocalPath"] == "/opt/ml/checkpoints"
     assert set(channels(request)) == {"job", "code", "sm_drivers"}
     assert channels(request)["job"] == f"s3://{BUCKET}/paretune/jobs/paretune-run1-1/job.json"
-    told = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])
-    assert told["spec"]["num_train_epochs"] == "2.0"
+    content = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])
+    assert content["spec"]["num_train_epochs"] == "2.0"
     assert not {"MetricDefinitions"} & set(request["AlgorithmSpecification"])  # numbers come as events
 
 
@@ -139,8 +139,8 @@ def test_degrees_of_fsdp_travel_in_the_document_and_the_training_divides_the_dev
 ) -> None:
     request = ask(instance_type=GPU, instance_count=2, strategy="fsdp", **degrees)
 
-    told = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
-    assert {name: told[name] for name in degrees} == {name: spell(value) for name, value in degrees.items()}
+    spec = json.loads(aws.s3.objects["paretune/jobs/paretune-run1-1/job.json"])["spec"]
+    assert {name: spec[name] for name in degrees} == {name: spell(value) for name, value in degrees.items()}
     assert drivers(request, aws)["sourcecode.json"]["command"] == COMMAND
     assert "HyperParameters" not in request
 
@@ -279,12 +279,12 @@ def test_building_asks_aws_nothing_and_prints_nothing(
 
 
 def test_a_dry_request_is_the_request_that_is_sent(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    shown = launcher.preview(order(), JobInputs())
+    request = launcher.preview(order(), JobInputs())
     assert aws.s3.objects == {}
 
     launcher.submit(order(), JobInputs())
 
-    assert shown == aws.of("CreateTrainingJob")[-1].parameters
+    assert request == aws.of("CreateTrainingJob")[-1].parameters
 
 
 def test_a_value_of_the_environment_that_is_too_long_is_refused_by_name(account: Account, staging: Staging) -> None:

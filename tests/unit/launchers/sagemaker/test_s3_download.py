@@ -96,8 +96,8 @@ class Listed:
         return self
 
     def paginate(self, Bucket: str, Prefix: str) -> list[dict[str, object]]:  # noqa: N803
-        found = [{"Key": key, "ETag": '"e"', "Size": 3} for key in self._keys if key.startswith(Prefix)]
-        return [{"Contents": found}]
+        result = [{"Key": key, "ETag": '"e"', "Size": 3} for key in self._keys if key.startswith(Prefix)]
+        return [{"Contents": result}]
 
     def get_object(self, **_: object) -> dict[str, object]:
         return {"Body": StreamingBody(io.BytesIO(b"abc"), 3)}

@@ -29,12 +29,12 @@ TOKENS = 512 * 4
 def jobs_of(path: Path) -> list[JobSpec]:
     """Jobs that a file may ask of SageMaker, one for each cluster, compiler and number of rows."""
     if "\nfactors:" in path.read_text():
-        found = [row.spec for row in DesignPlan.of(read_design(str(path), {})).rows]
+        result = [row.spec for row in DesignPlan.of(read_design(str(path), {})).rows]
     else:
         study = StudyFile.read(str(path), {"launcher": "sagemaker"})
-        found = [spec for _, spec in study.jobs_at(_corners(study))]
+        result = [spec for _, spec in study.jobs_at(_corners(study))]
     alike = ("instance_type", "instance_count", "strategy", "compiler", "max_train_samples")
-    return list({tuple(getattr(spec, name) for name in alike): spec for spec in found}.values())
+    return list({tuple(getattr(spec, name) for name in alike): spec for spec in result}.values())
 
 
 def _corners(study: StudyFile) -> Iterator[dict[str, Any]]:
@@ -46,12 +46,12 @@ def _corners(study: StudyFile) -> Iterator[dict[str, Any]]:
 def full_size(spec: JobSpec, folder: Path) -> JobInputs:
     """Prepared rows as large as a job's can be, and a model of the size of DistilBERT; both are sparse files."""
     data, model = folder / f"data-{spec.max_train_samples}", folder / "model"
-    for place, name, size in (
+    for workspace, name, size in (
         (data, "train.arrow", (spec.max_train_samples or 25_000) * TOKENS),
         (model, "model.safetensors", 268_000_000),
     ):
-        place.mkdir(exist_ok=True)
-        with (place / name).open("wb") as file:
+        workspace.mkdir(exist_ok=True)
+        with (workspace / name).open("wb") as file:
             file.truncate(size)
     prepared = PreparedDataset(key="0" * 64, folder=data, labels=("0", "1"), facts={})
     return JobInputs(dataset=prepared, model=model)

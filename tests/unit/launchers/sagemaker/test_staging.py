@@ -60,13 +60,13 @@ def test_another_content_or_name_is_another_place(staging: Staging, folder: Path
 
 
 def test_content_cannot_be_shifted_from_a_file_into_the_next(staging: Staging, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    for place, texts in ((one, ("ab", "c")), (two, ("a", "bc"))):
-        place.mkdir()
+    first, two = tmp_path / "one", tmp_path / "two"
+    for workspace, texts in ((first, ("ab", "c")), (two, ("a", "bc"))):
+        workspace.mkdir()
         for name, text in zip(("1", "2"), texts, strict=True):
-            (place / name).write_text(text)
+            (workspace / name).write_text(text)
 
-    assert staging.upload("files", one) != staging.upload("files", two)
+    assert staging.upload("files", first) != staging.upload("files", two)
 
 
 def test_an_upload_that_was_cut_is_completed_and_a_damaged_object_replaced(
@@ -118,10 +118,10 @@ def test_dry_staging_says_where_everything_would_lie_and_asks_s3_nothing(
 ) -> None:
     dry = Staging(aws.client("s3"), BUCKET, dry=True)
 
-    told = [dry.upload("a", folder), dry.upload("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
+    report = [dry.upload("a", folder), dry.upload("b", folder / "rows.arrow"), dry.text("c/d.json", "{}")]
 
     assert aws.calls == []
-    assert told == [
+    assert report == [
         staging.upload("a", folder),
         staging.upload("b", folder / "rows.arrow"),
         staging.text("c/d.json", "{}"),

@@ -102,33 +102,33 @@ def at_its_end(job: Job, clock: VirtualClock) -> list[float]:
 
 
 def test_a_job_of_hours_costs_as_many_looks_as_it_has_events(place: Place, clock: VirtualClock) -> None:
-    begun = clock.now()
+    start = clock.now()
     looks = at_its_end(place.submit("waiting"), clock)
 
-    assert [moment - begun for moment in looks] == pytest.approx([100, 120, 160, 240])
+    assert [moment - start for moment in looks] == pytest.approx([100, 120, 160, 240])
 
 
 def test_no_sleep_passes_over_the_event_of_another_job(place: Place, clock: VirtualClock) -> None:
-    begun = clock.now()
+    start = clock.now()
     first = place.submit("waiting")
     clock.sleep(0.5)
     second = place.submit("quick")
     looks = []
     while not (first.state().is_terminal and second.state().is_terminal):
         clock.sleep(0.5)
-        looks.append(clock.now() - begun)
+        looks.append(clock.now() - start)
 
     assert looks[:6] == pytest.approx([101, 102, 103, 104, 105, 106])
 
 
 def test_time_that_is_waited_for_is_not_passed_over(place: Place, clock: VirtualClock) -> None:
     place.submit("waiting")
-    begun = clock.now()
-    clock.wake_at(begun + 60)
+    start = clock.now()
+    clock.wake_at(start + 60)
 
     clock.sleep(0.5)
 
-    assert clock.now() == pytest.approx(begun + 60)
+    assert clock.now() == pytest.approx(start + 60)
 
 
 def test_waiting_and_interruptions_are_not_billed(place: Place, clock: VirtualClock) -> None:
@@ -270,20 +270,22 @@ Prices = Callable[..., float | None]
 @pytest.fixture
 def price(home: Path, clock: VirtualClock) -> Prices:
     def of(environment: dict[str, str], **changes: object) -> float | None:
-        found = SimulatedLauncher(home, clock, environment, timeline_of).price(JobSpec(launcher="simulated", **changes))  # type: ignore[arg-type]
-        return None if found is None else found.usd_per_hour
+        result = SimulatedLauncher(home, clock, environment, timeline_of).price(
+            JobSpec(launcher="simulated", **changes)
+        )  # type: ignore[arg-type]
+        return None if result is None else result.usd_per_hour
 
     return of
 
 
 def test_prices_are_those_of_sagemaker_in_the_job_s_region_or_that_of_the_environment(price: Prices) -> None:
-    known = price({}, instance_type="ml.g5.xlarge")
+    reference = price({}, instance_type="ml.g5.xlarge")
 
-    assert known is not None
-    assert price({}, instance_type="ml.g5.xlarge", region="us-east-1") == known
-    assert price({"AWS_REGION": "us-east-1"}, instance_type="ml.g5.xlarge") == known
+    assert reference is not None
+    assert price({}, instance_type="ml.g5.xlarge", region="us-east-1") == reference
+    assert price({"AWS_REGION": "us-east-1"}, instance_type="ml.g5.xlarge") == reference
     assert price({"AWS_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge") is None
-    assert price({"AWS_DEFAULT_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge", region="us-east-1") == known
+    assert price({"AWS_DEFAULT_REGION": "eu-west-1"}, instance_type="ml.g5.xlarge", region="us-east-1") == reference
     assert price({}) == ML_M5_LARGE.usd_per_hour
 
 

@@ -100,9 +100,9 @@ def test_a_job_on_a_simulated_machine_only_trains(table: str) -> None:
 
 
 def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
-    told = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).events if event.metrics]
+    report = [(moment, event.step, dict(event.metrics)) for moment, event in play(table).events if event.metrics]
 
-    assert told == [
+    assert report == [
         (pytest.approx(STARTING + 720), 480, {"eval/f1": 0.7, "eval/epoch": 1.0}),
         (pytest.approx(STARTING + 1320), 960, {"eval/f1": 0.8, "eval/epoch": 2.0}),
     ]
@@ -111,9 +111,9 @@ def test_the_curve_is_told_epoch_by_epoch(table: str) -> None:
 def test_without_a_curve_the_end_is_told(tmp_path: Path) -> None:
     path = tmp_path / "flat.csv"
     path.write_text("\n".join(line.rsplit(",", 3)[0] for line in TABLE.splitlines()[:2]))
-    (told,) = [event for _, event in play(str(path)).events if event.metrics]
+    (report,) = [event for _, event in play(str(path)).events if event.metrics]
 
-    assert (told.step, dict(told.metrics)) == (960, {"eval/f1": 0.8, "eval/epoch": 2.0})
+    assert (report.step, dict(report.metrics)) == (960, {"eval/f1": 0.8, "eval/epoch": 2.0})
 
 
 def test_a_probe_is_not_judged_and_tells_what_a_step_takes(table: str) -> None:
@@ -147,10 +147,10 @@ def test_a_job_outside_the_table_is_refused(table: str) -> None:
 
 
 def test_a_retry_with_less_memory_that_the_table_does_not_hold_fails_and_costs_nothing(table: str) -> None:
-    asked = document(table, per_device_train_batch_size=64)
-    smaller = asked.plan.with_less_memory()
+    request = document(table, per_device_train_batch_size=64)
+    smaller = request.plan.with_less_memory()
     assert smaller is not None
-    timeline = factory()(replace(asked, plan=smaller, attempt=2))
+    timeline = factory()(replace(request, plan=smaller, attempt=2))
 
     assert timeline.failure is not None
     assert timeline.failure[0] is FailureKind.ERROR
@@ -165,11 +165,11 @@ def test_trouble_comes_at_the_rate_that_was_asked_for_and_the_same_again(table: 
         timelines = [play(table, rates, seed=seed) for seed in range(400)]
         return [timeline.failure[0] if timeline.failure else None for timeline in timelines]
 
-    found = kinds()
-    assert found == kinds()
-    assert found.count(FailureKind.OUT_OF_MEMORY) / 400 == pytest.approx(0.2, abs=0.06)
-    assert found.count(FailureKind.ERROR) / 400 == pytest.approx(0.3 * 0.8, abs=0.06)
-    assert found != [
+    result = kinds()
+    assert result == kinds()
+    assert result.count(FailureKind.OUT_OF_MEMORY) / 400 == pytest.approx(0.2, abs=0.06)
+    assert result.count(FailureKind.ERROR) / 400 == pytest.approx(0.3 * 0.8, abs=0.06)
+    assert result != [
         timeline.failure[0] if (timeline := play(table, {**rates, "seed": 1}, seed=seed)).failure else None
         for seed in range(400)
     ]
@@ -184,9 +184,9 @@ def test_a_job_that_fails_on_the_way_has_told_what_came_before(table: str) -> No
 
 
 def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str) -> None:
-    asked = document(table, {"capacity_error_rate": 0.5})
-    found = [factory()(replace(asked, attempt=attempt)) for attempt in range(1, 40)]
-    without = [timeline for timeline in found if timeline.failure]
+    request = document(table, {"capacity_error_rate": 0.5})
+    result = [factory()(replace(request, attempt=attempt)) for attempt in range(1, 40)]
+    without = [timeline for timeline in result if timeline.failure]
 
     assert 5 < len(without) < 35
     assert {timeline.failure[0] for timeline in without if timeline.failure} == {FailureKind.CAPACITY}

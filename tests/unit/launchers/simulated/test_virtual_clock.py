@@ -28,72 +28,72 @@ def home(tmp_path: Path) -> Path:
 def test_it_starts_at_the_machine_s_time_and_moves_only_when_slept_on(home: Path) -> None:
     before = time.time()
     clock = VirtualClock(home)
-    begun = clock.now()
+    start = clock.now()
 
-    assert before <= begun <= time.time()
-    assert clock.now() == clock.monotonic() == begun
+    assert before <= start <= time.time()
+    assert clock.now() == clock.monotonic() == start
     clock.sleep(3600)
-    assert clock.now() == pytest.approx(begun + 3600)
+    assert clock.now() == pytest.approx(start + 3600)
 
 
 def test_another_process_sees_and_moves_the_same_time(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = clock.now()
+    start = clock.now()
     program = "import sys, pathlib\nfrom paretune.launchers.simulated.virtual_clock import VirtualClock\n"
     program += "clock = VirtualClock(pathlib.Path(sys.argv[1]))\nprint(clock.now())\nclock.sleep(60)"
-    told = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", program, str(home)], capture_output=True, text=True, check=True)
 
-    assert float(told.stdout) == begun
-    assert clock.now() == pytest.approx(begun + 60)
+    assert float(result.stdout) == start
+    assert clock.now() == pytest.approx(start + 60)
 
 
 def test_a_sleep_lasts_until_the_next_change_of_anything_watched(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = clock.now()
-    near, far = Changing(begun + 50), Changing(begun + 20, begun + 90)
+    start = clock.now()
+    near, far = Changing(start + 50), Changing(start + 20, start + 90)
     clock.watch(near)
     clock.watch(far)
     moments = []
     for _ in range(4):
         clock.sleep(0.5)
-        moments.append(clock.now() - begun)
+        moments.append(clock.now() - start)
 
     assert moments == pytest.approx([20, 50, 90, 90.5])
 
 
 def test_a_sleep_is_never_shorter_than_asked_for(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = clock.now()
-    soon = Changing(begun + 1)
+    start = clock.now()
+    soon = Changing(start + 1)
     clock.watch(soon)
     clock.sleep(30)
 
-    assert clock.now() == pytest.approx(begun + 30)
+    assert clock.now() == pytest.approx(start + 30)
 
 
 def test_what_nobody_holds_any_more_is_not_waited_for(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = clock.now()
-    clock.watch(Changing(begun + 50))
+    start = clock.now()
+    clock.watch(Changing(start + 50))
     clock.sleep(0.5)
 
-    assert clock.now() == pytest.approx(begun + 0.5)
+    assert clock.now() == pytest.approx(start + 0.5)
 
 
 def test_a_moment_to_wake_at_counts_once(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = clock.now()
-    clock.wake_at(begun + 60)
+    start = clock.now()
+    clock.wake_at(start + 60)
     clock.sleep(0.5)
-    assert clock.now() == pytest.approx(begun + 60)
+    assert clock.now() == pytest.approx(start + 60)
     clock.sleep(0.5)
-    assert clock.now() == pytest.approx(begun + 60.5)
+    assert clock.now() == pytest.approx(start + 60.5)
 
 
 def test_reading_it_costs_microseconds(home: Path) -> None:
     clock = VirtualClock(home)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     for _ in range(10_000):
         clock.now()
 
-    assert time.perf_counter() - begun < 0.5  # 50 microseconds each; it takes less than one
+    assert time.perf_counter() - start < 0.5  # 50 microseconds each; it takes less than one

@@ -406,9 +406,9 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
-def test_a_bad_file_is_answered_with_one_fault_that_says_where_and_what_to_do(what: str, tmp_path: Path) -> None:
-    text, words = BAD[what]
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_file_is_answered_with_one_fault_that_says_where_and_what_to_do(kind: str, tmp_path: Path) -> None:
+    text, words = BAD[kind]
 
     (fault,) = faults(tmp_path, text)
 
@@ -424,7 +424,7 @@ def test_there_are_fifty_bad_files_and_the_good_one_is_good(tmp_path: Path) -> N
 
 
 def test_all_faults_of_a_file_are_named_at_once_in_the_order_of_its_lines(tmp_path: Path) -> None:
-    found = faults(
+    messages = faults(
         tmp_path,
         """\
 name:
@@ -445,10 +445,10 @@ budget: 3
 """,
     )
 
-    begun = [re.match(r"study\.yaml(?::(\d+))?: ", fault) for fault in found]
-    lines = [match[1] for match in begun if match]
+    started = [re.match(r"study\.yaml(?::(\d+))?: ", fault) for fault in messages]
+    lines = [match[1] for match in started if match]
     assert lines == ["1", "3", "4", "6", "8", "9", "10", "11", "11", "12", "13", "14", "15", None]
-    assert "budget_usd is missing" in found[-1]
+    assert "budget_usd is missing" in messages[-1]
 
 
 @pytest.mark.parametrize(
@@ -499,8 +499,8 @@ def test_a_password_is_in_no_message_and_in_nothing_that_is_shown(tmp_path: Path
 
         assert study.storage == storage
         assert "host" in str(study.shown_storage) or "//h/d" in str(study.shown_storage)
-        for shown in (study.shown_storage, repr(study), str(study.as_text()), study.as_yaml()):
-            assert not re.search("hid|den", str(shown))
+        for output in (study.shown_storage, repr(study), str(study.as_text()), study.as_yaml()):
+            assert not re.search("hid|den", str(output))
 
     for text in (
         "storag: postgresql://me:hidden@h/d",
@@ -685,8 +685,8 @@ def test_the_job_of_a_point_is_what_typing_it_gives(tmp_path: Path) -> None:
     typed = {"num_train_epochs": "2", "learning_rate": "3e-05", "global_batch_size": "32"}
 
     assert study.spec_at({"learning_rate": 3e-5, "global_batch_size": 32}) == JobSpec.from_text(typed)
-    given = {"learning_rate": numpy.float64(3e-5), "global_batch_size": numpy.int64(32)}
-    assert study.spec_at(given).spec_hash() == JobSpec.from_text(typed).spec_hash()
+    arguments = {"learning_rate": numpy.float64(3e-5), "global_batch_size": numpy.int64(32)}
+    assert study.spec_at(arguments).spec_hash() == JobSpec.from_text(typed).spec_hash()
     with pytest.raises(BadInput, match="the point has no global_batch_size"):
         study.spec_at({"learning_rate": 3e-5})
     with pytest.raises(BadInput, match="seed is not searched"):
@@ -761,11 +761,11 @@ def test_what_is_written_reads_back_as_the_same_study(
 ) -> None:
     again = read(tmp_path_factory.mktemp("study"), study.as_yaml())
 
-    def told(one: StudyFile) -> dict[str, Any]:
-        return {name: text for name, text in one.as_text().items() if name != "job"}
+    def report(study_file: StudyFile) -> dict[str, Any]:
+        return {name: text for name, text in study_file.as_text().items() if name != "job"}
 
     point = {name: entry.corners[0] for name, entry in study.search.items()}
-    assert told(again) == told(study)
+    assert report(again) == report(study)
     assert again.spec_at(point) == study.spec_at(point)
 
 
@@ -857,9 +857,9 @@ def worst_case(spec: JobSpec) -> float:
     """Dollars of a job that runs until it is stopped."""
     price = local_price(spec.local_price_usd_per_hour)
     if spec.has_instances:
-        found = PriceList.read({}).price(spec.instance_type, "us-east-1", date(2026, 11, 20))
-        assert found is not None, spec.instance_type
-        price = found
+        result = PriceList.read({}).price(spec.instance_type, "us-east-1", date(2026, 11, 20))
+        assert result is not None, spec.instance_type
+        price = result
     return price.cost_usd(spec.max_runtime_minutes * 60, spec.instance_count)
 
 
@@ -915,11 +915,11 @@ def test_the_readme_of_the_studies_has_a_row_for_each() -> None:
 
 
 def test_a_key_s_line_is_known_also_where_its_value_begins_on_the_next(tmp_path: Path) -> None:
-    found, doubles = read_yaml(write(tmp_path, "a:\n\n  b:\n    - 1\nb: 2\nb: 3\n"))
+    result, doubles = read_yaml(write(tmp_path, "a:\n\n  b:\n    - 1\nb: 2\nb: 3\n"))
 
-    assert found["a"].line == 1
-    assert isinstance(found["a"].value, dict)
-    assert found["a"].value["b"].line == 3
+    assert result["a"].line == 1
+    assert isinstance(result["a"].value, dict)
+    assert result["a"].value["b"].line == 3
     assert doubles == [(6, "b is given twice, first in line 5: take one out")]
 
 

@@ -70,7 +70,7 @@ def test_the_file_that_a_study_writes_reads_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (STUDY.replace("alpha:", "alhpa:"), "unknown parameter alhpa: entry point train of mine declares alpha, depth"),
         (STUDY.replace("entry_point: train", "entry_point: trian"), "Could not find trian among entry points"),
@@ -79,8 +79,8 @@ def test_the_file_that_a_study_writes_reads_the_same() -> None:
         (STUDY + "job: {learning_rate: 1e-4}\n", "project=mine goes without learning_rate"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(text: str, said: str) -> None:
-    found = faults_of(text)
+def test_what_is_wrong_is_said_with_its_line(text: str, message: str) -> None:
+    faults = faults_of(text)
 
-    assert any(said in fault for fault in found), found
-    assert all(fault.startswith("study.yaml:") for fault in found)
+    assert any(message in fault for fault in faults), faults
+    assert all(fault.startswith("study.yaml:") for fault in faults)

@@ -56,8 +56,8 @@ def test_the_quality_alone_gives_the_objectives_and_is_recorded(tmp_path: Path) 
 
 
 def test_a_file_that_is_written_again_says_the_same(tmp_path: Path) -> None:
-    said = "objectives: {cost_usd: minimize, a: {direction: maximize, take: best}, b: minimize}\n"
-    file = read(tmp_path, f"{said}quality: {{metric: b}}\nchanges_quality: [training_arguments.leaves]\n")
+    message = "objectives: {cost_usd: minimize, a: {direction: maximize, take: best}, b: minimize}\n"
+    file = read(tmp_path, f"{message}quality: {{metric: b}}\nchanges_quality: [training_arguments.leaves]\n")
     (tmp_path / "again.yaml").write_text(file.as_yaml())
     again = StudyFile.read(str(tmp_path / "again.yaml"), {})
 
@@ -98,7 +98,7 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ("objectives: {eval_f1: maximize}", "eval_f1 is recorded as f1: write f1"),
         ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
@@ -116,14 +116,14 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
         ("method: split", "method split needs changes_quality"),
     ],
 )
-def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: str, said: str) -> None:
-    found = faults(tmp_path, more + "\n")
-    assert said in found
-    assert "study.yaml:" in found
+def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: str, message: str) -> None:
+    messages = faults(tmp_path, more + "\n")
+    assert message in messages
+    assert "study.yaml:" in messages
 
 
 @pytest.mark.parametrize(
-    ("name", "entry", "said"),
+    ("name", "entry", "message"),
     [
         ("seed", "{choices: [1, 2]}", "must not set seed: use the parameter seed"),
         ("rounds", "{choices: [1, 2]}", "training_arguments.rounds is in job and in search"),
@@ -135,10 +135,10 @@ def test_what_contradicts_itself_is_refused_with_its_line(tmp_path: Path, more: 
     ],
 )
 def test_names_in_a_mapping_that_cannot_be_searched_are_refused(
-    tmp_path: Path, name: str, entry: str, said: str
+    tmp_path: Path, name: str, entry: str, message: str
 ) -> None:
     text = OWN.replace("n_trials", f"  training_arguments.{name}: {entry}\nn_trials")
-    assert said in faults(tmp_path, "", text)
+    assert message in faults(tmp_path, "", text)
 
 
 def test_another_mapping_of_the_job_is_not_searched(tmp_path: Path) -> None:

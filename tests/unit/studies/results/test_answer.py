@@ -14,20 +14,20 @@ from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial
 
 def test_ranks_name_the_runs_that_have_one() -> None:
     trials = [trial_of(0, 1.0, 0.9), trial_of(1, 2.0, 0.8), failed(2, TrialStatus.FAILED, "x"), trial_of(3, 1.0, 0.1)]
-    found = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
+    result = answer(trials, COST_AND_F1, {"f1": {"min": 0.5}}, name="s", budget_usd=None)
 
-    assert found.ranks() == {"run0": 0, "run1": 1}
-    assert found.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
+    assert result.ranks() == {"run0": 0, "run1": 1}
+    assert result.hypervolume == pytest.approx((1.1 - 1.0) * (0.9 - 0.81))  # a tenth beyond the only best point
 
 
 def test_the_text_names_what_to_take_what_it_costs_and_how_to_launch_it() -> None:
     trials = many_trials(40)
-    found = answer(
+    result = answer(
         trials, COST_AND_F1, {}, name="s", budget_usd=500.0, committed_usd=3.0, later_runs=9, default=trials[0]
     )
-    text = found.text()
+    text = result.text()
 
-    pick = found.picks[0]
+    pick = result.picks[0]
     assert text.startswith(f"Take trial {pick.point.number} (")
     assert pick.command in text
     assert "Front over all objectives, cheapest first:" in text
@@ -44,13 +44,13 @@ def test_a_simulated_text_says_so_in_each_block_of_numbers() -> None:
 
 
 def test_no_trials_are_an_answer_too() -> None:
-    found = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
+    result = answer([], COST_AND_F1, {}, name="s", budget_usd=10.0)
 
-    assert found.ranks() == {}
-    assert found.hypervolume == 0.0
-    assert found.picks == ()
-    assert "No trial has been tried yet" in found.text()
-    assert "<html" in page(found)
+    assert result.ranks() == {}
+    assert result.hypervolume == 0.0
+    assert result.picks == ()
+    assert "No trial has been tried yet" in result.text()
+    assert "<html" in page(result)
 
 
 def test_a_row_per_finished_trial_with_exactly_these_columns() -> None:
@@ -83,12 +83,12 @@ def read(text: str) -> list[dict[str, str]]:
 def test_the_table_has_the_batch_that_ran_and_not_the_one_that_was_asked_for() -> None:
     parameters = {"per_device_train_batch_size": "8", "gradient_accumulation_steps": "4", "learning_rate": "1e-4"}
     point = {"learning_rate": 1e-4, "gradient_accumulation_steps": 1}
-    found = answer([trial_of(0, 1.0, 0.9, point=point, parameters=parameters)], COST_AND_F1, {}, name="s")
+    result = answer([trial_of(0, 1.0, 0.9, point=point, parameters=parameters)], COST_AND_F1, {}, name="s")
 
-    (row,) = read(found.csv())
+    (row,) = read(result.csv())
     assert (row["gradient_accumulation_steps"], row["global_batch_size"]) == ("4", "32")
-    assert "gradient_accumulation_steps=4" in found.text()
-    assert "global_batch_size=32" in page(found)
+    assert "gradient_accumulation_steps=4" in result.text()
+    assert "global_batch_size=32" in page(result)
 
 
 def test_an_interval_holds_what_a_configuration_reaches_and_is_that_of_its_mean() -> None:
@@ -110,29 +110,29 @@ def predicted(number: int, cost: float, f1: float) -> Trial:
 def test_predicted_points_that_nothing_beats_are_in_table_text_and_page_with_their_intervals() -> None:
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 5.0, 0.9)]
     guesses = [predicted(10, 3.0, 0.93), predicted(11, 3.5, 0.92), predicted(12, 0.5, 0.7)]
-    found = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
+    result = answer(trials, COST_AND_F1, {}, name="s", forecast=guesses)
 
-    *ran, cheap, good = read(found.csv())
+    *ran, cheap, good = read(result.csv())
     assert [row["origin"] for row in ran] == ["measured", "measured"]
     assert (good["origin"], good["status"], good["trial"], good["run_id"], good["pareto_rank"]) == (
         *("predicted", "Predicted", "", "", ""),
     )
     assert [float(good[name]) for name in ("f1", "f1_low", "f1_high")] == pytest.approx([0.93, 0.92, 0.95])
     assert (cheap["cost_usd"], good["cost_usd"]) == ("0.5", "3.0")
-    for shown in (found.text(), page(found)):
-        assert "0.9300 (0.9200 to 0.9500)" in shown
-        assert "0.9200 (" not in shown  # beaten by another predicted one
-    assert "predicted, not run" in page(found)  # the legend of the figure
+    for output in (result.text(), page(result)):
+        assert "0.9300 (0.9200 to 0.9500)" in output
+        assert "0.9200 (" not in output  # beaten by another predicted one
+    assert "predicted, not run" in page(result)  # the legend of the figure
     assert "predicted, not run" not in page(answer(trials, COST_AND_F1, {}, name="s"))
-    assert [pick.point.number for pick in found.picks] == [1]
-    assert found.front.spent_usd == 20.0
+    assert [pick.point.number for pick in result.picks] == [1]
+    assert result.front.spent_usd == 20.0
 
 
 def test_a_predicted_point_that_misses_a_constraint_is_not_told() -> None:
     guesses = [predicted(10, 0.5, 0.7)]
-    found = answer([trial_of(0, 1.0, 0.9)], COST_AND_F1, {"f1": {"min": 0.8}}, name="s", forecast=guesses)
+    result = answer([trial_of(0, 1.0, 0.9)], COST_AND_F1, {"f1": {"min": 0.8}}, name="s", forecast=guesses)
 
-    assert found.front.forecast == ()
+    assert result.front.forecast == ()
 
 
 def test_a_probe_is_no_completed_row() -> None:
@@ -176,12 +176,12 @@ def test_a_study_whose_trials_all_failed_ends_with_3() -> None:
 def test_a_study_that_cost_more_than_its_budget_says_so_and_ends_with_4() -> None:
     trials = [trial_of(0, 1.0, 0.8), trial_of(1, 2.0, 0.9)]
 
-    def ended(budget_usd: float) -> StudyResult:
-        found = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0, later_runs=None)
-        return StudyResult(answer=found, run_id="r", ending="e", open_command="o")
+    def finished(budget_usd: float) -> StudyResult:
+        result = answer(trials, COST_AND_F1, {}, name="s", budget_usd=budget_usd, committed_usd=0.0, later_runs=None)
+        return StudyResult(answer=result, run_id="r", ending="e", open_command="o")
 
-    kept = ended(1e6)
-    exceeded = ended(kept.answer.front.spent_usd - 0.05)
-    assert (kept.exit_code, exceeded.exit_code) == (0, 4)
+    retained = finished(1e6)
+    exceeded = finished(retained.answer.front.spent_usd - 0.05)
+    assert (retained.exit_code, exceeded.exit_code) == (0, 4)
     assert "The study has cost 0.0500 USD more than its budget." in str(exceeded)
-    assert "more than its budget" not in str(kept)
+    assert "more than its budget" not in str(retained)

@@ -17,8 +17,8 @@ pairs = st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6)), min_size=1, ma
 def brute_ranks(points: list[tuple[int, int]]) -> list[int]:
     """Rank by definition: one more than the worst rank of what dominates (less cost, more F1)."""
 
-    def dominates(one: tuple[int, int], other: tuple[int, int]) -> bool:
-        return one[0] <= other[0] and one[1] >= other[1] and one != other
+    def dominates(item: tuple[int, int], other: tuple[int, int]) -> bool:
+        return item[0] <= other[0] and item[1] >= other[1] and item != other
 
     def rank(point: tuple[int, int]) -> int:
         return max((rank(other) + 1 for other in points if dominates(other, point)), default=0)
@@ -36,11 +36,11 @@ def test_ranks_are_those_of_the_definition(points: list[tuple[int, int]]) -> Non
 
 def test_ranks_do_not_depend_on_how_many_points_are_compared_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     front = StudyFront.of(many_trials(60), COST_AND_F1, {})
-    found = [point.rank for point in front.points]
+    result = [point.rank for point in front.points]
     monkeypatch.setattr("paretune.studies.results.front._BLOCK", 7)
 
-    assert [point.rank for point in StudyFront.of(many_trials(60), COST_AND_F1, {}).points] == found
-    assert len(set(found)) > 2
+    assert [point.rank for point in StudyFront.of(many_trials(60), COST_AND_F1, {}).points] == result
+    assert len(set(result)) > 2
 
 
 def test_repeats_are_merged_into_their_first_trial() -> None:
@@ -127,15 +127,15 @@ def test_hypervolume_grows_over_the_dollars_spent() -> None:
     # the reference is (3.2, -0.58): (1, -0.6) gives 2.2 x 0.02, then (3, -0.8) adds 0.2 x 0.2
     assert [spent for spent, _ in front.hypervolume_growth] == [10.0, 20.0]
     assert [volume for _, volume in front.hypervolume_growth] == pytest.approx([0.044, 0.084])
-    assert all(one[1] <= other[1] for one, other in itertools.pairwise(front.hypervolume_growth))
+    assert all(first[1] <= other[1] for first, other in itertools.pairwise(front.hypervolume_growth))
 
 
 def test_a_bad_point_far_from_the_front_makes_the_first_dollars_look_no_better() -> None:
     good = [trial_of(0, 1.0, 0.6), trial_of(1, 3.0, 0.8)]
     spoilt = [*good, trial_of(2, 90.0, 0.1)]
-    one, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume_growth for trials in (good, spoilt))
+    first, other = (StudyFront.of(trials, COST_AND_F1, {}).hypervolume_growth for trials in (good, spoilt))
 
-    assert [volume for _, volume in other] == pytest.approx([*(volume for _, volume in one), one[-1][1]])
+    assert [volume for _, volume in other] == pytest.approx([*(volume for _, volume in first), first[-1][1]])
 
 
 def test_dollars_spent_are_those_of_the_last_end_and_never_less_than_the_sum() -> None:

@@ -35,20 +35,22 @@ def answered(trials: list[Trial], name: str, direction: str, quality: Quality | 
     return answer(trials, goals, {}, name="own", later_runs=100, default=trials[0], quality=quality)
 
 
-def points_of(found: StudyAnswer, name: str, sign: float = 1.0) -> list[tuple[int, float, float, int | None]]:
-    return [(point.number, sign * point.means[name], point.errors[name], point.rank) for point in found.front.points]
+def points_of(study_answer: StudyAnswer, name: str, sign: float = 1.0) -> list[tuple[int, float, float, int | None]]:
+    return [
+        (point.number, sign * point.means[name], point.errors[name], point.rank) for point in study_answer.front.points
+    ]
 
 
 TRIALS = many_trials(40)
 
 
 def test_a_metric_that_is_called_otherwise_and_of_which_as_much_is_known_gives_the_same_answer() -> None:
-    asked = answered(TRIALS, "f1", "maximize")
+    request = answered(TRIALS, "f1", "maximize")
     renamed = answered(told(TRIALS, "q1"), "q1", "maximize", replace(F1, metric="q1"))
 
-    assert points_of(renamed, "q1") == points_of(asked, "f1")
-    assert renamed.text() == asked.text().replace("F1", "q1")
-    assert renamed.payoff.saved_usd == asked.payoff.saved_usd
+    assert points_of(renamed, "q1") == points_of(request, "f1")
+    assert renamed.text() == request.text().replace("F1", "q1")
+    assert renamed.payoff.saved_usd == request.payoff.saved_usd
 
 
 def test_less_of_the_negative_metric_is_the_mirror_image() -> None:
@@ -92,10 +94,10 @@ def test_the_best_of_many_equal_runs_is_expected_nearer_to_the_others_than_it_ca
         trial_of(24 + number, 1.0, 0.0, repeats=number, values={"cost_usd": 1.0, "x": 50.0 + draw.gauss(0, 1.0)})
         for number in range(3)
     ]
-    found = answered([*lucky, *repeats], "x", "maximize").front
+    trials = answered([*lucky, *repeats], "x", "maximize").front
 
     highest = max(trial.values["x"] for trial in lucky)
-    expected = max(point.expected["x"] for point in found.points)
+    expected = max(point.expected["x"] for point in trials.points)
     assert 50.0 - 1.0 < expected < highest - 0.5
 
 
@@ -110,16 +112,18 @@ def test_a_run_that_diverged_moves_nothing() -> None:
 
 def test_text_table_and_page_name_the_metric_and_which_value_of_a_run_counts() -> None:
     trials = told(TRIALS, "val_ndcg")
-    found = answer(trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own", takes={"val_ndcg": "best"})
+    result = answer(
+        trials, {"cost_usd": "minimize", "val_ndcg": "maximize"}, {}, name="own", takes={"val_ndcg": "best"}
+    )
 
-    assert "within noise of the best val_ndcg" in found.text()
-    assert "val_ndcg is the best value over the steps of a run." in found.text()
-    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in found.csv()
-    shown = page(found)
-    assert "val_ndcg is the best value over the steps of a run." in shown
-    assert "F1" not in found.text()
-    assert "F1 is the mean" not in shown
-    assert "val_ndcg is that of runs that trained" in shown
+    assert "within noise of the best val_ndcg" in result.text()
+    assert "val_ndcg is the best value over the steps of a run." in result.text()
+    assert "val_ndcg,val_ndcg_low,val_ndcg_high" in result.csv()
+    output = page(result)
+    assert "val_ndcg is the best value over the steps of a run." in output
+    assert "F1" not in result.text()
+    assert "F1 is the mean" not in output
+    assert "val_ndcg is that of runs that trained" in output
 
 
 def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None:

@@ -17,8 +17,8 @@ def test_repeats_and_trials_that_lack_an_objective_are_not_on_the_front() -> Non
 
 def test_a_trial_that_misses_a_constraint_is_not_on_the_front_and_beats_nobody() -> None:
     trials = [trial_of(0, 1.0, 0.9, more={"job_seconds": 99.0}), trial_of(1, 2.0, 0.8, more={"job_seconds": 10.0})]
-    found = trials_on_front(trials, COST_AND_F1, {"job_seconds": {"max": 50.0}})
-    assert [trial.number for trial in found] == [1]
+    result = trials_on_front(trials, COST_AND_F1, {"job_seconds": {"max": 50.0}})
+    assert [trial.number for trial in result] == [1]
 
 
 def test_constraints_are_missed_by_their_distance_and_unmeasured_ones_always() -> None:

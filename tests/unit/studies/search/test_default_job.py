@@ -32,24 +32,24 @@ def write(folder: Path, *, batches: tuple[int, ...] = BATCHES, rate: str = CHOIC
 
 
 def test_it_is_nearest_to_the_defaults_on_the_cheapest_type(workplace: Path) -> None:
-    found = default_point(driver_of(workplace, write(workplace), {}))
+    result = default_point(driver_of(workplace, write(workplace), {}))
 
-    assert found == {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 16, "learning_rate": 3e-5}
+    assert result == {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": 16, "learning_rate": 3e-5}
 
 
 @pytest.mark.parametrize(
-    ("rate", "wanted"),
+    ("rate", "expected"),
     [
         ("{low: 1e-5, high: 3e-4, log: true}", 5e-5),
         ("{low: 1e-4, high: 3e-4}", 1e-4),
         ("{low: 1e-5, high: 3e-5}", 3e-5),
     ],
 )
-def test_a_range_gives_the_default_or_the_end_that_is_nearest(workplace: Path, rate: str, wanted: float) -> None:
-    found = default_point(driver_of(workplace, write(workplace, rate=rate), {}))
+def test_a_range_gives_the_default_or_the_end_that_is_nearest(workplace: Path, rate: str, expected: float) -> None:
+    result = default_point(driver_of(workplace, write(workplace, rate=rate), {}))
 
-    assert found is not None
-    assert found["learning_rate"] == wanted
+    assert result is not None
+    assert result["learning_rate"] == expected
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
@@ -66,11 +66,11 @@ def test_a_joint_search_begins_with_it(workplace: Path, sampler: str) -> None:
 def test_what_it_costs_is_known_without_running_it(workplace: Path) -> None:
     driver = driver_of(workplace, write(workplace), {"learning_rate": "5e-5"})
 
-    found = default_trial(driver)
+    result = default_trial(driver)
 
-    assert found is not None
-    assert (found.origin, found.parameters["per_device_train_batch_size"]) == ("simulated", "")
-    assert found.values["cost_usd"] > 0
+    assert result is not None
+    assert (result.origin, result.parameters["per_device_train_batch_size"]) == ("simulated", "")
+    assert result.values["cost_usd"] > 0
 
 
 @pytest.mark.slow
@@ -79,8 +79,8 @@ def test_no_more_rows_than_ran_out_of_memory_are_run_on_as_large_a_device(workpl
 
     joint.search(driver)
 
-    ended = [trial.status for trial in driver.trials.values()]
-    assert ended.count(TrialStatus.OUT_OF_MEMORY) == 1
-    assert ended.count(TrialStatus.COMPLETED) == 2 * len(RATES)
-    told = [trial for trial in driver.study._study.get_trials() if any(it > 0 for it in trial.constraints.values())]
-    assert len(told) >= 1
+    finished = [trial.status for trial in driver.trials.values()]
+    assert finished.count(TrialStatus.OUT_OF_MEMORY) == 1
+    assert finished.count(TrialStatus.COMPLETED) == 2 * len(RATES)
+    report = [trial for trial in driver.study._study.get_trials() if any(it > 0 for it in trial.constraints.values())]
+    assert len(report) >= 1

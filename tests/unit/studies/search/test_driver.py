@@ -48,8 +48,8 @@ def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
 
 
 def rates(driver: Driver, *statuses: TrialStatus) -> list[float]:
-    wanted = statuses or (TrialStatus.COMPLETED,)
-    return sorted(float(trial.point["learning_rate"]) for trial in driver.trials.values() if trial.status in wanted)
+    expected = statuses or (TrialStatus.COMPLETED,)
+    return sorted(float(trial.point["learning_rate"]) for trial in driver.trials.values() if trial.status in expected)
 
 
 def test_a_grid_is_tried_once_and_its_bill_adds_up(desk: Desk) -> None:
@@ -156,33 +156,33 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
 def test_a_long_study_is_asked_less_often_whether_its_front_has_stalled(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
+    request: list[int] = []
 
     def has_stalled(trials: Sequence[Trial], _: StudyFile) -> str:
-        asked.append(len(trials))
+        request.append(len(trials))
         return "it has" if len(trials) >= 12 else ""
 
     monkeypatch.setattr("paretune.studies.search.joint.has_stalled", has_stalled)
     monkeypatch.setattr("paretune.studies.search.joint._LOOKS", 5)
     rates_range = {"learning_rate": Range(low=1e-5, high=1e-4)}
     assert search(desk.driver(search=rates_range, n_trials=40, sampler="random", n_parallel=1)) == "it has"
-    assert asked == [0, 1, 2, 3, 4, 5, 7, 9, 11, 14]
+    assert request == [0, 1, 2, 3, 4, 5, 7, 9, 11, 14]
 
 
 def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = desk.driver(budget_usd=0.01)
-    asked = 0
+    request = 0
 
     def usd(spec: JobSpec) -> float:
-        nonlocal asked
-        asked += 1
+        nonlocal request
+        request += 1
         desk.interruption.reason = "interrupted by SIGINT"
         return 1.0
 
     monkeypatch.setattr(driver.admission.worst_case, "usd", usd)
     with pytest.raises(Interrupted):
         search(driver)
-    assert asked == 2  # for the first point, once whether it fits and once for how much it lacks
+    assert request == 2  # for the first point, once whether it fits and once for how much it lacks
 
 
 def test_the_heartbeat_goes_on_while_a_proposal_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,13 +261,13 @@ def test_a_trial_that_an_older_sync_tried_again_is_out_of_memory_and_costs_all_i
 
 def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: CAPACITY if spec.learning_rate == RATES[0] and times == 0 else DONE
-    begun = desk.clock.now()
+    start = desk.clock.now()
     driver = desk.driver(n_trials=4)
     search(driver)
 
     assert rates(driver) == list(RATES)
     assert driver.history.counted == 4
-    assert desk.clock.now() - begun > 300
+    assert desk.clock.now() - start > 300
 
 
 @pytest.mark.slow
@@ -335,7 +335,7 @@ def test_trials_that_ran_out_of_memory_side_by_side_are_tried_each_by_itself(
     def submitted(document: JobDocument, inputs: JobInputs) -> Job:
         job = submit(document, inputs)
         desk.launcher.jobs[job.name].told = [
-            Event(time=1.0, step=1, member=one.member, metrics={"train/loss": 0.5}) for one in document.members
+            Event(time=1.0, step=1, member=item.member, metrics={"train/loss": 0.5}) for item in document.members
         ]
         return job
 
@@ -404,9 +404,9 @@ def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
     driver = desk.driver()
     search(driver)
-    asked = driver.study.ask_for({"learning_rate": RATES[0]})
-    assert not driver.start(asked)
-    assert asked.number not in driver.study.running()
+    request = driver.study.ask_for({"learning_rate": RATES[0]})
+    assert not driver.start(request)
+    assert request.number not in driver.study.running()
     assert len(desk.launcher.created) == 4
 
 
@@ -447,7 +447,7 @@ HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
 
 
 @pytest.mark.parametrize(
-    ("now", "said"),
+    ("now", "message"),
     [
         ({"region": "eu-west-1", "bucket": "there"}, "its job is in the region us-east-1, .* asks eu-west-1"),
         ({"account": "222222222222"}, "its job is in the AWS account 111111111111"),
@@ -455,7 +455,7 @@ HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
     ],
 )
 def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, now: dict[str, str], said: str
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, now: dict[str, str], message: str
 ) -> None:
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
     first = desk.driver()
@@ -464,7 +464,7 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | now)
     second = desk.driver()
-    with pytest.raises(LostContact, match=f"trial 0 .* cannot be followed from here: {said}") as lost:
+    with pytest.raises(LostContact, match=f"trial 0 .* cannot be followed from here: {message}") as lost:
         second.adopt()
     second.stop(lost.value)
     assert len(desk.launcher.created) == 1
@@ -493,10 +493,10 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
 
 def test_a_trial_that_was_asked_for_and_never_promised_is_given_up(desk: Desk) -> None:
     first = desk.driver()
-    asked = first.study.ask()
+    answer = first.study.ask()
     second = desk.driver()
     second.adopt()
-    assert asked.number not in second.study.running()
+    assert answer.number not in second.study.running()
 
 
 def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(

@@ -97,9 +97,9 @@ def test_start_up_is_not_taken_for_training() -> None:
 
 
 def test_an_event_that_is_told_again_changes_nothing() -> None:
-    told = [Event(time=0.0, step=0), Event(time=50.0, step=50, total_steps=100)]
+    report = [Event(time=0.0, step=0), Event(time=50.0, step=50, total_steps=100)]
     later = Event(time=80.0, step=50, total_steps=100)
-    progress = _progress(*told, told[1], later, Event(time=90.0, step=0, message="restarted"))
+    progress = _progress(*report, report[1], later, Event(time=90.0, step=0, message="restarted"))
 
     assert progress.seconds_left() == pytest.approx(50.0)
     assert progress.last == 50.0

@@ -50,19 +50,19 @@ def trial(made: OptunaStudy, number: int) -> optuna.trial.FrozenTrial:
 @pytest.mark.parametrize("sampler", ["tpe", "gp", "nsga2", "random", "grid"])
 def test_every_sampler_suggests_a_point_of_the_search(storage: str, sampler: str) -> None:
     search = {"instance_count": Choices(values=(1, 2)), "learning_rate": Choices(values=(1e-5, 1e-4))}
-    asked = study(storage, sampler=sampler, search=search).ask()
-    assert asked.number == 0
-    assert asked.point["instance_count"] in (1, 2)
-    assert asked.point["learning_rate"] in (1e-5, 1e-4)
+    answer = study(storage, sampler=sampler, search=search).ask()
+    assert answer.number == 0
+    assert answer.point["instance_count"] in (1, 2)
+    assert answer.point["learning_rate"] in (1e-5, 1e-4)
 
 
 def test_a_point_that_is_asked_for_is_given_to_who_asked_and_to_nobody_else(storage: str) -> None:
-    one, other = study(storage), study(storage)
+    item, other = study(storage), study(storage)
     first, second = {"instance_count": 1, "learning_rate": 1e-4}, {"instance_count": 2, "learning_rate": 5e-4}
-    assert one.ask_for(first).point == first
+    assert item.ask_for(first).point == first
     assert other.ask().point != first
     assert other.ask_for(second).point == second
-    assert [trial(one, number).user_attrs["point"] for number in (0, 2)] == [first, second]
+    assert [trial(item, number).user_attrs["point"] for number in (0, 2)] == [first, second]
 
 
 def test_a_number_beyond_its_range_can_be_asked_for(storage: str) -> None:
@@ -96,10 +96,10 @@ def test_a_trial_that_another_driver_tells_at_the_same_moment_is_no_error(
     number = made.ask().number
     tell = made._study.tell
 
-    def later(*given: Any, **named: Any) -> Any:
+    def later(*arguments: Any, **named: Any) -> Any:
         other.tell(number, {"f1": 0.9, "cost_usd": 2.0})
         monkeypatch.setattr("optuna.study._tell._get_frozen_trial", lambda *_: unfinished)
-        return tell(*given, **named)
+        return tell(*arguments, **named)
 
     unfinished = trial(made, number)
     monkeypatch.setattr(made._study, "tell", later)
@@ -118,8 +118,8 @@ def test_what_was_told_first_stands(storage: str) -> None:
 
 def test_running_trials_are_those_that_were_not_told_about(storage: str) -> None:
     made = study(storage)
-    told, left = made.ask().number, made.ask().number
-    made.tell_failed(told)
+    report, left = made.ask().number, made.ask().number
+    made.tell_failed(report)
     assert list(study(storage).running()) == [left]
     assert made.running()[left] > 1_700_000_000
 
@@ -161,12 +161,12 @@ def test_the_dashboard_shows_values_by_name_the_run_and_a_probe_that_is_no_failu
     made.report_outcome(entry(number, end=lost), history)
 
     trials = made._study.get_trials()
-    assert [one.state.name for one in trials] == ["COMPLETE", "PRUNED", "FAIL"]
-    assert [one.user_attrs["status"] for one in trials] == ["Completed", "Probe", "Failed"]
-    assert [one.user_attrs["mlflow_run_id"] for one in trials] == ["run0", "run1", "run2"]
-    assert [one.user_attrs["instance_count"] for one in trials[:2]] == [1, 2]
+    assert [first.state.name for first in trials] == ["COMPLETE", "PRUNED", "FAIL"]
+    assert [item.user_attrs["status"] for item in trials] == ["Completed", "Probe", "Failed"]
+    assert [single.user_attrs["mlflow_run_id"] for single in trials] == ["run0", "run1", "run2"]
+    assert [element.user_attrs["instance_count"] for element in trials[:2]] == [1, 2]
     assert made._study.metric_names == ["cost_usd", "f1"]
-    assert [one.number for one in made._study.best_trials] == [0]
+    assert [best_trial.number for best_trial in made._study.best_trials] == [0]
     made.report_outcome(entry(1, note=probe), history)  # told again by another driver: nothing changes
     assert made._study.get_trials()[1].user_attrs == trials[1].user_attrs
 
@@ -190,10 +190,10 @@ def test_numbers_to_choose_from_are_told_by_rank_and_suggested_as_they_stand(sto
     points = [made.ask().point["global_batch_size"] for _ in range(20)]
     assert set(points) == {8, 16, 32, 64}
     assert all(isinstance(point, int) for point in points)
-    told = [trial(made, number) for number in range(20)]
-    assert [one.params["rank of global_batch_size"] for one in told] == [(8, 16, 32, 64).index(it) for it in points]
-    assert [one.user_attrs["point"] for one in told] == [{"global_batch_size": point} for point in points]
-    assert told[0].distributions["rank of global_batch_size"] == optuna.distributions.IntDistribution(0, 3)
+    report = [trial(made, number) for number in range(20)]
+    assert [item.params["rank of global_batch_size"] for item in report] == [(8, 16, 32, 64).index(it) for it in points]
+    assert [element.user_attrs["point"] for element in report] == [{"global_batch_size": point} for point in points]
+    assert report[0].distributions["rank of global_batch_size"] == optuna.distributions.IntDistribution(0, 3)
 
 
 @pytest.mark.parametrize("values", [("ml.g5.xlarge", "ml.g6.xlarge"), (True, False), (8,)])

@@ -94,10 +94,10 @@ def test_what_is_recommended_by_an_own_metric_is_trained_again_and_its_noise_is_
         return answer(trials, file.objectives, file.constraints, name="own", quality=file.judged_by)
 
     before = answered()
-    found = Verification(driver, lambda: answered().picks).run()
+    result = Verification(driver, lambda: answered().picks).run()
     after = answered()
 
-    assert found.repeats >= RUNS - 1
+    assert result.repeats >= RUNS - 1
     assert len(after.picks[0].point.trials) == RUNS
     assert after.front.noises["val_ndcg"].degrees > before.front.noises["val_ndcg"].degrees
     assert after.front.noises["val_ndcg"].deviation < before.front.noises["val_ndcg"].deviation

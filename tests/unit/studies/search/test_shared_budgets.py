@@ -43,8 +43,8 @@ def team(*, nlp: float, everything: float = 100.0, storage: str = "") -> None:
     Path("team.yaml").write_text(storage + BUDGETS.format(all=everything, nlp=nlp))
 
 
-def driver_of(desk: Desk, name: str = "scripted", own: str = "nlp") -> Driver:
-    job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": f'{{"team": "{own}"}}'}
+def driver_of(desk: Desk, name: str = "scripted", custom: str = "nlp") -> Driver:
+    job = {"instance_type": SMALL, "max_runtime_minutes": 0.7, "budget": "team.yaml", "tags": f'{{"team": "{custom}"}}'}
     driver = desk.driver(name=name, job=job, n_parallel=1)
     driver.ledger.open(desk.run_id, "{}")
     return driver
@@ -57,8 +57,10 @@ def budget_ledger_of(driver: Driver) -> BudgetLedger:
 
 
 def balances(driver: Driver) -> dict[str, tuple[float, float]]:
-    found = budget_ledger_of(driver).statuses(driver.workplace.clock.now(), "measured")
-    return {one.budget.name: (round(one.balance.spent_usd, 6), round(one.balance.committed_usd, 6)) for one in found}
+    result = budget_ledger_of(driver).statuses(driver.workplace.clock.now(), "measured")
+    return {
+        item.budget.name: (round(item.balance.spent_usd, 6), round(item.balance.committed_usd, 6)) for item in result
+    }
 
 
 @pytest.mark.slow
@@ -124,9 +126,9 @@ def test_what_was_reserved_for_a_trial_that_was_never_begun_is_released_by_the_n
 ) -> None:
     team(nlp=5.0, storage=f"storage: sqlite:///{desk.folder / 'elsewhere.db'}\n")
     dead = driver_of(desk)
-    asked = dead.study.ask_for({"learning_rate": RATES[0]})
+    request = dead.study.ask_for({"learning_rate": RATES[0]})
     spec = JobSpec(budget="team.yaml", tags={"team": "nlp"})
-    reserve = dead.admission._shared_reservation(asked.number, spec, WORST)
+    reserve = dead.admission._shared_reservation(request.number, spec, WORST)
     with dead.ledger._engine.connect() as connection:
         undone = connection.begin()
         reserve(connection)
@@ -169,8 +171,8 @@ def test_each_trial_says_of_which_study_user_and_team_it_is(desk: Desk) -> None:
     assert {run.data.tags["paretune.team"] for run in runs} == {"nlp"}
     assert all(run.data.tags["paretune.user"] for run in runs)
     tags = [job.document.attribution.aws_tags() for job in desk.launcher.jobs.values()]
-    assert all(found["paretune:study"] == "scripted" for found in tags)
-    assert all(found["paretune:team"] == "nlp" for found in tags)
+    assert all(result["paretune:study"] == "scripted" for result in tags)
+    assert all(tag["paretune:team"] == "nlp" for tag in tags)
 
 
 @pytest.mark.slow
@@ -191,8 +193,8 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
         return BudgetLedger(BudgetFile(path="team.yaml", budgets=budgets, storage=of_budgets), "")
 
     def claim(job: str) -> BudgetRequest:
-        asked: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
-        return BudgetRequest(job=job, run_id=job, instance_type=SMALL, **asked)
+        request: dict[str, Any] = {"worst_usd": 0.1, "tags": {"team": "nlp"}, "origin": "measured", "now": 1.8e9}
+        return BudgetRequest(job=job, run_id=job, instance_type=SMALL, **request)
 
     fitted: list[str] = []
 

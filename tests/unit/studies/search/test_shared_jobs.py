@@ -63,8 +63,8 @@ def jobs_of(workplace: Path) -> list[str]:
 
 def test_a_study_pays_one_start_up_for_several_trials(workplace: Path) -> None:
     alone, shared = driver(workplace, 1), driver(workplace, 4)
-    for one in (alone, shared):
-        assert search(one) == "every point was tried"
+    for item in (alone, shared):
+        assert search(item) == "every point was tried"
     jobs = jobs_of(workplace)
 
     assert len(jobs) == 8 + 2
@@ -79,9 +79,11 @@ def test_a_study_pays_one_start_up_for_several_trials(workplace: Path) -> None:
 def test_points_are_compared_as_if_each_had_a_job_of_its_own(workplace: Path) -> None:
     """Whatever trials they met: five fill a job, and three another one."""
     alone, shared = driver(workplace, 1), driver(workplace, 5)
-    for one in (alone, shared):
-        search(one)
-    values = [{str(trial.point): trial.values["cost_usd"] for trial in one.trials.values()} for one in (alone, shared)]
+    for entry in (alone, shared):
+        search(entry)
+    values = [
+        {str(trial.point): trial.values["cost_usd"] for trial in item.trials.values()} for item in (alone, shared)
+    ]
 
     assert values[1] == pytest.approx(values[0])
     assert sum(trial.cost_usd or 0.0 for trial in shared.trials.values()) < 0.95 * sum(values[1].values())
@@ -115,7 +117,7 @@ def test_a_driver_that_was_killed_leaves_no_job_to_be_started_twice(
     assert search(again) == "every point was tried"
 
     assert len(again.trials) == 8
-    assert {one.status.value for one in again.trials.values()} == {"Completed"}
+    assert {trial.status.value for trial in again.trials.values()} == {"Completed"}
     assert set(before) <= set(jobs_of(workplace))
     assert len(jobs_of(workplace)) == 2
     whole = [job for name in jobs_of(workplace) if (job := again.workplace.launcher.attach(name)) is not None]

@@ -77,8 +77,8 @@ def halves(first_usd: float, second_usd: float, second_f1: float = 0.9) -> list[
 def test_searching_on_costs_too_much_once_it_saves_less_than_it_costs() -> None:
     trials = halves(12.0, 10.0)  # the second half has cost 80 dollars and saves 2 a run
     assert costs_too_much(trials, study(later_runs=40)) == ""
-    said = costs_too_much(trials, study(later_runs=39))
-    assert "the last 8 trials have cost 80 USD and saved 78 USD over 39 later runs" in said
+    message = costs_too_much(trials, study(later_runs=39))
+    assert "the last 8 trials have cost 80 USD and saved 78 USD over 39 later runs" in message
 
 
 def test_a_better_model_is_worth_any_price() -> None:
@@ -102,8 +102,8 @@ def test_a_small_saving_is_multiplied_by_the_later_runs_as_it_is() -> None:
 
 def test_a_trial_whose_price_is_not_known_adds_no_dollars() -> None:
     unpriced = trial_of(99, 0.0, 0.0, values={}, cost_usd=None, status=TrialStatus.FAILED)
-    said = costs_too_much([*halves(12.0, 10.0), unpriced], study(later_runs=39))
-    assert "the last 9 trials have cost 80 USD" in said
+    message = costs_too_much([*halves(12.0, 10.0), unpriced], study(later_runs=39))
+    assert "the last 9 trials have cost 80 USD" in message
 
 
 def test_completed_trials_in_which_an_objective_was_not_measured_do_not_fill_the_halves() -> None:

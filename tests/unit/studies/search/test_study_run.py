@@ -42,9 +42,9 @@ def test_repeats_in_earlier_runs_of_the_same_model_and_data_tell_their_scatter(w
         n_trials=9,
     )
 
-    found = scatter_of_earlier_runs(study, tracking, "own")["f1"]
+    result = scatter_of_earlier_runs(study, tracking, "own")["f1"]
 
-    assert (found.squares, found.degrees) == (pytest.approx(0.0002), 1)
+    assert (result.squares, result.degrees) == (pytest.approx(0.0002), 1)
     searched = StudyFile(
         name="one",
         job={"max_train_samples": 900},
@@ -69,8 +69,8 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     )
     assert main(["study", "--study", str(path)]) == 0
 
-    said = capsys.readouterr()
-    assert said.err.count("is above reference_batch_size 16") == warnings
+    output = capsys.readouterr()
+    assert output.err.count("is above reference_batch_size 16") == warnings
     client = MlflowClient()
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     assert parent.data.tags["paretune.origin"] == "simulated"
@@ -78,7 +78,7 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert note.startswith("**Simulated: nothing of this has run, and no number below was measured.**")
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
-    assert f"?viewStateShareKey={parent.info.run_id}&" in said.out
+    assert f"?viewStateShareKey={parent.info.run_id}&" in output.out
     assert f"mlflow.sharedViewState.{parent.info.run_id}" in client.get_experiment("0").tags
 
 
@@ -90,12 +90,12 @@ def test_a_study_registers_the_model_that_it_recommends_and_no_other(
 
     assert main(["study", "--study", str(path), "--register", "sentiment-en"]) == 0
 
-    recommended = int(re.findall(r"Take trial (\d+) ", said := capsys.readouterr().out)[0])
-    why = "nothing is registered as sentiment-en: a simulated job has no model"
-    assert f"recommended trial {recommended}: {why}" in said
-    asked = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
-    assert [run.tags[schema.TRIAL] for run in asked] == [str(recommended)]
-    assert "register" not in asked[0].params
+    recommended = int(re.findall(r"Take trial (\d+) ", output := capsys.readouterr().out)[0])
+    reason = "nothing is registered as sentiment-en: a simulated job has no model"
+    assert f"recommended trial {recommended}: {reason}" in output
+    request = Tracking({}, SystemClock()).runs("tags.`paretune.registered` LIKE '%'")
+    assert [run.tags[schema.TRIAL] for run in request] == [str(recommended)]
+    assert "register" not in request[0].params
 
 
 def test_a_study_checks_the_name_of_its_model_before_the_first_trial(
@@ -116,8 +116,8 @@ def test_a_rank_that_another_driver_takes_back_meanwhile_is_none(
     runs = [tracking.create(name, {schema.PARETO_RANK: rank}).run_id for name, rank in (("a", "0"), ("b", ""))]
     writer = object.__new__(StudyRunWriter)
     writer._tracking, writer.run_id, writer._ranks = tracking, "parent", {}
-    found = [run for run_id in runs for run in tracking.runs(f"attributes.run_id = '{run_id}'")]
-    monkeypatch.setattr(tracking, "runs", lambda *_: found)
+    result = [run for run_id in runs for run in tracking.runs(f"attributes.run_id = '{run_id}'")]
+    monkeypatch.setattr(tracking, "runs", lambda *_: result)
 
     writer._read_ranks(is_last=True)
 

@@ -47,14 +47,14 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
     ledger.set_run_id(trial, f"{trial:032x}")
     measured = {"f1": draw.random(), "cost_usd": cost, "job_seconds": draw.random(), "train_seconds": draw.random()}
     status = TrialStatus.FAILED if trial % 9 == 4 else TrialStatus.COMPLETED
-    ended = TrialEnd(
+    trial_end = TrialEnd(
         status=status,
         metrics=measured if status is TrialStatus.COMPLETED else {},
         cost_usd=cost,
         kept_usd=kept_usd,
         curve=((0.5, draw.random()), (1.0, measured["f1"])),
     )
-    ledger.book(trial, ended, settled=status is TrialStatus.COMPLETED)
+    ledger.book(trial, trial_end, settled=status is TrialStatus.COMPLETED)
 
 
 def test_the_front_follows_the_trials_as_they_are_booked(ledger: StudyLedger) -> None:
@@ -85,17 +85,17 @@ def bytes_of(history: TrialHistory) -> int:
 
 def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: StudyLedger) -> None:
     """Measured at 2.3; a dict for the parameters and metrics of each, and cached properties, take twice as much."""
-    draw, history, taken = random.Random(3), TrialHistory(FILE, ledger, "simulated"), []
+    draw, history, used = random.Random(3), TrialHistory(FILE, ledger, "simulated"), []
     for first in (0, 100):
         for trial in range(first, first + 100):
             book(ledger, trial, draw)
         history.refresh()
         keys = {trial.seconds_key for trial in history.trials.values()}
-        taken.append(bytes_of(history))
+        used.append(bytes_of(history))
 
     assert len(history.trials) == 200
     assert len(keys) == 1
-    assert 512 < (taken[1] - taken[0]) / 100 < 3 * 1024
+    assert 512 < (used[1] - used[0]) / 100 < 3 * 1024
 
 
 def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -> None:
@@ -117,5 +117,5 @@ def test_only_the_newest_curves_are_kept(ledger: StudyLedger, monkeypatch: pytes
     draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
     for trial in range(4):
         book(ledger, trial, draw)
-    ended = [entry.end for entry in history.refresh()]
-    assert list(history.curves) == [one.curve for one in ended[-3:] if one is not None and one.metrics]
+    finished = [entry.end for entry in history.refresh()]
+    assert list(history.curves) == [item.curve for item in finished[-3:] if item is not None and item.metrics]

@@ -43,8 +43,8 @@ def test_an_estimated_job_may_take_four_times_the_upper_end_of_its_interval(work
 
     assert estimate is not None
     high = estimate.time.seconds_high / 60
-    wanted = 4 * high + min(5, high)
-    assert driver.admission.worst_case.limited(spec).max_runtime_minutes == pytest.approx(wanted, abs=0.1)
+    expected = 4 * high + min(5, high)
+    assert driver.admission.worst_case.limited(spec).max_runtime_minutes == pytest.approx(expected, abs=0.1)
     without = made(workplace, max_runtime_minutes=week)
     assert without.admission.worst_case.limited(spec) == spec
 

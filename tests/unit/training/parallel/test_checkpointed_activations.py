@@ -32,26 +32,26 @@ def test_a_layer_is_computed_twice_and_its_gradients_stay_the_same(model: Any) -
     model.zero_grad()
     checkpoint_activations(model, offload=False, on_gpu=False)
 
-    more, found = passes(model)
+    more, result = passes(model)
 
     assert (once, more) == (1, 2)
-    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(result, expected, strict=True))
 
 
 def test_only_the_inputs_of_layers_are_kept_in_the_machines_memory(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[tuple[int, ...]] = []
+    retained: list[tuple[int, ...]] = []
 
     class Watched(torch.autograd.graph.saved_tensors_hooks):
         def __init__(self, *, pin_memory: bool) -> None:
             assert pin_memory
-            super().__init__(lambda item: kept.append(tuple(item.shape)) or item, lambda item: item)
+            super().__init__(lambda item: retained.append(tuple(item.shape)) or item, lambda item: item)
 
     monkeypatch.setattr(strategies, "save_on_cpu", Watched)
     checkpoint_activations(model, offload=True, on_gpu=True)
 
     passes(model)
 
-    assert [shape for shape in kept if shape == (1, 6, 8)] == [(1, 6, 8)] * 3  # three layers
+    assert [shape for shape in retained if shape == (1, 6, 8)] == [(1, 6, 8)] * 3  # three layers
 
 
 def test_a_model_whose_layers_transformers_cannot_compute_again_is_refused() -> None:

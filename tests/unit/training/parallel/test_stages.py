@@ -50,10 +50,10 @@ def test_the_stages_of_a_model_compute_its_logits(kind: Any, config: Any) -> Non
     first, last = stages_of(model)
 
     hidden = first(tokens, tokens=tokens, attention_mask=mask)
-    found = last(hidden, tokens=tokens, attention_mask=mask)
+    result = last(hidden, tokens=tokens, attention_mask=mask)
 
     assert hidden.shape == (2, 5, 8)
-    assert torch.allclose(found, model(input_ids=tokens, attention_mask=mask).logits, atol=1e-6)
+    assert torch.allclose(result, model(input_ids=tokens, attention_mask=mask).logits, atol=1e-6)
 
 
 def test_each_weight_is_in_one_stage_under_its_own_name_and_a_tied_table_in_two() -> None:

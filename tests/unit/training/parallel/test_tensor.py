@@ -52,6 +52,6 @@ def test_every_parameter_lies_on_the_mesh_and_a_tied_head_stays_tied(
 
     assert all(isinstance(item, DTensor) for item in model.parameters())
     assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied
-    found = model(input_ids=tokens).logits
-    assert type(found) is torch.Tensor
-    assert torch.allclose(found, expected, atol=1e-6)
+    result = model(input_ids=tokens).logits
+    assert type(result) is torch.Tensor
+    assert torch.allclose(result, expected, atol=1e-6)

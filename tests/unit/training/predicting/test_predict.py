@@ -87,7 +87,7 @@ def test_each_row_gets_the_answer_of_transformers_in_the_order_of_the_file(
     request_: Request, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prediction_module, "_PIECE", 16)  # so that there are several
-    found = said(request_)
+    result = said(request_)
 
     rows = written(request_)
     expected = [
@@ -96,18 +96,18 @@ def test_each_row_gets_the_answer_of_transformers_in_the_order_of_the_file(
     assert [(row["text"], row["label"]) for row in rows] == sentences(70)
     assert [row["prediction"] for row in rows] == expected
     assert len(set(expected)) == 2
-    assert found["rows"] == 70
-    assert found["counts"] == {name: expected.count(name) for name in sorted(set(expected), key=expected.count)[::-1]}
+    assert result["rows"] == 70
+    assert result["counts"] == {name: expected.count(name) for name in sorted(set(expected), key=expected.count)[::-1]}
     truth = [row["label"] for row in rows]
-    assert found["metrics"]["f1"] == pytest.approx(f1_score(truth, expected, average="macro"))
+    assert result["metrics"]["f1"] == pytest.approx(f1_score(truth, expected, average="macro"))
 
 
 def test_the_score_is_the_softmax_probability_of_the_class(request_: Request) -> None:
     said(request_)
 
     row = written(request_)[0]
-    ((one, other),) = logits_one_by_one(Path(request_.model), [row["text"]])
-    assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-abs(one - other))), abs=1e-4)
+    ((first, other),) = logits_one_by_one(Path(request_.model), [row["text"]])
+    assert float(row["score"]) == pytest.approx(1 / (1 + math.exp(-abs(first - other))), abs=1e-4)
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".parquet"])
@@ -135,8 +135,8 @@ def test_cells_are_written_as_they_were_read(request_: Request, tmp_path: Path) 
 
     said(replace(request_, data=str(data)))
 
-    kept = [{name: row[name] for name in ("id", "text", "label", "note")} for row in written(request_)]
-    assert kept == list(csv.DictReader(rows.splitlines()))
+    retained = [{name: row[name] for name in ("id", "text", "label", "note")} for row in written(request_)]
+    assert retained == list(csv.DictReader(rows.splitlines()))
 
 
 @pytest.mark.parametrize(("ending", "mark"), [(".csv", "'"), (".tsv", "'"), (".jsonl", "")])
@@ -150,38 +150,38 @@ def test_a_text_that_a_spreadsheet_would_compute_is_text_in_csv_and_tsv(
     said(replace(request_, data=str(data), output=str(output)))
 
     lines = output.read_text().splitlines()
-    found = (
+    result = (
         json.loads(lines[0])
         if ending == ".jsonl"
         else next(csv.DictReader(lines, delimiter="\t" if ending == ".tsv" else ","))
     )
     marked = {"text": f'{mark}=HYPERLINK("x")', "label": f"{mark}@a", f"{mark}=1+1": f"{mark}-2+3"}
-    assert found | marked | {"number": "-0.5", "sign": "-"} == found
+    assert result | marked | {"number": "-0.5", "sign": "-"} == result
 
 
 def test_rows_without_a_label_column_are_predicted_without_figures(request_: Request, tmp_path: Path) -> None:
     data = tmp_path / "texts.csv"
     data.write_text("text\n" + "\n".join(text for text, _ in sentences(5)) + "\n")
 
-    found = said(replace(request_, data=str(data)))
+    result = said(replace(request_, data=str(data)))
 
-    assert (found["metrics"], found["labelled_rows"], found["remarks"]) == ({}, 0, [])
+    assert (result["metrics"], result["labelled_rows"], result["remarks"]) == ({}, 0, [])
     assert len(written(request_)) == 5
 
 
 def test_labels_that_the_model_does_not_know_and_missing_ones_are_left_out_of_f1_and_told(
     request_: Request, tmp_path: Path
 ) -> None:
-    known = sentences(20)
-    data = write_csv(tmp_path / "mixed.csv", [*known, ("great film", "mixed"), ("dull film", "")])
+    reference = sentences(20)
+    data = write_csv(tmp_path / "mixed.csv", [*reference, ("great film", "mixed"), ("dull film", "")])
 
-    found = said(replace(request_, data=str(data)))
+    result = said(replace(request_, data=str(data)))
 
-    alone = said(replace(request_, data=str(write_csv(tmp_path / "known.csv", known))))
-    assert found["metrics"] == alone["metrics"]
-    assert found["labelled_rows"] == 20
-    assert "1 rows have values of 'label' that the model does not know, such as 'mixed'" in found["remarks"][0]
-    assert "1 rows have no 'label'" in found["remarks"][1]
+    alone = said(replace(request_, data=str(write_csv(tmp_path / "known.csv", reference))))
+    assert result["metrics"] == alone["metrics"]
+    assert result["labelled_rows"] == 20
+    assert "1 rows have values of 'label' that the model does not know, such as 'mixed'" in result["remarks"][0]
+    assert "1 rows have no 'label'" in result["remarks"][1]
 
 
 def test_texts_are_cut_where_the_training_cut_them_unless_told_otherwise(request_: Request, tmp_path: Path) -> None:
@@ -208,14 +208,14 @@ def test_a_model_of_a_number_answers_numbers_and_is_judged_by_its_errors(
     texts = [text for text, _ in sentences(6)]
     data = write_csv(tmp_path / "rated.csv", [(text, "1.5") for text in texts])
 
-    found = said(replace(request_, model=str(folder), data=str(data)))
+    result = said(replace(request_, model=str(folder), data=str(data)))
 
     numbers = [row[0] for row in logits_one_by_one(folder, texts)]
     assert [float(row["prediction"]) for row in written(request_)] == pytest.approx(numbers, abs=1e-4)
     assert "score" not in written(request_)[0]
     errors = [abs(number - 1.5) for number in numbers]
-    assert found["metrics"]["mae"] == pytest.approx(sum(errors) / 6, abs=1e-5)
-    assert found["metrics"]["rmse"] == pytest.approx((sum(error**2 for error in errors) / 6) ** 0.5, abs=1e-5)
+    assert result["metrics"]["mae"] == pytest.approx(sum(errors) / 6, abs=1e-5)
+    assert result["metrics"]["rmse"] == pytest.approx((sum(error**2 for error in errors) / 6) ** 0.5, abs=1e-5)
 
 
 def test_a_model_of_several_labels_answers_a_list_of_those_that_are_likely(
@@ -231,9 +231,9 @@ def test_a_model_of_several_labels_answers_a_list_of_those_that_are_likely(
         "text,label\n" + "".join(f"{row['text']},{'|'.join(row['label'])}\n" for row in rows if row["label"])
     )
 
-    found = said(replace(request_, model=str(folder), data=str(tmp_path / "tagged.jsonl")))
+    result = said(replace(request_, model=str(folder), data=str(tmp_path / "tagged.jsonl")))
     assert [json.loads(row["prediction"]) for row in written(request_)] == likely
-    assert found["metrics"]["f1"] == 1.0
+    assert result["metrics"]["f1"] == 1.0
     assert said(replace(request_, model=str(folder), data=str(tmp_path / "tagged.csv")))["metrics"]["f1"] == 1.0
 
 

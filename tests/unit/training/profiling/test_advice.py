@@ -85,8 +85,8 @@ def test_the_first_advice_names_its_figure_and_parameters_that_a_job_takes(
 
     assert advice.figure.startswith(figure)
     assert advice.parameters == parameters
-    taken = JobSpec.from_text(spec.changed() | dict(advice.parameters))
-    assert taken != spec
+    used = JobSpec.from_text(spec.changed() | dict(advice.parameters))
+    assert used != spec
 
 
 def test_what_is_typed_can_be_pasted_into_a_shell() -> None:
@@ -112,6 +112,6 @@ def test_figures_that_ask_for_nothing_give_no_advice(time: StepTime, changes: di
 
 
 def test_the_advice_on_the_largest_share_comes_first() -> None:
-    found = advice_of(time_of(products(40), data=10, idle=25), circumstances(JobSpec(), has_bf16=True))
+    result = advice_of(time_of(products(40), data=10, idle=25), circumstances(JobSpec(), has_bf16=True))
 
-    assert [advice.figure.partition(" ")[0] for advice in found] == ["matrix", "idle", "idle", "data"]
+    assert [advice.figure.partition(" ")[0] for advice in result] == ["matrix", "idle", "idle", "data"]

@@ -62,5 +62,5 @@ def test_allocations_of_the_processor_and_of_the_gpu_are_kept_apart() -> None:
 
     events = [memory(2, 11, -8, 0), memory(1, 11, 8, 0), memory(1.5, 12, 16, 1), {"ph": "X", "name": "aten::mm"}]
 
-    assert [one.size for one in allocations_of(events, on_gpu=False)] == [8, -8]
+    assert [allocations.size for allocations in allocations_of(events, on_gpu=False)] == [8, -8]
     assert allocations_of(events, on_gpu=True) == [Allocation(moment=1500, address=12, size=16)]

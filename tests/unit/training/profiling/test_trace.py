@@ -39,10 +39,10 @@ def test_a_step_on_a_processor_is_divided_without_gap_or_overlap() -> None:
 def test_nested_operators_count_once_and_each_keeps_its_own_time() -> None:
     events = [step(1, 0, 100), op("aten::linear", 10, 50), op("aten::addmm", 15, 45), op("aten::copy_", 20, 25)]
     events += [op("aten::copy_", 60, 62)]
-    found = step_time(records_of(events))
+    result = step_time(records_of(events))
 
-    assert found.parts["compute"] == 42_000
-    assert found.operators == (
+    assert result.parts["compute"] == 42_000
+    assert result.operators == (
         Operator(name="aten::addmm", calls=1, self_ns=25_000),
         Operator(name="aten::linear", calls=1, self_ns=10_000),
         Operator(name="aten::copy_", calls=2, self_ns=7_000),
@@ -51,9 +51,9 @@ def test_nested_operators_count_once_and_each_keeps_its_own_time() -> None:
 
 def test_an_operator_inside_a_block_inside_an_operator_is_still_its_part() -> None:
     events = [step(1, 0, 100), op("outer", 10, 50), block("note", 15, 45), op("inner", 20, 30)]
-    own = {operator.name: operator.self_ns for operator in step_time(records_of(events)).operators}
+    custom = {operator.name: operator.self_ns for operator in step_time(records_of(events)).operators}
 
-    assert own == {"outer": 30_000, "inner": 10_000}
+    assert custom == {"outer": 30_000, "inner": 10_000}
 
 
 def test_operators_of_two_threads_at_the_same_time_count_once_as_time() -> None:
@@ -65,10 +65,10 @@ def test_operators_of_two_threads_at_the_same_time_count_once_as_time() -> None:
 def test_communication_that_compute_hides_is_compute() -> None:
     """A backward pass goes on until 60 while gloo works from 40 to 80; then the main thread waits."""
     events = [step(1, 0, 100), op("aten::mm", 10, 60), block("gloo:all_reduce", 40, 80, WORKER)]
-    found = step_time(records_of(events))
+    result = step_time(records_of(events))
 
     assert microseconds(events) == {"compute": 50, "communication": 20, "idle": 30}
-    assert found.communication_ns == 40_000
+    assert result.communication_ns == 40_000
 
 
 def test_an_exchange_that_blocks_its_thread_is_no_compute_and_nor_is_what_it_calls() -> None:
@@ -87,17 +87,17 @@ def test_evaluation_between_two_logs_is_no_part_of_the_step() -> None:
         load(45, 50),
         op("aten::mm", 50, 80),
     ]
-    found = step_time(records_of(events))
+    result = step_time(records_of(events))
 
     assert microseconds(events) == {"compute": 20, "idle": 30}
-    assert found.operators == (Operator(name="aten::mm", calls=1, self_ns=20_000),)
+    assert result.operators == (Operator(name="aten::mm", calls=1, self_ns=20_000),)
 
 
 def test_what_lies_outside_of_the_steps_does_not_count() -> None:
     events = [op("aten::mm", 0, 10), step(1, 20, 40), op("aten::mm", 25, 30), step(2, 40, 60), op("aten::mm", 70, 90)]
-    found = step_time(records_of(events))
+    result = step_time(records_of(events))
 
-    assert (found.steps, found.total_ns, found.parts["compute"]) == (2, 40_000, 5_000)
+    assert (result.steps, result.total_ns, result.parts["compute"]) == (2, 40_000, 5_000)
 
 
 def gpu_step() -> list[dict[str, Any]]:
@@ -124,10 +124,10 @@ def test_a_step_on_a_gpu_is_divided_by_its_kernels() -> None:
 
 
 def test_a_kernel_is_booked_to_the_innermost_operator_that_launched_it() -> None:
-    found = step_time(records_of(gpu_step()))
+    result = step_time(records_of(gpu_step()))
 
-    assert found.on_gpu
-    assert {one.name: one.self_ns for one in found.operators} == {
+    assert result.on_gpu
+    assert {operator.name: operator.self_ns for operator in result.operators} == {
         "aten::addmm": 40_000,
         "ncclDevKernel_AllReduce_Sum_f32": 25_000,
         "aten::_fused_adamw_": 15_000,
@@ -160,9 +160,9 @@ def test_percentages_sum_to_a_hundred_exactly(spent: tuple[int, ...]) -> None:
 def test_operators_are_summed_by_kind() -> None:
     events = [step(1, 0, 100), op("aten::addmm", 0, 20), op("aten::mm", 20, 30)]
     events += [op("aten::dropout", 40, 60), op("aten::bernoulli_", 45, 50), op("aten::copy_", 60, 63)]
-    found = step_time(records_of(events))
+    result = step_time(records_of(events))
 
-    assert {kind: found.kind_percent(kind) for kind in KINDS} == {PRODUCTS: 30, CASTS: 3, RANDOM: 5}
+    assert {kind: result.kind_percent(kind) for kind in KINDS} == {PRODUCTS: 30, CASTS: 3, RANDOM: 5}
 
 
 def test_a_trace_without_steps_is_refused() -> None:

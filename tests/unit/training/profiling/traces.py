@@ -9,11 +9,11 @@ def event(
     category: str, name: str, begin: float, end: float, lane: tuple[int, int] = MAIN, correlation: int | None = None
 ) -> dict[str, Any]:
     """One event as Kineto writes it."""
-    found: dict[str, Any] = {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin}
-    found |= {"pid": lane[0], "tid": lane[1], "args": {"External id": 3}}
+    result: dict[str, Any] = {"ph": "X", "cat": category, "name": name, "ts": begin, "dur": end - begin}
+    result |= {"pid": lane[0], "tid": lane[1], "args": {"External id": 3}}
     if correlation is not None:
-        found["args"]["correlation"] = correlation
-    return found
+        result["args"]["correlation"] = correlation
+    return result
 
 
 def op(name: str, begin: float, end: float, lane: tuple[int, int] = MAIN) -> dict[str, Any]:

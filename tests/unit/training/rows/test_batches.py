@@ -127,7 +127,9 @@ def test_rows_of_a_micro_batch_are_neighbours_in_length(
     ranks = by_rank(lengths, plan, seed, epoch)
 
     accumulation = plan.gradient_accumulation_steps
-    together = [sorted(lengths[row] for batches in ranks for row in batches[place]) for place in range(len(ranks[0]))]
+    together = [
+        sorted(lengths[row] for batches in ranks for row in batches[workspace]) for workspace in range(len(ranks[0]))
+    ]
     for start in range(0, len(together), accumulation):
         assert all(longer[0] >= shorter[-1] for longer, shorter in pairwise(together[start : start + accumulation]))
 

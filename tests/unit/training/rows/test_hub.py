@@ -137,15 +137,15 @@ def test_own_splits_are_kept_the_same_weights_are_not_fetched_twice_and_all_work
 ) -> None:
     job = {"model": "someone/tiny", "dataset": "someone/stories", "max_seq_length": "16"}
     first = run_prepare(online(server.url), **job)
-    asked = " ".join(path for method, path, _ in server.requests if method == "GET")
+    text = " ".join(path for method, path, _ in server.requests if method == "GET")
     gone = run_prepare(online(f"http://127.0.0.1:{closed_port()}"), **job)
 
     assert first.code == 0, first.output
     assert first.dataset()["labels"] == ["bad", "good"]
     counts = [rows_of(first.answer["dataset"], split) for split in ("train", "validation", "test")]
     assert counts == [20, 6, 4]
-    assert "model.safetensors" in asked
-    assert "pytorch_model.bin" not in asked
+    assert "model.safetensors" in text
+    assert "pytorch_model.bin" not in text
     assert gone.code == 0, gone.faults
     assert gone.answer == first.answer
 

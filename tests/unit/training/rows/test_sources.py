@@ -83,19 +83,19 @@ def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "what"),
+    ("labels", "kind"),
     [
         ([["a", "b"], ["a"]] * 10, "lists: set task=multi-label for rows with several labels"),
         ([{"id": 1}, {"id": 2}] * 10, "objects: set label_column to another column"),
     ],
 )
-def test_labels_that_are_lists_or_objects_are_refused_as_such(tmp_path: Path, labels: list[Any], what: str) -> None:
+def test_labels_that_are_lists_or_objects_are_refused_as_such(tmp_path: Path, labels: list[Any], kind: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({"text": t, "label": v}) + "\n" for t, v in zip(TEXTS, labels, strict=True)))
     (fault,) = faults(path)
 
     assert fault.startswith("label_column 'label' must hold one class per row")
-    assert f"holds {what}" in fault
+    assert f"holds {kind}" in fault
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet"])
@@ -233,9 +233,9 @@ def test_a_text_that_says_na_or_null_is_kept_as_text(tmp_path: Path) -> None:
     write(tmp_path / "rows.tsv", texts, labels)
     write(tmp_path / "folder" / "train.csv", texts, labels)
 
-    for place in ("rows.csv", "rows.tsv", "folder"):
-        rows, _ = read_rows(spec(tmp_path / place))
-        assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, place
+    for workspace in ("rows.csv", "rows.tsv", "folder"):
+        rows, _ = read_rows(spec(tmp_path / workspace))
+        assert set(words) <= {*rows["train"].texts, *rows["validation"].texts}, workspace
 
 
 def test_a_class_may_be_called_null(tmp_path: Path) -> None:
@@ -305,16 +305,16 @@ def test_a_pipe_and_a_name_that_is_too_long_are_no_data_sets(tmp_path: Path) -> 
 def test_both_missing_extra_files_are_named_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "rows.csv")
 
-    found = faults(path, validation_file=str(tmp_path / "v.csv"), test_file=str(tmp_path / "t.csv"))
+    messages = faults(path, validation_file=str(tmp_path / "v.csv"), test_file=str(tmp_path / "t.csv"))
 
-    assert [fault.split()[0] for fault in found] == ["validation_file", "test_file"]
-    assert all("does not exist" in fault for fault in found)
+    assert [fault.split()[0] for fault in messages] == ["validation_file", "test_file"]
+    assert all("does not exist" in fault for fault in messages)
 
 
 def test_a_missing_data_set_and_a_missing_validation_file_are_named_at_once(tmp_path: Path) -> None:
-    found = faults(tmp_path / "absent.csv", validation_file=str(tmp_path / "v.csv"))
+    messages = faults(tmp_path / "absent.csv", validation_file=str(tmp_path / "v.csv"))
 
-    assert [fault.split()[0] for fault in found] == ["dataset", "validation_file"]
+    assert [fault.split()[0] for fault in messages] == ["dataset", "validation_file"]
 
 
 def test_an_ending_that_is_not_known_lists_those_that_are(tmp_path: Path) -> None:
@@ -327,13 +327,13 @@ def test_a_missing_column_lists_the_columns_there_are_for_all_splits_at_once(tmp
     path = write(tmp_path / "rows.csv", columns=("review", "stars"))
     validation = write(tmp_path / "validation.csv", columns=("review", "label"))
 
-    found = faults(path, validation_file=str(validation))
+    messages = faults(path, validation_file=str(validation))
 
-    assert len(found) == 3
-    assert "text_column 'text' is not in the train rows" in found[0]
-    assert "they have review, stars; set text_column to one of them" in found[0]
-    assert "label_column 'label' is not in the train rows" in found[1]
-    assert "text_column 'text' is not in the validation rows" in found[2]
+    assert len(messages) == 3
+    assert "text_column 'text' is not in the train rows" in messages[0]
+    assert "they have review, stars; set text_column to one of them" in messages[0]
+    assert "label_column 'label' is not in the train rows" in messages[1]
+    assert "text_column 'text' is not in the validation rows" in messages[2]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.jsonl", "rows.parquet"])
@@ -406,9 +406,9 @@ def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path
     texts[3] = None
     labels[0] = labels[7] = None
 
-    found = faults(write(tmp_path / "rows.csv", texts, labels))
+    messages = faults(write(tmp_path / "rows.csv", texts, labels))
 
-    assert found == (
+    assert messages == (
         "'text' is missing in 1 of 20 train rows (first: rows 4): fill or drop them",
         "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill or drop them",
     )

@@ -88,7 +88,7 @@ def test_each_training_draws_what_it_would_draw_alone() -> None:
         [lambda thread: task(0, thread), lambda thread: task(1, thread)],
         lambda threads: [-thread.request for thread in threads],
     )
-    taken, drawn = drawn, {0: [], 1: []}
+    used, drawn = drawn, {0: [], 1: []}
     for number in (0, 1):
         random.seed(number)
         np.random.seed(number)
@@ -96,8 +96,8 @@ def test_each_training_draws_what_it_would_draw_alone() -> None:
         for _ in range(4):
             draw(number)
 
-    assert taken == drawn
-    assert taken[0] != taken[1]
+    assert used == drawn
+    assert used[0] != used[1]
 
 
 def test_what_a_training_raises_is_raised_where_it_is_conducted() -> None:

@@ -35,8 +35,8 @@ def started(folder: JobFolder, *specs: JobSpec) -> Iterator[subprocess.Popen[str
 
 def run(folder: JobFolder, *specs: JobSpec) -> int:
     with started(folder, *specs) as job:
-        said, _ = job.communicate(timeout=120)
-        print(said)
+        message, _ = job.communicate(timeout=120)
+        print(message)
         return job.returncode
 
 

@@ -40,9 +40,9 @@ def joint_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     joint = side_by_side.JointSteps._joint
 
     def counting(self: Any, steps: Any) -> Any:
-        found = joint(self, steps)
+        result = joint(self, steps)
         sizes.append(len(steps))
-        return found
+        return result
 
     monkeypatch.setattr(side_by_side.JointSteps, "_joint", counting)
     return sizes
@@ -50,14 +50,14 @@ def joint_steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def assert_equal(folder: JobFolder, member: str, alone: JobFolder, tolerance: float = 1e-5) -> None:
     """The same curves, quality and weights, but for rounding."""
-    mine, theirs = curves(folder, member), curves(alone)
-    assert [item[:2] for item in mine] == [item[:2] for item in theirs]
-    assert [item[2] for item in mine] == pytest.approx([item[2] for item in theirs], abs=tolerance, rel=tolerance)
-    own = folder.of_member(member)
-    found, expected = quality(own), quality(alone)
-    assert found.pop("confusion") == expected.pop("confusion")
-    assert found == pytest.approx(expected, abs=tolerance)
-    tensors, others = weights(own), weights(alone)
+    mine, reference = curves(folder, member), curves(alone)
+    assert [item[:2] for item in mine] == [item[:2] for item in reference]
+    assert [item[2] for item in mine] == pytest.approx([item[2] for item in reference], abs=tolerance, rel=tolerance)
+    custom = folder.of_member(member)
+    result, expected = quality(custom), quality(alone)
+    assert result.pop("confusion") == expected.pop("confusion")
+    assert result == pytest.approx(expected, abs=tolerance)
+    tensors, others = weights(custom), weights(alone)
     assert tensors.keys() == others.keys()
     assert all(torch.allclose(tensors[name], others[name], atol=tolerance) for name in tensors)
 
@@ -121,8 +121,8 @@ def test_a_job_that_is_stopped_goes_on_side_by_side(folder: JobFolder, joint_ste
     assert set(joint_steps) == {2}
     assert len(joint_steps) < 12
     for member in ("m0", "m1"):
-        mine, theirs = weights(folder.of_member(member)), weights(whole.of_member(member))
-        assert all(torch.allclose(mine[name], theirs[name], atol=1e-5) for name in theirs)
+        mine, reference = weights(folder.of_member(member)), weights(whole.of_member(member))
+        assert all(torch.allclose(mine[name], reference[name], atol=1e-5) for name in reference)
 
 
 def test_a_model_that_cannot_be_computed_for_several_is_trained_a_step_each(
@@ -154,4 +154,4 @@ def test_seconds_of_trials_side_by_side_add_up_to_those_of_the_job(folder: JobFo
     whole = JobReport.read(folder.report).metrics["train_seconds"]
     assert JobReport.read(folder.of_member("m1").report).facts["side_by_side"] == 3
     assert sum(seconds) <= whole
-    assert all(0 < one < 0.7 * whole for one in seconds)
+    assert all(0 < second < 0.7 * whole for second in seconds)

@@ -16,8 +16,8 @@ from tests.processes import wait_until
 class Bucket:
     """S3 with objects that come over time; with none left to show it refuses."""
 
-    def __init__(self, *shown: list[str]) -> None:
-        self.shown = list(shown)
+    def __init__(self, *output: list[str]) -> None:
+        self.shown = list(output)
         self.asked: list[dict[str, str]] = []
 
     def list_objects_v2(self, **parameters: str) -> dict[str, Any]:
@@ -32,7 +32,9 @@ def relayed(monkeypatch: pytest.MonkeyPatch, folder: JobFolder, bucket: Bucket) 
     monkeypatch.setattr(trials, "S3_INTERVAL_S", 0.001)
     monkeypatch.setenv(STOP_REQUESTS, "s3://mine/jobs/job/stop/")
     trials.relay_stop_requests(folder, ["a", "b"])
-    wait_until(lambda: "stop requests" not in {one.name for one in threading.enumerate()}, within_s=10, what="its end")
+    wait_until(
+        lambda: "stop requests" not in {item.name for item in threading.enumerate()}, within_s=10, what="its end"
+    )
 
 
 def test_a_trial_is_asked_to_stop_when_its_object_is_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -61,4 +63,4 @@ def test_nothing_is_looked_for_where_no_place_is_named(monkeypatch: pytest.Monke
     monkeypatch.delenv(STOP_REQUESTS, raising=False)
     trials.relay_stop_requests(JobFolder(tmp_path), ["a"])
 
-    assert "stop requests" not in {one.name for one in threading.enumerate()}
+    assert "stop requests" not in {item.name for item in threading.enumerate()}

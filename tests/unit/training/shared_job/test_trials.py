@@ -54,8 +54,8 @@ def beside(folder: JobFolder, name: str) -> JobFolder:
     """A folder for another job with the same data and model."""
     other = JobFolder(folder.root.parent / name)
     other.make()
-    for own, its in ((other.dataset, folder.dataset), (other.model_source, folder.model_source)):
-        own.symlink_to(its.resolve())
+    for custom, its in ((other.dataset, folder.dataset), (other.model_source, folder.model_source)):
+        custom.symlink_to(its.resolve())
     return other
 
 
@@ -69,16 +69,16 @@ def events_of(folder: JobFolder, member: str) -> list[Event]:
 
 def ends_of(folder: JobFolder) -> dict[str, MemberEnd]:
     """Member to how it ended, each told once."""
-    ended = [event for event in EventReader(folder.events).new() if event.ended]
-    ends = {event.member: end for event in ended if (end := MemberEnd.read(event.ended)) is not None}
-    assert len(ends) == len(ended)
+    finished = [event for event in EventReader(folder.events).new() if event.ended]
+    ends = {event.member: end for event in finished if (end := MemberEnd.read(event.ended)) is not None}
+    assert len(ends) == len(finished)
     return ends
 
 
 def curves(folder: JobFolder, member: str = "") -> list[tuple[int, str, float]]:
     """(Step, name, value) of all that is measured, but what depends on time and on the machine."""
-    found = [(event.step, name, value) for event in events_of(folder, member) for name, value in event.metrics.items()]
-    return [item for item in found if not item[1].startswith("system/") and not item[1].endswith("per_second")]
+    events = [(event.step, name, value) for event in events_of(folder, member) for name, value in event.metrics.items()]
+    return [item for item in events if not item[1].startswith("system/") and not item[1].endswith("per_second")]
 
 
 def weights(folder: JobFolder) -> dict[str, torch.Tensor]:
@@ -110,13 +110,13 @@ def test_a_trial_after_another_is_what_it_would_have_been_alone(
 
     assert run(folder, first, second)
 
-    own = folder.of_member("m1")
+    custom = folder.of_member("m1")
     assert curves(folder, "m1") == curves(alone)
     assert len([name for _, name, _ in curves(alone) if name == "train/loss"]) >= 3
-    assert quality(own) == quality(alone)
-    mine, theirs = weights(own), weights(alone)
-    assert mine.keys() == theirs.keys()
-    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+    assert quality(custom) == quality(alone)
+    mine, reference = weights(custom), weights(alone)
+    assert mine.keys() == reference.keys()
+    assert all(torch.equal(mine[name], reference[name]) for name in mine)
     assert not torch.equal(*(next(iter(weights(folder.of_member(key)).values())).flatten()[:8] for key in ("m0", "m1")))
 
 
@@ -126,15 +126,15 @@ def test_each_trial_begins_and_ends_and_the_job_has_a_report(folder: JobFolder) 
     ends = ends_of(folder)
     assert list(ends) == ["m0", "m1"]
     for number, (member, end) in enumerate(ends.items(), start=1):
-        own = folder.of_member(member)
-        assert end.report == JobReport.read(own.report)
+        custom = folder.of_member(member)
+        assert end.report == JobReport.read(custom.report)
         assert end.failure is None
         assert end.report is not None
         assert end.seconds > end.report.metrics["train_seconds"] > 0
-        told = events_of(folder, member)
-        assert told[0].message == f"trial {number} of 2 begins"
-        assert told[-1].ended
-        assert (own.model / "tokenizer.json").is_file()
+        events = events_of(folder, member)
+        assert events[0].message == f"trial {number} of 2 begins"
+        assert events[-1].ended
+        assert (custom.model / "tokenizer.json").is_file()
     whole = JobReport.read(folder.report)
     assert whole.facts == {"trials": 2, "trials_failed": 0, "trials_stopped": 0}
     assert whole.metrics["train_seconds"] >= sum(end.seconds for end in ends.values())
@@ -225,8 +225,8 @@ def test_a_job_that_is_stopped_goes_on_with_the_trials_that_have_not_ended(folde
     assert [event.message for event in events_of(folder, "m1")][1].startswith("continuing from checkpoint-")
     assert curves(folder, "m1")[0][0] > 6
     for member in ("m1", "m2"):
-        mine, theirs = weights(folder.of_member(member)), weights(whole.of_member(member))
-        assert all(torch.allclose(mine[name], theirs[name], atol=1e-6) for name in theirs)
+        mine, reference = weights(folder.of_member(member)), weights(whole.of_member(member))
+        assert all(torch.allclose(mine[name], reference[name], atol=1e-6) for name in reference)
     assert quality(folder.of_member("m2")) == quality(whole.of_member("m2"))
 
 

@@ -26,27 +26,27 @@ def three_classes(count: int, seed: int) -> tuple[list[str], np.ndarray]:
 def test_both_baselines_are_those_of_scikit_learn() -> None:
     train, validation = three_classes(300, 0), three_classes(80, 1)
 
-    found = classification_baselines(train, validation, 3)
+    result = classification_baselines(train, validation, 3)
 
     vectorizer = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
     model = LogisticRegression(C=5, max_iter=1000).fit(vectorizer.fit_transform(train[0]), train[1])
     answers = model.predict(vectorizer.transform(validation[0]))
     # The rows are seen in another order, so the solver may stop an answer apart.
-    assert found[BASELINE_TFIDF] == pytest.approx(f1_score(validation[1], answers, average="macro"), abs=0.03)
-    assert found[BASELINE_MAJORITY] < found[BASELINE_TFIDF] < 1
+    assert result[BASELINE_TFIDF] == pytest.approx(f1_score(validation[1], answers, average="macro"), abs=0.03)
+    assert result[BASELINE_MAJORITY] < result[BASELINE_TFIDF] < 1
     always = np.full(len(validation[1]), 2)
     expected = f1_score(validation[1], always, average="macro", zero_division=0)
-    assert found[BASELINE_MAJORITY] == pytest.approx(expected)
+    assert result[BASELINE_MAJORITY] == pytest.approx(expected)
 
 
 def test_the_majority_is_worked_out_by_hand() -> None:
     train = ["x x", "y y", "x x"], np.array([1, 0, 1])
     validation = ["a", "b", "c", "d"], np.array([1, 1, 1, 0])
 
-    found = classification_baselines(train, validation, 2)
+    result = classification_baselines(train, validation, 2)
 
     # Always class 1: precision 3/4, recall 1, so F1 is 6/7; class 0 has F1 0.
-    assert found[BASELINE_MAJORITY] == pytest.approx((6 / 7 + 0) / 2)
+    assert result[BASELINE_MAJORITY] == pytest.approx((6 / 7 + 0) / 2)
 
 
 def test_the_majority_is_that_of_the_training_rows() -> None:
@@ -66,21 +66,21 @@ def test_the_mean_and_single_words_predict_numbers() -> None:
     texts = ["good film", "bad film"] * 20
     labels = np.array([5.0, 1.0] * 20)
 
-    found = regression_baselines((texts, labels), (texts[:4], labels[:4]))
+    result = regression_baselines((texts, labels), (texts[:4], labels[:4]))
 
-    assert found["baseline_rmse_mean"] == 2.0
-    assert found["baseline_rmse_tfidf"] < 0.3
+    assert result["baseline_rmse_mean"] == 2.0
+    assert result["baseline_rmse_tfidf"] < 0.3
 
 
 def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     texts = ["war film", "old film", "war and old film"] * 10 + ["war film"] * 5
     labels = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 1]] * 10 + [[1, 0, 1]] * 5, dtype=np.float32)
 
-    found = multi_label_baselines((texts, labels), (texts[:3], labels[:3]))
+    result = multi_label_baselines((texts, labels), (texts[:3], labels[:3]))
 
     # always {first, third}: F1 of 2 x 2 / (2 x 2 + 1), none, and all of the last label, which every row has
-    assert found["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
-    assert found["baseline_f1_tfidf"] == 1.0
+    assert result["baseline_f1_majority"] == pytest.approx((4 / 5 + 0 + 1) / 3)
+    assert result["baseline_f1_tfidf"] == 1.0
 
 
 def test_where_no_word_occurs_twice_there_is_no_baseline_of_words() -> None:

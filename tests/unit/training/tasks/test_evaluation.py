@@ -38,13 +38,13 @@ def test_numbers_are_judged_in_the_units_of_the_labels() -> None:
     predicted = truth + RANDOM.normal(0, 5, size=50)
     judge = evaluation("regression", units=units)
 
-    found = judge(EvalPrediction(predictions=units.scale(predicted)[:, None], label_ids=units.scale(truth)))
+    result = judge(EvalPrediction(predictions=units.scale(predicted)[:, None], label_ids=units.scale(truth)))
 
-    assert found["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
-    assert found["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
-    assert found["r2"] == pytest.approx(r2_score(truth, predicted))
+    assert result["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
+    assert result["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
+    assert result["r2"] == pytest.approx(r2_score(truth, predicted))
     ranks = [np.argsort(np.argsort(values)) for values in (truth, predicted)]
-    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert result["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
     assert judge.report_entries is not None
     assert np.array(judge.report_entries["predictions"]) == pytest.approx(np.stack([truth, predicted], axis=1))
 
@@ -63,9 +63,9 @@ def test_a_report_shows_as_many_points_as_a_figure_can() -> None:
     judge(EvalPrediction(predictions=numbers[:, None], label_ids=numbers))
 
     assert judge.report_entries is not None
-    shown = judge.report_entries["predictions"]
-    assert len(shown) == MOST_POINTS
-    assert (shown[0][0], shown[-1][0]) == (0, len(numbers) - 1)
+    output = judge.report_entries["predictions"]
+    assert len(output) == MOST_POINTS
+    assert (output[0][0], output[-1][0]) == (0, len(numbers) - 1)
 
 
 def test_labels_are_answered_from_a_probability_of_a_half() -> None:
@@ -74,12 +74,12 @@ def test_labels_are_answered_from_a_probability_of_a_half() -> None:
     truth = (RANDOM.random((40, 3)) < 0.4).astype(np.float32)
     judge = evaluation("multi-label")
 
-    found = judge(EvalPrediction(predictions=logits, label_ids=truth))
+    result = judge(EvalPrediction(predictions=logits, label_ids=truth))
 
     answered = logits >= 0
-    assert found["f1"] == pytest.approx(f1_score(truth, answered, average="macro", zero_division=0))
-    assert found["f1_micro"] == pytest.approx(f1_score(truth, answered, average="micro"))
-    assert found["subset_accuracy"] == sum((truth == answered).sum(axis=1) == 3) / 40
+    assert result["f1"] == pytest.approx(f1_score(truth, answered, average="macro", zero_division=0))
+    assert result["f1_micro"] == pytest.approx(f1_score(truth, answered, average="micro"))
+    assert result["subset_accuracy"] == sum((truth == answered).sum(axis=1) == 3) / 40
     assert judge.report_entries is not None
     for column, (both, only_answered, only_true, neither) in enumerate(judge.report_entries["label_counts"]):
         right = truth[:, column].astype(bool)
@@ -95,11 +95,11 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
     logits = random.normal(size=(200, classes)).astype(np.float32)
     truth = random.integers(0, classes, size=200)
     classification = evaluation("classification", classes)
-    found = classification(EvalPrediction(predictions=logits, label_ids=truth))
+    result = classification(EvalPrediction(predictions=logits, label_ids=truth))
 
     answers = logits.argmax(axis=1)
-    assert found["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
-    assert found["accuracy"] == pytest.approx(accuracy_score(truth, answers))
+    assert result["f1"] == pytest.approx(f1_score(truth, answers, average="macro"))
+    assert result["accuracy"] == pytest.approx(accuracy_score(truth, answers))
     assert classification.report_entries is not None
     confusion = np.array(classification.report_entries["confusion_matrix"])
     assert confusion.tolist() == confusion_matrix(truth, answers).tolist()
@@ -108,9 +108,9 @@ def test_class_metrics_agree_with_scikit_learn(classes: int) -> None:
 def test_f1_is_the_sum_by_hand() -> None:
     # truth 0 0 0 1, answers 0 0 1 1: F1 of 0 is 2*2/(2*2+0+1) = 0.8, of 1 it is 2*1/(2*1+1+0) = 2/3.
     logits = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], dtype=np.float32)
-    found = evaluation("classification", 2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
+    result = evaluation("classification", 2)(EvalPrediction(predictions=logits, label_ids=np.array([0, 0, 0, 1])))
 
-    assert found == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
+    assert result == {"f1": pytest.approx((0.8 + 2 / 3) / 2), "accuracy": 0.75}
 
 
 def test_confusion_has_a_row_and_a_column_for_a_class_without_rows() -> None:

@@ -61,17 +61,17 @@ def flags(sets: list[list[str]], names: tuple[str, ...]) -> list[list[float]]:
     ids=["list", "json", "python", "bar", "comma"],
 )
 def test_sets_of_labels_are_read_however_they_are_written(tmp_path: Path, write: Any) -> None:
-    found, names = read(jsonl(tmp_path / "rows.jsonl", [write(labels) for labels in SETS]), "multi-label")
+    result, names = read(jsonl(tmp_path / "rows.jsonl", [write(labels) for labels in SETS]), "multi-label")
 
     assert names == ("a", "b", "c")
-    assert found["all"].tolist() == flags(SETS, names)
-    assert found["all"].dtype == np.float32
+    assert result["all"].tolist() == flags(SETS, names)
+    assert result["all"].dtype == np.float32
 
 
 def test_an_empty_cell_of_a_csv_is_a_row_without_labels(tmp_path: Path) -> None:
-    found, names = read(csv(tmp_path / "rows.csv", ["a|b", "", "b", "a"] * 5), "multi-label")
+    result, names = read(csv(tmp_path / "rows.csv", ["a|b", "", "b", "a"] * 5), "multi-label")
 
-    assert found["all"][:4].tolist() == flags([["a", "b"], [], ["b"], ["a"]], names)
+    assert result["all"][:4].tolist() == flags([["a", "b"], [], ["b"], ["a"]], names)
 
 
 def test_a_comma_belongs_to_a_label_where_bars_separate(tmp_path: Path) -> None:
@@ -81,19 +81,19 @@ def test_a_comma_belongs_to_a_label_where_bars_separate(tmp_path: Path) -> None:
 
 
 def test_numbers_are_labels_in_the_order_of_their_values(tmp_path: Path) -> None:
-    found, names = read(jsonl(tmp_path / "rows.jsonl", [[2, 10], [10], [], [2]] * 5), "multi-label")
+    result, names = read(jsonl(tmp_path / "rows.jsonl", [[2, 10], [10], [], [2]] * 5), "multi-label")
 
     assert names == ("2", "10")
-    assert found["all"][0].tolist() == [1.0, 1.0]
+    assert result["all"][0].tolist() == [1.0, 1.0]
 
 
 def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [0] * 8, war=[1, 0] * 4, old=[True, True, False, False] * 2)
 
-    found, names = read(path, "multi-label", label_column="war, old")
+    result, names = read(path, "multi-label", label_column="war, old")
 
     assert names == ("war", "old")
-    assert found["all"][:4].tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
+    assert result["all"][:4].tolist() == [[1, 1], [0, 1], [1, 0], [0, 0]]
     path = jsonl(tmp_path / "wrong.jsonl", [0] * 8, war=[1, 2] * 4, old=[0] * 8)
     fault = faults_of(path, "multi-label", label_column="war,old")
     assert "'war' must hold 0 or 1, and train row 2 has 2" in fault
@@ -101,11 +101,11 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
 
 
 def test_numbers_are_read_also_as_text(tmp_path: Path) -> None:
-    found, names = read(csv(tmp_path / "rows.csv", ["1.5", "-2", "3e2", "4"]), "regression")
+    result, names = read(csv(tmp_path / "rows.csv", ["1.5", "-2", "3e2", "4"]), "regression")
 
     assert names == ()
-    assert found["all"].tolist() == [1.5, -2.0, 300.0, 4.0]
-    assert found["all"].dtype == np.float64
+    assert result["all"].tolist() == [1.5, -2.0, 300.0, 4.0]
+    assert result["all"].dtype == np.float64
 
 
 @pytest.mark.parametrize(

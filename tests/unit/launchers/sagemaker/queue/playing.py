@@ -76,8 +76,8 @@ class Players:
         billed = max(1, round(self._clock.time - self._started[name]))
         self._aws.sagemaker.end(name, BillableTimeInSeconds=billed, **how)
 
-    def _tell(self, name: str, step: int, **what: Any) -> None:
-        line = Event(time=self._clock.time, step=step, **what).line()
+    def _tell(self, name: str, step: int, **kind: Any) -> None:
+        line = Event(time=self._clock.time, step=step, **kind).line()
         self._told.setdefault(name, []).append(line)
         self._print(name, line)
 

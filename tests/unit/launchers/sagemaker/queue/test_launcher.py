@@ -329,9 +329,9 @@ def test_aws_batch_is_asked_no_more_often_than_allowed_and_not_while_a_job_train
         for job in jobs:
             job.state()
 
-    asked = aws.of("DescribeServiceJob")[before:]
-    assert 50 <= len(asked) <= 60
-    assert aws.queues.service_jobs()[0]["jobId"] not in {call.parameters["jobId"] for call in asked}
+    result = aws.of("DescribeServiceJob")[before:]
+    assert 50 <= len(result) <= 60
+    assert aws.queues.service_jobs()[0]["jobId"] not in {call.parameters["jobId"] for call in result}
 
 
 @pytest.mark.parametrize("operation", ["DescribeServiceJob", "TerminateServiceJob"])
@@ -348,11 +348,11 @@ def test_throttling_is_waited_out(
 
 
 @pytest.mark.parametrize(
-    ("operation", "said"),
+    ("operation", "message"),
     [("DescribeServiceJob", "look at the queue team"), ("TerminateServiceJob", "aws batch terminate-service-job")],
 )
 def test_without_the_right_to_ask_contact_is_lost_and_the_next_step_is_said(
-    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, operation: str, said: str
+    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players, operation: str, message: str
 ) -> None:
     job = waiting(launcher, aws, order)
     aws.refuse(operation, "AccessDeniedException", "not you", times=9)
@@ -360,7 +360,7 @@ def test_without_the_right_to_ask_contact_is_lost_and_the_next_step_is_said(
     players.second()
     ask = job.stop if operation == "TerminateServiceJob" else job.state
 
-    with pytest.raises(LostContact, match=said):
+    with pytest.raises(LostContact, match=message):
         ask()
 
 
@@ -460,13 +460,13 @@ def test_jobs_of_one_specification_share_checkpoints_one_after_the_other(
 
 
 def test_the_queue_is_recorded_and_found_again_from_the_record(launcher: SageMakerLauncher, order: Order) -> None:
-    where = launcher.location_tags()
-    assert where["queue"] == QUEUE
+    location = launcher.location_tags()
+    assert location["queue"] == QUEUE
 
-    tags = {f"{schema.PREFIX}{name}": text for name, text in where.items()}
-    own = RecordedRun(run_id="1", params={}, tags={schema.COMMAND: order().spec.command(), **tags})
+    tags = {f"{schema.PREFIX}{name}": text for name, text in location.items()}
+    recorded_run = RecordedRun(run_id="1", params={}, tags={schema.COMMAND: order().spec.command(), **tags})
     project = RecordedRun(
         run_id="2", params={}, tags={schema.LOGGING: "collect", "paretune.instance_type": "ml.m5.large"} | tags
     )
 
-    assert RecordedJob(own).request.spec().queue == RecordedJob(project).request.spec().queue == QUEUE
+    assert RecordedJob(recorded_run).request.spec().queue == RecordedJob(project).request.spec().queue == QUEUE

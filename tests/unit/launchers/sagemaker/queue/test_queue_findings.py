@@ -37,7 +37,7 @@ def test_a_queue_that_is_not_there_is_a_fault_with_the_command_that_lists_them(a
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"jobQueueType": "ECS_FARGATE"}, "must be of type SAGEMAKER_TRAINING, got ECS_FARGATE"),
         ({"state": "DISABLED"}, "aws batch update-job-queue --job-queue team --state ENABLED"),
@@ -45,13 +45,13 @@ def test_a_queue_that_is_not_there_is_a_fault_with_the_command_that_lists_them(a
         (POLICY, "set share_identifier .* or quota_share_name"),
     ],
 )
-def test_a_queue_that_takes_no_such_job_is_a_fault(aws: Aws, fields: dict[str, str], said: str) -> None:
+def test_a_queue_that_takes_no_such_job_is_a_fault(aws: Aws, fields: dict[str, str], message: str) -> None:
     aws.queues.add("team", **fields)
 
     (finding,) = found()
 
     assert finding.verdict is Verdict.FAILED
-    assert re.search(said, finding.text), finding.text
+    assert re.search(message, finding.text), finding.text
 
 
 def test_a_share_goes_with_a_scheduling_policy_only(aws: Aws) -> None:

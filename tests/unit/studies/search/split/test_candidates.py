@@ -16,31 +16,31 @@ Read = Callable[[str], list[Candidate]]
 def read(tmp_path: Path) -> Read:
     """Candidates of a search, given as YAML."""
 
-    def found(search: str) -> list[Candidate]:
+    def result(search: str) -> list[Candidate]:
         path = tmp_path / "study.yaml"
         path.write_text(f"name: test\njob: {{launcher: simulated}}\nn_trials: 5\nsearch:\n{search}")
         return candidates(StudyFile.read(str(path), {}))
 
-    return found
+    return result
 
 
 def test_choices_are_taken_as_they_are_and_ranges_are_cut_by_ratio(read: Read) -> None:
-    found = read("  num_train_epochs: {choices: [1, 2]}\n  learning_rate: {low: 1e-5, high: 1e-3, log: true}\n")
+    content = read("  num_train_epochs: {choices: [1, 2]}\n  learning_rate: {low: 1e-5, high: 1e-3, log: true}\n")
 
-    rates = sorted({item.spec.learning_rate for item in found})
-    assert len(found) == 2 * LEVELS
+    rates = sorted({item.spec.learning_rate for item in content})
+    assert len(content) == 2 * LEVELS
     assert rates[0] == 1e-5
     assert rates[-1] == 1e-3
     assert rates[LEVELS // 2] == pytest.approx(1e-4)
 
 
 def test_a_point_that_makes_no_job_is_none(read: Read) -> None:
-    found = read(
+    content = read(
         "  global_batch_size: {choices: [4, 16]}\n"
         "  instance_type: {choices: [ml.g5.xlarge, ml.g5.48xlarge]}\n"  # the second has eight devices
     )
 
-    assert [(item.spec.instance_type, item.plan.global_batch_size) for item in found] == [
+    assert [(item.spec.instance_type, item.plan.global_batch_size) for item in content] == [
         ("ml.g5.xlarge", 4),
         ("ml.g5.xlarge", 16),
         ("ml.g5.48xlarge", 16),
@@ -48,7 +48,7 @@ def test_a_point_that_makes_no_job_is_none(read: Read) -> None:
 
 
 def test_clusters_that_make_the_same_global_batch_share_their_quality_and_not_their_speed(read: Read) -> None:
-    one, two = (
+    first, two = (
         item
         for item in read(
             "  instance_type: {choices: [ml.g5.xlarge, ml.g5.12xlarge]}\n"
@@ -57,16 +57,16 @@ def test_clusters_that_make_the_same_global_batch_share_their_quality_and_not_th
         if item.plan.global_batch_size == 64
     )
 
-    assert one.spec.instance_type != two.spec.instance_type
-    assert quality_key(one.spec, one.plan) == quality_key(two.spec, two.plan)
-    assert step_of(one.spec, one.plan) != step_of(two.spec, two.plan)
+    assert first.spec.instance_type != two.spec.instance_type
+    assert quality_key(first.spec, first.plan) == quality_key(two.spec, two.plan)
+    assert step_of(first.spec, first.plan) != step_of(two.spec, two.plan)
 
 
 def test_learning_rates_differ_in_quality_and_not_in_speed(read: Read) -> None:
-    one, two = read("  learning_rate: {choices: [1e-5, 1e-4]}\n")
+    first, two = read("  learning_rate: {choices: [1e-5, 1e-4]}\n")
 
-    assert quality_key(one.spec, one.plan) != quality_key(two.spec, two.plan)
-    assert step_of(one.spec, one.plan) == step_of(two.spec, two.plan)
+    assert quality_key(first.spec, first.plan) != quality_key(two.spec, two.plan)
+    assert step_of(first.spec, first.plan) == step_of(two.spec, two.plan)
 
 
 def test_of_a_huge_space_a_share_is_taken_the_same_each_time(read: Read) -> None:

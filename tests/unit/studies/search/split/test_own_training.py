@@ -43,13 +43,13 @@ def desk(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def seconds_of(spec: JobSpec) -> float:
-    told = spec.training_arguments
-    return 900.0 / (4 if spec.instance_type == LARGE else 1) * (0.6 if told["threads"] == 4 else 1.0)
+    report = spec.training_arguments
+    return 900.0 / (4 if spec.instance_type == LARGE else 1) * (0.6 if report["threads"] == 4 else 1.0)
 
 
 def loss_of(spec: JobSpec) -> float:
-    told = spec.training_arguments
-    return 2.0 + 0.5 * float((math.log10(told["rate"]) + 2) ** 2) + 0.02 * abs(told["leaves"] - 15)
+    report = spec.training_arguments
+    return 2.0 + 0.5 * float((math.log10(report["rate"]) + 2) ** 2) + 0.02 * abs(report["leaves"] - 15)
 
 
 def study_of(desk: Desk, monkeypatch: pytest.MonkeyPatch, sign: float, **terms: Any) -> Driver:
@@ -112,8 +112,8 @@ def test_keys_hold_numbers_from_0_to_1_and_texts_of_what_a_job_is_told() -> None
     assert kinds == ()
     assert numbers == pytest.approx((0.5, 1.0))
     spec = spec.replace(training_arguments={"rate": 0.001, "boosting": True})
-    found = key_over(["training_arguments.boosting"], {"training_arguments.boosting": Choices(values=(True, False))})
-    assert found(spec, spec.plan()) == (("True",), ())
+    result = key_over(["training_arguments.boosting"], {"training_arguments.boosting": Choices(values=(True, False))})
+    assert result(spec, spec.plan()) == (("True",), ())
 
 
 def test_without_a_parameter_that_leaves_quality_alone_it_cannot_be_split(

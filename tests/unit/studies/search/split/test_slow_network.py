@@ -63,9 +63,9 @@ def test_where_four_instances_are_slower_than_two_the_front_is_reached(workplace
 
     split.search(driver)
 
-    best = [point for point, kept in zip(points, front(points, (False, False)), strict=True) if kept]
+    best = [point for point, retained in zip(points, front(points, (False, False)), strict=True) if retained]
     reference = reference_point(best)
     ran = [trial.values for trial in driver.trials.values() if "f1" in trial.values]
-    found = [(values["billable_seconds"], -values["f1"]) for values in ran]
+    result = [(values["billable_seconds"], -values["f1"]) for values in ran]
     assert seconds_of(4, 4, 64, EXCHANGE_S) > seconds_of(4, 2, 64, EXCHANGE_S)
-    assert hypervolume(found, reference) > 0.97 * hypervolume(best, reference)
+    assert hypervolume(result, reference) > 0.97 * hypervolume(best, reference)
