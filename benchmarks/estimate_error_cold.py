@@ -21,6 +21,7 @@ import json
 import math
 import random
 import statistics
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ from pathlib import Path
 import arguments
 import published
 
+from paretune.core.errors import BadInput, refuse
 from paretune.estimating.architecture import Architecture, of_config
 from paretune.estimating.estimator import Estimate, Estimator
 from paretune.estimating.evidence import Evidence
@@ -40,6 +42,7 @@ TABLES = [
 ]
 ROWS = 10_000_000
 """Rows of the job that is predicted: so many that nothing counts but its steps."""
+UNITS = ("tokens/s", "sequences/s")
 LEAST_ROWS = 4
 """Rows of a source of which half is learned."""
 NOT_COMPARABLE = ("not comparable", "offloaded")
@@ -143,20 +146,46 @@ def job(row: Mapping[str, str], task: str) -> JobSpec:
 
 
 def read(paths: Sequence[Path]) -> list[Rate]:
-    """Every row of the tables."""
-    cold = Estimator(Evidence())
-    return [_rate(cold, row) for path in paths for row in csv.DictReader(path.open(encoding="utf-8"))]
+    """Every row of the tables.
+
+    Raises:
+        BadInput: the faults of all rows.
+    """
+    cold, rates, faults = Estimator(Evidence()), [], []
+    for path in paths:
+        for number, row in enumerate(csv.DictReader(path.read_text(encoding="utf-8").splitlines()), start=2):
+            try:
+                rates.append(_rate(cold, row))
+            except BadInput as error:
+                faults += [f"{path.name}, line {number}: {fault}" for fault in error.faults]
+            except (KeyError, TypeError, ValueError) as error:  # a column or a number
+                faults.append(f"{path.name}, line {number}: {type(error).__name__} {error}; see the columns in --help")
+    refuse(faults)
+    return rates
 
 
 def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     config, task = configuration(row)
     built: Architecture | None = of_config(config, task)
-    spec = job(row, task)
+    faults = [] if built else [f"config of {row['model']} must have hidden size, layers and vocabulary, got {config}"]
+    published_rate = float(row["published_rate"])
+    if not 0 < published_rate < math.inf:
+        faults.append(f"published_rate must be above 0, got {row['published_rate']}")
+    if row["unit"] not in UNITS:
+        faults.append(f"unit must be {' or '.join(UNITS)}, got {row['unit']!r}")
+    try:
+        spec = job(row, task)
+        spec.instance()
+    except BadInput as error:
+        raise BadInput([*faults, *error.faults]) from error
     described = None if built is None else describe(spec, spec.plan(), built)
     estimate = None if built is None else cold.estimate(spec, built, None)
-    if described is None or estimate is None:
-        raise SystemExit(f"{row['model']} on {row['instance_type']}: no sizes or no data sheet")
-    rows_per_second = float(row["published_rate"]) / (spec.max_seq_length if row["unit"].startswith("tokens") else 1)
+    if built is not None and described is None:
+        faults.append(f"{spec.instance_type} must have a GPU with a data sheet, got {spec.instance().accelerator}")
+    refuse(faults)
+    assert described is not None
+    assert estimate is not None
+    rows_per_second = published_rate / (spec.max_seq_length if row["unit"] == UNITS[0] else 1)
     step_seconds = spec.plan().global_batch_size / rows_per_second
     return Rate(row=row, spec=spec, setting=described.time, step_seconds=step_seconds, estimate=estimate)
 
@@ -245,7 +274,11 @@ def main() -> None:
     parser.add_argument("--table", type=Path, action="append", help="CSV of published rates; may be repeated")
     parser.add_argument("--most", type=int, help="only so many rows of each source")
     chosen = arguments.parse(parser, most=2)
-    rates = read(chosen.table or TABLES)
+    try:
+        rates = read(chosen.table or TABLES)
+    except BadInput as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     if chosen.most is not None:
         sources = dict.fromkeys(rate.source for rate in rates)
         rates = [rate for name in sources for rate in [item for item in rates if item.source == name][: chosen.most]]

@@ -211,3 +211,26 @@ def test_no_budget_is_exceeded_by_jobs_like_the_public_ones(capsys: pytest.Captu
     printed = capsys.readouterr().out
     assert faults == []
     assert re.search(r"budgets exceeded +0 +of \d+\n", printed)
+
+
+def test_all_faults_of_a_table_of_rates_are_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import estimate_error_cold
+
+    table = tmp_path / "rates.csv"
+    columns = "model,layers,hidden_size,sequence_length,precision,strategy,per_device_batch,accumulation,instance_type"
+    table.write_text(
+        f"{columns},instance_count,published_rate,unit,source,config,task\n"
+        'empty,12,768,128,fp32,ddp,8,1,ml.p3.2xlarge,1,0,rows/s,A,"{""model_type"": ""bert""}",classification\n'
+        "bert,12,768,128,fp32,ddp,8,1,ml.one.a100,1,1,sequences/s,A,,\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["estimate_error_cold.py", "--table", str(table)])
+
+    with pytest.raises(SystemExit) as ended:
+        estimate_error_cold.main()
+
+    assert ended.value.code == 2
+    message = capsys.readouterr().err
+    for part in ("hidden size, layers and vocabulary", "published_rate must be above 0", "unit must be", "ml.one.a100"):
+        assert part in message

@@ -13,7 +13,7 @@ from paretune.commands.estimate.table import EstimateTable, as_csv, figure
 from paretune.commands.estimate.tracing import trace
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
-from paretune.core.errors import JobFailed, refuse
+from paretune.core.errors import BadInput, JobFailed, refuse
 from paretune.core.packages import training_is_missing
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
@@ -101,8 +101,7 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     environment, home = workplaces.environment, workplaces.home
     prices = PriceList.read(environment)
     region = usual_region(request.specs[0].region, environment)
-    tasks = {spec.model: spec.task for spec in request.specs}
-    built = {model: architecture_of(model, task, environment) for model, task in tasks.items()}
+    built = _architectures({spec.model: spec.task for spec in request.specs}, environment)
     facts = _facts(request.specs, home)
     refuse([*_precision_faults(request.specs, environment), *_unknown_data(request, facts)])
     steps = TracedSteps(home)
@@ -145,6 +144,19 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         run_id=run_id,
         open_command=own_experiment.open_command(run_id),
     )
+
+
+def _architectures(tasks: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, Architecture]:
+    """The architecture of each model; raises BadInput with the faults of all models."""
+    built: dict[str, Architecture] = {}
+    faults: list[str] = []
+    for model, task in tasks.items():
+        try:
+            built[model] = architecture_of(model, task, environment)
+        except BadInput as error:
+            faults += error.faults
+    refuse(faults)
+    return built
 
 
 def _foreseen(
