@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from paretune.estimating.architecture import well_known
 from paretune.estimating.exchange import Exchange, Volume
-from paretune.estimating.phases import overhead_s
+from paretune.estimating.phases import overhead_s, transfer_s
 from paretune.estimating.timing import Measurement, TimeModel, TimingFeatures
 from paretune.estimating.timing_features import describe
 from paretune.specification.job import JobSpec
@@ -42,7 +42,7 @@ ROUND = TimingFeatures(
 PASS = 0.06
 STEP = 2 * (PASS + 0.012) + 0.04
 USUAL = overhead_s("any")  # billed around the steps of a usual job
-AROUND = USUAL + 6e12 / (1e12 * 0.5) + 4 * 1.5e8 / 50e6  # start-up, evaluation, upload
+AROUND = USUAL + 6e12 / (1e12 * 0.5) + 4 * 1.5e8 / 200e6  # start-up, evaluation, upload
 SEVERAL = 0.95
 ALL_REDUCED = Exchange(step=Volume(link=7 / 8 * 8e8, network=3 / 4 * 8e8))
 
@@ -391,7 +391,7 @@ def true_seconds(setting: TimingFeatures) -> tuple[float, float]:
     step = setting.accumulation * (TRUTH["latency"] * setting.layers + once) + update + exposed(exchange, 2 / 3 * once)
     waiting = TRUTH["startup"] * overhead_s(setting.kind) * (1 + TRUTH["growth"] * math.log(n))
     evaluation = TRUTH["evaluation"] * setting.evaluated_flops / setting.peak_flops / TRUTH["utilisation"] / speed
-    return step, waiting + evaluation / (n * d) + 4 * setting.parameters / 50e6 + setting.steps * step
+    return step, waiting + evaluation / (n * d) + transfer_s(4 * setting.parameters) + setting.steps * step
 
 
 @cache

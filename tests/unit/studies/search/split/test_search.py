@@ -171,7 +171,8 @@ def test_jobs_that_are_limited_to_a_minute_are_begun_and_few_dollars_pay_for_sev
     (workplace / "table.csv").write_text("\n".join(map(",".join, rows)) + "\n")
     (workplace / "study.yaml").write_text(STUDY.replace(f"max_train_samples: {ROWS}", "max_train_samples: 1000"))
     dollars = sorted(float(row[4]) * TYPES[row[0]][0] / 3600 for row in rows[1:] if row[4])
-    budget = {"budget_usd": f"{5 * dollars[len(dollars) // 2]:.6f}", "max_runtime_minutes": "1"}
+    # Each reserves its minute and six to stop and upload.
+    budget = {"budget_usd": f"{40 * dollars[len(dollars) // 2]:.6f}", "max_runtime_minutes": "1"}
     driver = driver_of(workplace, "study.yaml", budget)
 
     split.search(driver)
