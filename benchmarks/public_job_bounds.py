@@ -104,6 +104,8 @@ def print_bounds(jobs: Sequence[PublicJob], uploads_without: Callable[[str], Tab
     """
     repositories = list(dict.fromkeys(job.repository for job in jobs))
     print(f"bounds: {count:,} simulated jobs, phases of {len(jobs)} public jobs of {len(repositories)} repositories")
+    if not jobs:
+        return
     source = random.Random(0)
     studies = []
     for repository in repositories:

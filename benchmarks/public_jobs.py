@@ -2,6 +2,7 @@
 
     python benchmarks/public_jobs.py TIMELINES                # the folder with timelines.csv and describe/
     python benchmarks/public_jobs.py --small                  # the 23 answers of DescribeTrainingJob among the tests
+    python benchmarks/public_jobs.py TIMELINES --new          # other jobs than phases.csv is from judge it
     python benchmarks/public_jobs.py TIMELINES --fit          # also writes src/paretune/estimating/phases.csv
 
 Each repository is left out in turn: the phases are fitted to the others, and the share of its jobs inside the 80 %
@@ -26,7 +27,7 @@ import numpy as np
 import public_job_bounds
 import published
 
-from paretune.estimating.phases import UsualSeconds, kind_of, usual_of_row
+from paretune.estimating.phases import UsualSeconds, kind_of, usual, usual_of_row
 from paretune.specification.catalog import instances
 from paretune.specification.job_phases import read_phases
 
@@ -167,6 +168,17 @@ def coverage(jobs: Sequence[PublicJob], column: str) -> dict[str, tuple[int, int
     return inside
 
 
+def coverage_of_program(jobs: Sequence[PublicJob], phase: str) -> dict[str, tuple[int, int]]:
+    """Return for each repository how many of its jobs lie inside the program's intervals, and how many there are."""
+    inside: dict[str, tuple[int, int]] = {}
+    for job in jobs:
+        if (seconds := job.seconds.get(COLUMNS[phase], 0.0)) > 0:
+            interval, (hits, count) = usual(phase, job.kind), inside.get(job.repository, (0, 0))
+            is_hit = interval.seconds_low <= seconds <= interval.seconds_high
+            inside[job.repository] = hits + is_hit, count + 1
+    return inside
+
+
 def waiting_rows(jobs: Sequence[PublicJob], longest_wait_s: float) -> Iterable[dict[str, object]]:
     """Yield the rows of waits in phases.csv; a kind with too few for a quantile has the longest of all jobs."""
     shown = {"seconds_starting", "seconds_pending_capacity"}
@@ -200,7 +212,8 @@ def phase_rows(jobs: Sequence[PublicJob], phase: str) -> Iterable[dict[str, obje
 
 def uploads_without(repository: str, jobs: Sequence[PublicJob]) -> Mapping[tuple[str, str], UsualSeconds]:
     """Return the uploads that the program would expect if one repository had not been read."""
-    rows = phase_rows([job for job in jobs if job.repository != repository], "uploading")
+    others = [job for job in jobs if job.repository != repository and job.seconds.get(COLUMNS["uploading"], 0.0) > 0]
+    rows = phase_rows(others, "uploading") if others else ()
     texts = [dict.fromkeys(NAMES, "") | {name: str(value) for name, value in row.items()} for row in rows]
     return {(row["phase"], row["kind"]): usual_of_row(row) for row in texts}
 
@@ -211,11 +224,16 @@ def longest_wait_s(path: Path) -> float:
         return max((_number(row.get("seconds_pending_capacity")) or 0.0 for row in csv.DictReader(lines)), default=0.0)
 
 
-def print_coverage(jobs: Sequence[PublicJob]) -> None:
-    """Print the share of held-out jobs inside the intervals, by phase and by repository with most jobs."""
+def print_coverage(jobs: Sequence[PublicJob], *, are_new: bool) -> None:
+    """Print the share of held-out jobs inside the intervals, by phase and by repository with most jobs.
+
+    If they `are_new`, the intervals are those of the program.
+    """
     lines = ["| phase | jobs | repositories | inside the 80 % interval |", "| --- | ---: | ---: | ---: |"]
     for phase, column in COLUMNS.items():
-        inside = coverage(jobs, column)
+        inside = coverage_of_program(jobs, phase) if are_new else coverage(jobs, column)
+        if not inside:
+            continue
         hits, count = (sum(pair[at] for pair in inside.values()) for at in (0, 1))
         lines.append(f"| `{phase}` | {count} | {len(inside)} | {hits / count:.0%} |")
         for name, (hit, total) in inside.items():
@@ -228,7 +246,13 @@ def print_bills(folder: Path) -> None:
     """Print how many bills follow from the transitions to the second, and what could not be read."""
     counts: Counter[str] = Counter()
     for path in sorted(folder.glob("*.json")):
-        answer = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            answer = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            answer = error
+        if not isinstance(answer, dict):
+            print(f"{path.stem}: left out, it is no answer of DescribeTrainingJob: {answer}")
+            continue
         phases = read_phases(answer)
         billed = answer.get("TrainingTimeInSeconds")
         state = "has not ended" if not phases.has_ended else "says no seconds" if billed is None else "to the second"
@@ -325,12 +349,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, help="folder with timelines.csv and describe/")
     parser.add_argument("--count", type=int, default=7000, help="simulated jobs that ask for a part of a budget")
+    parser.add_argument("--new", action="store_true", help="phases.csv is not from these jobs: judge it as it is")
     parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
     asked = arguments.parse(parser, folder=None, count=200)
     if asked.folder is None and not asked.small:
         sys.exit("give the folder with timelines.csv and describe/, or --small")
     print_bills(DESCRIBE if asked.folder is None else asked.folder / "describe")
     timelines = public_job_bounds.JOBS if asked.folder is None else asked.folder / "timelines.csv"
+    if not timelines.is_file():
+        sys.exit(f"there is no file {timelines}: name the folder with timelines.csv and describe/")
     jobs = read_jobs(timelines)
     if asked.fit:
         rows = [*waiting_rows(jobs, longest_wait_s(timelines))]
@@ -342,10 +369,15 @@ def main() -> None:
     played, faults = public_job_bounds.read_jobs(timelines, kind_of_type)
     for fault in faults:
         print(fault)
-    public_job_bounds.print_bounds(played, lambda repository: uploads_without(repository, jobs), asked.count)
+    program = {("uploading", kind): usual("uploading", kind) for kind in KINDS}
+    public_job_bounds.print_bounds(
+        played,
+        lambda repository: program if asked.new else {**program, **uploads_without(repository, jobs)},
+        asked.count,
+    )
     if asked.folder is not None:
         print_bill_of_rows(jobs, timelines)
-        print_coverage(jobs)
+        print_coverage(jobs, are_new=asked.new)
         print_confirmed(asked.folder)
 
 

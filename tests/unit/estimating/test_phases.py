@@ -125,3 +125,45 @@ def test_the_interval_of_a_repository_is_fitted_without_its_own_jobs(public_jobs
 
     jobs = [job(f"usual/{number}", 90.0 + number) for number in range(20)] + [job("slow/one", 9000.0)] * 20
     assert public_jobs.coverage(jobs, "seconds_starting")["slow/one"] == (0, 20)
+
+
+def test_jobs_that_the_program_has_not_seen_judge_its_own_intervals(public_jobs: ModuleType) -> None:
+    public = usual("image", "gpu")
+    seconds = (public.seconds, public.seconds_high + 1, public.seconds_low - 1, public.seconds_high)
+    jobs = [
+        public_jobs.PublicJob(
+            name="T", repository="new/one", date="2026", kind="gpu", seconds={"seconds_downloading_image": value}
+        )
+        for value in seconds
+    ]
+    assert public_jobs.coverage_of_program(jobs, "image") == {"new/one": (2, 4)}
+    assert public_jobs.uploads_without("new/one", jobs) == {}
+
+
+def test_answers_that_are_none_are_named(
+    public_jobs: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, text in (
+        ("list", "[]"),
+        ("torn", '{"TrainingJobStatus": '),
+        ("other", '{"TrainingJobStatus": "Dreams"}'),
+    ):
+        (tmp_path / f"{name}.json").write_text(text)
+    public_jobs.print_bills(tmp_path)
+
+    printed = capsys.readouterr().out
+    assert "list: left out" in printed
+    assert "torn: left out" in printed
+    assert "1 has not ended" in printed
+
+
+def test_too_few_waits_have_the_interval_of_the_longest_wait(public_jobs: ModuleType) -> None:
+    def job(kind: str, seconds: float) -> Any:
+        return public_jobs.PublicJob(
+            name="T", repository="a/b", date="2025", kind=kind, seconds={"seconds_pending_capacity": seconds}
+        )
+
+    rows = public_jobs.waiting_rows([job("gpu", 133.0), job("gpu", 0.0), *[job("cpu", 0.0)] * 30], 656.0)
+    most = {row["kind"]: row["most_seconds"] for row in rows}
+    assert most == {"any": 0, "cpu": 0, "gpu": 656, "multi_gpu": 656}
+    assert usual("waiting", "gpu").seconds_high == 656
