@@ -19,6 +19,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -242,6 +243,18 @@ def print_coverage(jobs: Sequence[PublicJob], *, are_new: bool) -> None:
     print(published.block("public_jobs", lines))
 
 
+def print_uploads(jobs: Sequence[PublicJob], uploads: Callable[[str], Mapping[tuple[str, str], UsualSeconds]]) -> None:
+    """Print how many uploads of scripts stay within the bound that follows without their repository."""
+    seen = [job for job in jobs if job.seconds.get(COLUMNS["uploading"], 0.0) > 0]
+    beyond = [
+        job for job in seen if job.seconds[COLUMNS["uploading"]] > uploads(job.repository)["uploading", job.kind].bound
+    ]
+    names = ", ".join(f"{job.name} ({job.seconds[COLUMNS['uploading']]:.0f} s)" for job in beyond)
+    print(
+        f"uploads within the bound of scripts: {len(seen) - len(beyond)} of {len(seen)}; beyond it: {names or 'none'}"
+    )
+
+
 def print_bills(folder: Path) -> None:
     """Print how many bills follow from the transitions to the second, and what could not be read."""
     counts: Counter[str] = Counter()
@@ -370,14 +383,16 @@ def main() -> None:
     for fault in faults:
         print(fault)
     program = {("uploading", kind): usual("uploading", kind) for kind in KINDS}
-    public_job_bounds.print_bounds(
-        played,
-        lambda repository: program if asked.new else {**program, **uploads_without(repository, jobs)},
-        asked.count,
-    )
+
+    @cache
+    def uploads(repository: str) -> Mapping[tuple[str, str], UsualSeconds]:
+        return program if asked.new else {**program, **uploads_without(repository, jobs)}
+
+    public_job_bounds.print_bounds(played, uploads, asked.count)
     if asked.folder is not None:
         print_bill_of_rows(jobs, timelines)
         print_coverage(jobs, are_new=asked.new)
+        print_uploads(jobs, uploads)
         print_confirmed(asked.folder)
 
 

@@ -6,7 +6,7 @@
 Rates are of /opt/ml/model packed by gzip, from public jobs whose model is known (read 2026-11-23): DistilBERT, 0.27 GB,
 in 26 to 58 s; Stable Diffusion, 4.3 GB, in 582 s; GPT-J, 12.1 GB, in 1,029 and 1,077 s. No public job shows an
 uncompressed upload: its bound is assumed, at about the slowest of these rates. Nobody knows what a script or a project
-leaves: its bound holds for 97.5 % of public jobs on such instances, 97 % of those of repositories that were left out,
+leaves: its bound holds for 95 % of public jobs on such instances, 96 % of those of repositories that were left out,
 and its first upload may take twice as long as the longest of them. `benchmarks/public_jobs.py` measures all this.
 """
 
