@@ -4,12 +4,14 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from paretune.commands.imports.request import ImportRequest
 from paretune.core.errors import TrackingUnavailable
+from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
+from paretune.estimating.workload import training_rows
 from paretune.jobs.bill import price_tags
 from paretune.jobs.record import params_of, run_name
 from paretune.launchers.base import JobState
@@ -31,12 +33,14 @@ class Imported:
     """The result of an import: ids of new runs, number of rows that had a run, and instance types without a price.
 
     `deviating_lines` are those of new rows whose cost_usd is not seconds x instances x hourly price, by more than 1 %.
+    `untaught` maps why new rows do not teach estimates to the number of rows.
     """
 
     added: tuple[str, ...]
     already_there: int
     unpriced: tuple[str, ...]
     deviating_lines: tuple[int, ...] = ()
+    untaught: Mapping[str, int] = field(default_factory=dict)
 
 
 def import_runs(
@@ -55,6 +59,7 @@ def import_runs(
         if job.row_key
     }
     added: list[str] = []
+    untaught = Counter[str]()
     already_there, unpriced, deviating, counts = 0, dict[str, None](), list[int](), Counter[str]()
     for row, spec in zip(request.table.rows, request.specs, strict=True):
         key = _key(row, request, counts)
@@ -67,16 +72,47 @@ def import_runs(
             deviating.append(row.line)
         if price is None and row.cost_usd is None:
             unpriced[spec.instance_type] = None
+        sizes = _sizes(spec)
+        untaught.update(_why_untaught(spec, sizes))
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
-        _fill(run, row, spec, price, request.table.name, now)
+        _fill(run, row, spec, price, request.table.name, now, sizes)
         if run.has_gap:
             gap = f"MLflow went away after {len(added)} runs: the same command imports what is missing"
             raise TrackingUnavailable(gap)
         added.append(run.run_id)
     return Imported(
-        added=tuple(added), already_there=already_there, unpriced=tuple(unpriced), deviating_lines=tuple(deviating)
+        added=tuple(added),
+        already_there=already_there,
+        unpriced=tuple(unpriced),
+        deviating_lines=tuple(deviating),
+        untaught=untaught,
     )
+
+
+def _sizes(spec: JobSpec) -> dict[str, float]:
+    """Return the sizes of a model in a folder, as jobs of it record them: the run is evidence without the folder."""
+    config = None if well_known(spec.model) else config_in(spec.model)
+    built = None if config is None else of_config(config, spec.task)
+    if built is None:
+        return {}
+    return {
+        "total_parameters": built.parameters,
+        "matrix_parameters": built.matrices,
+        "layers": built.layers,
+        "hidden_size": built.hidden_size,
+        "vocabulary": built.vocabulary,
+    }
+
+
+def _why_untaught(spec: JobSpec, sizes: Mapping[str, float]) -> list[str]:
+    """Return why a run of this job does not teach estimates; empty if it does."""
+    reasons = []
+    if not sizes and well_known(spec.model) is None:
+        reasons.append(f"{spec.model} is not well known: give model=FOLDER with its config.json")
+    if training_rows(spec) is None:
+        reasons.append(f"the training rows of {spec.dataset} are not known: set max_train_samples")
+    return reasons
 
 
 def _price(row: RecordedRow, spec: Placement, source: str) -> Price | None:
@@ -108,14 +144,22 @@ def _key(row: RecordedRow, request: ImportRequest, counts: Counter[str]) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 
-def _fill(run: Run, row: RecordedRow, spec: JobSpec, price: Price | None, source: str, now: float) -> None:
+def _fill(
+    run: Run,
+    row: RecordedRow,
+    spec: JobSpec,
+    price: Price | None,
+    source: str,
+    now: float,
+    sizes: Mapping[str, float],
+) -> None:
     """Record everything in a row, and mark the run as complete."""
     state = JobState.COMPLETED if row.status == COMPLETED else JobState.FAILED
     usd = row.cost_usd
     if usd is None and row.billable_seconds is not None:
         usd = cost_usd(price, spec, row.billable_seconds)
     values = {metrics.F1: row.f1, metrics.BILLABLE_SECONDS: row.billable_seconds, metrics.COST_USD: usd}
-    measured = dict(row.measured) | {name: value for name, value in values.items() if value is not None}
+    measured = {**sizes, **row.measured} | {name: value for name, value in values.items() if value is not None}
     reason = {COMPLETED: None, OUT_OF_MEMORY: "out of memory, as it was published"}
     with run.later():
         run.log_params(params_of(spec))

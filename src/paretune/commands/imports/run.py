@@ -27,6 +27,7 @@ def run_import(request: ImportRequest) -> CommandOutput:
         lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
     if imported.unpriced:
         lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    lines += [f"{count} runs teach estimates nothing: {reason}" for reason, count in imported.untaught.items()]
     if imported.deviating_lines:
         lines.append(
             "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "

@@ -12,6 +12,7 @@ from paretune.commands.imports.importing import Imported, import_runs
 from paretune.commands.imports.request import ImportRequest, import_help
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating.evidence import collect
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
@@ -275,3 +276,26 @@ def test_a_table_without_seconds_is_not_imported(workplace: Path) -> None:
     path.write_text("instance_type,instance_count,per_device_train_batch_size,learning_rate,f1\nlocal,1,8,5e-5,0.9\n")
     with pytest.raises(BadInput, match="column billable_seconds is missing"):
         ImportRequest.from_text({"recorded_runs": str(path)})
+
+
+def test_runs_of_a_model_in_a_folder_teach_estimates_after_the_folder_has_gone(store: MlflowClient) -> None:
+    folder = Path("own-model")
+    folder.mkdir()
+    sizes = '"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 100'
+    (folder / "config.json").write_text(f'{{"model_type": "bert", {sizes}}}')
+
+    imported = bring(table(ROWS[:1]), model=str(folder.absolute()), max_train_samples="5000")
+    (folder / "config.json").unlink()
+
+    assert not imported.untaught
+    assert len(collect(Tracking({}, SystemClock())).times) == 1
+
+
+def test_runs_that_teach_estimates_nothing_say_why(store: MlflowClient) -> None:
+    imported = bring(table(ROWS[:1]), model="nobody/knows-it")
+
+    assert list(imported.untaught.values()) == [1, 1]
+    model, rows = imported.untaught
+    assert "nobody/knows-it is not well known: give model=FOLDER" in model
+    assert "set max_train_samples" in rows
+    assert not collect(Tracking({}, SystemClock())).times
