@@ -1,7 +1,8 @@
 """Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction."""
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import is_folder
@@ -21,6 +22,7 @@ from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing import Measurement, Prediction, TimeModel
 from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.traced_step import TracedSteps
+from paretune.estimating.workload import training_rows
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
@@ -36,6 +38,7 @@ class Estimate(TimeEstimate):
         is_traced: whether the memory was traced in the model's own code, not computed by a formula.
         did_not_fit: an earlier job that ran out of memory although it needed no more than this one.
         tokens: of the whole training of a causal language model; None for other tasks.
+        largest_batch: largest power of two of rows per device that is said to fit; 0 if none, None if not looked for.
     """
 
     plan: BatchPlan
@@ -45,6 +48,7 @@ class Estimate(TimeEstimate):
     is_traced: bool = False
     did_not_fit: Footprint | None = None
     tokens: float | None = None
+    largest_batch: int | None = None
 
     @property
     def phases(self) -> Mapping[str, Seconds]:
@@ -67,6 +71,9 @@ class Estimate(TimeEstimate):
     def as_metrics(self) -> dict[str, float]:
         """Return what a job's run records of its estimate, memory included."""
         return super().as_metrics() | {metrics.ESTIMATED_MEMORY_GIB: self.memory.gib}
+
+
+_MOST_POWERS = 15  # of two: up to 16,384 rows
 
 
 class Estimator:
@@ -111,6 +118,24 @@ class Estimator:
             did_not_fit=self.job_that_did_not_fit(spec, plan, described),
             tokens=described.tokens if spec.task == "causal-lm" else None,
         )
+
+    def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
+        """Return the largest power of two of rows per device that fits in a job like the estimated one; 0 if none does.
+
+        It is at most the rows of an epoch that each device has.
+        """
+        rows = training_rows(item.spec, facts) or 1
+        sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
+        plans = [replace(item.plan, per_device_train_batch_size=size) for size in sizes[:_MOST_POWERS]]
+        described = [(plan, describe(item.spec, plan, built, facts, self._steps)) for plan in plans]
+        settings = [(plan, features) for plan, features in described if features is not None]
+        peaks = self._memory.predict([features.memory for _, features in settings])
+        fitting = 0
+        for (plan, features), peak in zip(settings, peaks, strict=True):
+            if peak.gib_high > features.usable_gib or self.job_that_did_not_fit(item.spec, plan, features) is not None:
+                break
+            fitting = plan.per_device_train_batch_size
+        return fitting
 
     def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
         """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""

@@ -201,3 +201,23 @@ def test_a_configuration_that_is_a_pipe_or_a_device_is_not_read(tmp_path: Path) 
 
 def test_a_well_known_model_needs_no_file_and_no_hub() -> None:
     assert architecture_of(f"google-bert/{MODEL}", "classification", {"HF_HUB_OFFLINE": "1"}) == built()
+
+
+def test_the_largest_batch_that_fits_is_the_last_power_of_two_that_is_said_to() -> None:
+    estimator = Estimator(Evidence())
+    largest = estimator.largest_batch(estimate(), built())
+
+    assert estimate(per_device_train_batch_size=largest).fits == "yes"
+    assert estimate(per_device_train_batch_size=2 * largest).fits != "yes"
+    assert estimator.largest_batch(estimate(max_train_samples=5), built()) == 4  # no more than an epoch has rows
+
+
+def test_no_batch_fits_where_the_weights_do_not() -> None:
+    large = well_known("Llama-2-70b-hf")
+    spec = JobSpec(**{**A10G, "model": "Llama-2-70b-hf", "task": "causal-lm"})
+    estimator = Estimator(Evidence())
+    assert large is not None
+    item = estimator.estimate(spec, large, None)
+
+    assert item is not None
+    assert estimator.largest_batch(item, large) == 0

@@ -110,16 +110,21 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         say(f"memory by formula, and not traced: {missing}")
     tracking = Tracking(environment, SystemClock())
 
-    def table() -> list[ForeseenJob]:
+    def table() -> tuple[list[ForeseenJob], list[Estimate]]:
         simulated = request.specs[0].is_simulated
         estimator = Estimator(collect(tracking, simulated=simulated, machine=machine_name(), steps=steps), steps)
-        return [
+        jobs = [
             _foreseen(spec, known, built[spec.model], usual_price(spec, prices, environment), region, estimator)
             for spec, known in zip(request.specs, facts, strict=True)
         ]
+        made = [
+            replace(item, largest_batch=estimator.largest_batch(item, built[job.spec.model], known))
+            for job, known in zip(jobs, facts, strict=True)
+            if (item := job.estimate) is not None
+        ]
+        return jobs, made
 
-    jobs = table()
-    estimates = _estimates(jobs)
+    jobs, estimates = table()
     if request.probe:
         chosen = probes(estimates)
         own = workplaces.without_opened_run()
@@ -132,8 +137,7 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
                 lambda spec: _run_probe(spec, own, say, quiet=quiet),
                 say,
             )
-            jobs = table()
-            estimates = _estimates(jobs)
+            jobs, estimates = table()
     own_experiment = tracking.for_estimates()
     run_id = _record(estimates, own_experiment)
     return EstimateTable(
@@ -190,10 +194,6 @@ def step_settings(
         setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, facts_of_job)
         settings += [] if setting is None else [setting]
     return settings
-
-
-def _estimates(jobs: Sequence[ForeseenJob]) -> list[Estimate]:
-    return [job.estimate for job in jobs if job.estimate is not None]
 
 
 def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:

@@ -27,11 +27,13 @@ COLUMNS = (
     *("tokens", "days", "usd_per_billion_tokens"),
     *DIVISIONS,
     *PHASE_COLUMNS,
+    "largest_batch_that_fits",
 )
 """Of estimate.csv. Seconds are billable seconds per instance; low and high bound 80 % intervals.
 
 The columns of a phase are empty for a job on this machine; waiting and starting are not billed. Tokens are those of a
-causal-lm, counted as often as they are trained on; days and dollars those of the whole job.
+causal-lm, counted as often as they are trained on; days and dollars those of the whole job. The largest batch is a
+power of two of rows per device, 0 if not even one row fits.
 """
 _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
@@ -126,6 +128,7 @@ def _row(item: Estimate, is_best: bool) -> Row:
         "tokens": item.tokens,
         "days": time.seconds / _DAY_S,
         "usd_per_billion_tokens": item.usd_per_billion_tokens,
+        "largest_batch_that_fits": item.largest_batch,
     }
     computed |= dict.fromkeys(PHASE_COLUMNS) | phase_columns(item.phases)
     computed |= {name: getattr(item.plan, name) for name in _OF_THE_PLAN}
@@ -156,7 +159,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
     counts_tokens = any(item.tokens for item in estimates)
     per_tokens = ["USD per billion tokens"] if counts_tokens else []
     head = ["", "cluster", "batch", *varying, "time (80 % interval)", "USD (80 % interval)", *per_tokens]
-    cells = [[*head, "GiB per device", "basis"]]
+    cells = [[*head, "GiB per device", "largest batch", "basis"]]
     for item, texts, is_best in zip(estimates, typed, on_front(estimates), strict=True):
         plan = item.plan
         accumulation = f" x {plan.gradient_accumulation_steps}" if plan.gradient_accumulation_steps > 1 else ""
@@ -170,6 +173,7 @@ def as_text(estimates: Sequence[Estimate]) -> str:
                 _dollars(item),
                 *([_of_tokens(item)] if counts_tokens else []),
                 _memory(item),
+                "-" if item.largest_batch is None else str(item.largest_batch),
                 item.basis,
             ]
         )
