@@ -6,8 +6,6 @@ torch is not imported into this process.
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +17,7 @@ from paretune.core.packages import training_is_missing
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.jobs.workplace import Workplace
+from paretune.launchers.processes import training_process
 from paretune.projects.payload import project_inputs
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
@@ -116,18 +115,9 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
         fetched = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
         local = {name: str(_on_disk(uri, workplace.home)) for name, uri in fetched.items()}
         write_json(request, spec.as_text() | local)
-        paths = map(str, (request, workplace.home / "datasets", result))
-        with log.open("wb") as output:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "paretune.training.prepare", *paths],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env={**workplace.environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
-            )
+        paths = (request, workplace.home / "datasets", result)
         faults = profile_faults(spec, training_rows(spec))
-        try:
+        with training_process("paretune.training.prepare", paths, log, workplace.environment) as child:
             with collecting(faults):
                 meanwhile()
             with workplace.working_on("preparing model and data") as update:
@@ -135,10 +125,6 @@ def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) ->
                     workplace.interruption.check()
                     update(_last_message(log))
                     workplace.clock.sleep(_POLL_S)
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
         if not result.exists():
             tail = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith(TELLS)]
             if any("No space left on device" in line for line in tail):

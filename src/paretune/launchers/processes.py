@@ -6,7 +6,10 @@ pod that was started again. Therefore the text that names a process to others co
 
 import os
 import socket
-from contextlib import suppress
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +58,28 @@ class Process:
             return process if same and process.status() != psutil.STATUS_ZOMBIE else None
         except psutil.NoSuchProcess:
             return None
+
+
+@contextmanager
+def training_process(
+    module: str, arguments: Iterable[Path], log: Path, environment: Mapping[str, str]
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A module of the training wing in a process of its own, which prints into `log` and ends with the block."""
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [sys.executable, "-m", module, *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
+        )
+    try:
+        yield child
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
 
 
 def out_of_memory_kills() -> int | None:

@@ -1,8 +1,6 @@
 """Finds the model, predicts in a process of the training wing, and prices its seconds."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from paretune.commands.predict.request import PredictRequest
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed
 from paretune.core.interruption import Interruption
+from paretune.launchers.processes import training_process
 from paretune.pricing.prices import Price, PriceList, local_price, price_remarks
 from paretune.specification.container import Event, EventReader, write_json
 from paretune.specification.job import JobSpec
@@ -142,25 +141,12 @@ def _run(
     """Predict the rows in another process and return its answer."""
     request, answer_file, events, log = (scratch / name for name in ("request.json", "answer.json", "events", "log"))
     write_json(request, document)
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "paretune.training.predicting", *map(str, (request, answer_file, events))],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env={**environment, "TOKENIZERS_PARALLELISM": "true", "PYTHONSAFEPATH": "1"},
-        )
-    reader = EventReader(events)
-    try:
+    reader, paths = EventReader(events), (request, answer_file, events)
+    with training_process("paretune.training.predicting", paths, log, environment) as child:
         while child.poll() is None:
             interruption.check()
             on_events(list(reader.new()))
             clock.sleep(_POLL_S)
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
     if not answer_file.exists():
         raise _failure(log.read_text(errors="replace").splitlines(), child.returncode)
     result: dict[str, Any] = json.loads(answer_file.read_text())
