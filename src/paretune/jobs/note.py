@@ -70,6 +70,7 @@ def _quality(values: Mapping[str, float]) -> str:
             size = binomial_error(f1, int(rows))
             error = f" on {rows:,.0f} validation rows (so few rows alone leave ± {size:.3f}; other seeds add to it)"
         baselines = {metrics.BASELINE_TFIDF: "TF-IDF", metrics.BASELINE_MAJORITY: "the most frequent class"}
+        baselines |= {metrics.BASELINE_WORDS: "the most frequent label of each word"}
         return f"F1 **{f1:.3f}**{error}{_against(values, baselines, '.3f')}"
     if (perplexity := values.get(metrics.PERPLEXITY)) is not None:
         return f"perplexity **{perplexity:.2f}** on the validation rows"

@@ -112,9 +112,12 @@ class JobResult(Result):
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
         busy = self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
         return self._logged() | {
-            "F1 (macro, validation)": self._number(metrics.F1, ".4f"),
+            f"F1 ({'entities' if self.spec.task == metrics.WORDS else 'macro'}, validation)": self._number(
+                metrics.F1, ".4f"
+            ),
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
             f"  most frequent {most_frequent}": self._number(metrics.BASELINE_MAJORITY, ".4f"),
+            "  most frequent label of each word": self._number(metrics.BASELINE_WORDS, ".4f"),
             "F1 (macro, test)": self._number("test_f1", ".4f"),
             "F1 (micro, validation)": self._number(metrics.F1_MICRO, ".4f"),
             "rows with all labels right": self._number(metrics.SUBSET_ACCURACY, ".1%"),

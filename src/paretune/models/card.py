@@ -17,12 +17,13 @@ from paretune.specification.job import JobSpec
 
 UNKNOWN = "unknown"
 """Hugging Face's word for a licence that nobody has stated."""
-_PIPELINES = {"causal-lm": "text-generation"}
+_PIPELINES = {"causal-lm": "text-generation", metrics.WORDS: "token-classification"}
 _PIPELINE = "text-classification"
 _QUALITY = {
     metrics.F1: "F1 (macro, validation)",
     metrics.BASELINE_TFIDF: "TF-IDF + logistic regression, the same rows",
     metrics.BASELINE_MAJORITY: "most frequent class, the same rows",
+    metrics.BASELINE_WORDS: "most frequent label of each word, the same rows",
     "test_f1": "F1 (macro, test)",
     metrics.PERPLEXITY: "perplexity (validation)",
     metrics.EVAL_LOSS: "loss (validation)",

@@ -13,6 +13,7 @@ QUALITIES: Mapping[str, float] = MappingProxyType({metrics.F1: 1.0, metrics.PERP
 """Metric by which models are compared, the first that a run has recorded, to 1 if more is better, else -1."""
 _LABELS = {metrics.F1: "F1", metrics.PERPLEXITY: "perplexity"}
 _BASELINES = {metrics.BASELINE_MAJORITY: "of the most frequent class", metrics.BASELINE_TFIDF: "of TF-IDF"}
+_BASELINES |= {metrics.BASELINE_WORDS: "of the most frequent label of each word"}
 CHEAPER_BY = 0.1
 """Least share by which seconds or parameters must be lower to count as cheaper: the seconds of an evaluation of a
 thousand rows scatter by a few per cent, and merged adapters change the number of parameters by about one."""

@@ -19,7 +19,7 @@ from paretune.tracking import RecordedJob, RecordedRun, schema
 
 MOST_ALIKE = 1000
 """Runs that were judged on the same rows and may be repeats, the newest."""
-_BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF)
+_BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF, metrics.BASELINE_WORDS)
 _NUMBERS = {"error": "noise", "parameters": "parameters", "seconds_per_1000_rows": "seconds_per_1000_rows"}
 """Field of `Figures` to its tag, beside the metrics themselves."""
 _TEXTS = {"metric": schema.JUDGED_BY, "rows": schema.VALIDATION_ROWS, "measured_on": schema.MEASURED_ON}

@@ -13,14 +13,17 @@ import torch
 import transformers
 
 from paretune.core.errors import BadInput, first_line
+from paretune.specification import metrics
 from paretune.specification.container import JobFolder
 from paretune.training import device
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import find_model, load_tokenizer, longest_text
-from paretune.training.rows.tokenised import tokenise
+from paretune.training.model import auto_class, find_model, load_tokenizer, longest_text
+from paretune.training.rows.tokenised import first_tokens, tokenise
 
 CLASSES, LABELS, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 """`problem_type` of a transformers configuration: one class per row, any number of labels, or a number."""
+WORD_CLASSES = "token_classification"
+"""Kind of a model that gives each word a class."""
 _ADAPTER = "adapter_config.json"
 _UNNAMED = re.compile(r"LABEL_\d+")  # names that transformers gives to classes without names
 _NO_LIMIT = 1_000_000  # a tokenizer without a limit has this `model_max_length` or a larger one
@@ -31,7 +34,7 @@ class Classifier:
     """A model that gives C numbers for each text.
 
     Attributes:
-        kind: CLASSES, LABELS or NUMBER.
+        kind: CLASSES, LABELS, NUMBER or WORD_CLASSES.
         names: C names of classes or labels; empty for NUMBER.
         limit: largest number of tokens of a text; the rest is cut off.
     """
@@ -59,7 +62,7 @@ class Classifier:
             fault = f"model {folder} has no class names (id2label of its config.json is {', '.join(names[:3])})"
             raise BadInput([f'{fault}: write them there, such as "id2label": {{"0": "negative", "1": "positive"}}'])
         tokenizer = load_tokenizer(folder)
-        model = _load_model(folder, config)
+        model = _load_model(folder, config, kind)
         if model.config.pad_token_id is None:
             model.config.pad_token_id = tokenizer.pad_token_id
         if device.has_gpu():
@@ -72,19 +75,31 @@ class Classifier:
     def outputs(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
         """Logits (N, C; float64) of N texts, in their order, and how many texts were cut off.
 
+        Of words, N arrays (W, C) of the W words of each text that were not cut off.
         A batch has texts of similar length, so that it needs little padding.
         """
-        tokens, truncated = tokenise(texts, self.tokenizer, self.limit)
+        firsts: Sequence[Sequence[int]] = ()
+        if self.kind == WORD_CLASSES:
+            tokens, firsts, truncated = first_tokens(
+                [" ".join(text.split()) for text in texts], self.tokenizer, self.limit
+            )
+        else:
+            tokens, truncated = tokenise(texts, self.tokenizer, self.limit)
         order = sorted(range(len(tokens)), key=lambda row: -len(tokens[row]))
         logits: list[np.ndarray | None] = [None] * len(tokens)
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
             for row, values in zip(rows, self._batch_logits([tokens[row] for row in rows]), strict=True):
                 logits[row] = values
-        return np.array(logits, dtype=np.float64), truncated
+        if self.kind != WORD_CLASSES:
+            return np.array(logits, dtype=np.float64), truncated
+        of_words = np.empty(len(logits), dtype=object)
+        for number, (values, row) in enumerate(zip(logits, firsts, strict=True)):
+            of_words[number] = None if values is None else values[list(row)]
+        return of_words, truncated
 
     def _batch_logits(self, tokens: Sequence[Sequence[int]]) -> np.ndarray:
-        """Logits (B, C) of B rows of token ids."""
+        """Logits (B, C) of B rows of token ids; of words (B, T, C)."""
         width = max(1, *map(len, tokens))
         ids = torch.full((len(tokens), width), self.tokenizer.pad_token_id)
         mask = torch.zeros((len(tokens), width), dtype=torch.int64)
@@ -125,6 +140,8 @@ def _has_adapters(folder: Path) -> bool:
 def _kind(config: Any, folder: Path) -> str:
     """The kind of the model's outputs; raises BadInput for other models, such as language models."""
     architectures = getattr(config, "architectures", None) or []
+    if any(str(name).endswith("ForTokenClassification") for name in architectures):
+        return WORD_CLASSES
     if not _has_adapters(folder) and not any(str(name).endswith("ForSequenceClassification") for name in architectures):
         named = ", ".join(architectures) or "no architecture"
         fault = f"model {folder} is not a classification model (its config.json says {named})"
@@ -134,13 +151,13 @@ def _kind(config: Any, folder: Path) -> str:
     return NUMBER if config.num_labels == 1 else CLASSES
 
 
-def _load_model(folder: Path, config: Any) -> Any:
+def _load_model(folder: Path, config: Any, kind: str) -> Any:
     """The model in fp32, with adapters merged into the weights that they were trained on.
 
     Raises:
         BadInput: the model cannot be loaded, or lacks weights.
     """
-    model_class = transformers.AutoModelForSequenceClassification
+    model_class = auto_class(metrics.WORDS if kind == WORD_CLASSES else metrics.CLASSIFICATION)
     try:
         if _has_adapters(folder):
             from peft import PeftModel

@@ -14,7 +14,7 @@ from typing import Any
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import as_cell
 from paretune.training import device
-from paretune.training.predicting.classifier import Classifier
+from paretune.training.predicting.classifier import WORD_CLASSES, Classifier
 from paretune.training.predicting.predictions import KINDS, PREDICTION, Predictions
 from paretune.training.rows.sources import stream
 
@@ -70,7 +70,7 @@ def predict(request: Request, progress: Callable[[int, int], None]) -> dict[str,
             seconds += time.perf_counter() - began
             if has_labels:
                 predictions.compare(logits, piece[request.label_column])
-            if classifier.names:
+            if classifier.names and classifier.kind != WORD_CLASSES:
                 for prediction in columns[PREDICTION]:
                     counts.update(prediction if isinstance(prediction, list) else [prediction])
             write({**piece, **columns})

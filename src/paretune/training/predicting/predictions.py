@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from paretune.training.predicting.classifier import CLASSES, LABELS, NUMBER
-from paretune.training.tasks.evaluation import macro_f1
+from paretune.training.predicting.classifier import CLASSES, LABELS, NUMBER, WORD_CLASSES
+from paretune.training.tasks.evaluation import macro_f1, word_metrics
+from paretune.training.tasks.targets import words_of
 
 PREDICTION, SCORE = "prediction", "score"
 """Names of the new columns."""
@@ -69,8 +70,11 @@ class Predictions(ABC):
                 rows.append(row)
         if rows:
             self.labelled += len(rows)
-            self._true.append(np.array(true, dtype=predicted.dtype))
+            self._true.append(self._as_array(true, predicted))
             self._predicted.append(predicted[rows])
+
+    def _as_array(self, labels: list[Any], like: np.ndarray) -> np.ndarray:
+        return np.array(labels, dtype=like.dtype)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the rows that were compared; empty if there are none."""
@@ -154,7 +158,38 @@ class NumberPredictions(Predictions):
         return {"rmse": float(np.sqrt(np.mean(errors**2))), "mae": float(np.mean(np.abs(errors)))}
 
 
+class WordPredictions(Predictions):
+    """The most likely label of each word, with spaces between them; none for words that were cut off."""
+
+    columns = (PREDICTION,)
+
+    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
+        """The labels of N rows of words."""
+        return {PREDICTION: [" ".join(row) for row in self.predict(logits)]}
+
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """Label names of N rows of words, N lists."""
+        rows = ([self.names[number] for number in words.argmax(axis=-1)] for words in logits)
+        return np.fromiter(rows, dtype=object, count=len(logits))
+
+    def parse_label(self, label: Any) -> list[str]:
+        """The labels in a list or a text."""
+        labels = words_of(label)
+        if not {*labels} <= {*self.names}:
+            raise ValueError(label)
+        return labels
+
+    def _as_array(self, labels: list[Any], like: np.ndarray) -> np.ndarray:
+        return np.fromiter(labels, dtype=object, count=len(labels))
+
+    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+        pairs = zip(true, predicted, strict=True)
+        whole = [[*row, *["O"] * (len(labels) - len(row))][: len(labels)] for labels, row in pairs]
+        return word_metrics(list(true), whole)
+
+
 KINDS: Mapping[str, type[Predictions]] = {
+    WORD_CLASSES: WordPredictions,
     CLASSES: ClassPredictions,
     LABELS: LabelPredictions,
     NUMBER: NumberPredictions,

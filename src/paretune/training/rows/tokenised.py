@@ -307,6 +307,20 @@ def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[i
     """Token ids of each row of words, at most `limit`, the label of each token, and how many rows were longer.
 
     The first token of a word has its label, all others -100.
+    """
+    tokens, firsts, truncated = first_tokens(rows.texts, tokenizer, limit)
+    labels = [[-100] * len(ids) for ids in tokens]
+    for row, places, classes in zip(labels, firsts, rows.labels if rows.labels is not None else (), strict=True):
+        for place, label in zip(places, classes, strict=False):  # the last words may be cut off
+            if place >= 0:
+                row[place] = label
+    return tokens, labels, truncated
+
+
+def first_tokens(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], list[list[int]], int]:
+    """Token ids of each text, at most `limit`, the places of the first token of each word, and how many were longer.
+
+    Words have one space between them. The place of a word without a token, such as a control character, is -1.
 
     Raises:
         BadInput: the tokenizer cannot say which characters a token stands for.
@@ -314,17 +328,19 @@ def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[i
     if not tokenizer.is_fast:
         name = type(tokenizer).__name__
         raise BadInput([f"task {WORDS} needs a fast tokenizer, got {name}: take another model"])
-    tokens, labels, truncated = [], [], 0
-    for text, classes in zip(rows.texts, rows.labels if rows.labels is not None else (), strict=True):
+    tokens, firsts, truncated = [], [], 0
+    for text in texts:
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
         word_of_character = np.cumsum([character == " " for character in text])
-        # The end of a token is inside its word, its beginning may be the space before.
-        words = [int(word_of_character[end - 1]) if end > start else -1 for start, end in encoded["offset_mapping"]]
-        firsts = [word >= 0 and word not in words[max(0, place - 1) : place] for place, word in enumerate(words)]
+        places: list[int] = []
+        for place, (start, end) in enumerate(encoded["offset_mapping"]):
+            # The end of a token is inside its word, its beginning may be the space before.
+            if end > start and text[end - 1] != " " and (word := int(word_of_character[end - 1])) >= len(places):
+                places += [-1] * (word - len(places)) + [place]
         tokens.append(encoded["input_ids"])
-        labels.append([classes[word] if first else -100 for word, first in zip(words, firsts, strict=True)])
-        truncated += max(words, default=-1) + 1 < len(classes)
-    return tokens, labels, truncated
+        firsts.append(places)
+        truncated += bool(text) and len(places) <= int(word_of_character[-1])
+    return tokens, firsts, truncated
 
 
 def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]]:

@@ -197,8 +197,8 @@ def _word_labels(spec: Data, tables: Mapping[str, datasets.Dataset]) -> Targets:
         raise BadInput([f"label_column {spec.label_column!r} has fewer than two labels: there is nothing to learn"])
     targets = {}
     for split, rows in cells.items():
-        targets[split] = np.empty(len(rows), dtype=object)  # rows have different lengths
-        targets[split][:] = [[number_of[label] for label in row] for row in rows]
+        numbers = ([number_of[label] for label in row] for row in rows)
+        targets[split] = np.fromiter(numbers, dtype=object, count=len(rows))  # rows have different lengths
     return targets, names
 
 

@@ -309,3 +309,31 @@ def test_models_that_do_not_classify_with_names_are_refused(
         with pytest.raises(BadInput, match=sentence):
             said(replace(request_, model=str(folder)))
     assert not Path(request_.output).exists()
+
+
+def test_a_model_of_words_answers_a_label_for_each(tiny_model: Path, request_: Request, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    names = {0: "O", 1: "B-X"}
+    tagger = transformers.AutoModelForTokenClassification.from_pretrained(tiny_model, num_labels=2, id2label=names)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_model)
+    for part in (tagger, tokenizer):
+        part.save_pretrained(tmp_path / "tagger")
+    texts = ["the film", "great  warm film", "dull cold"]
+    (tmp_path / "words.csv").write_text(
+        "text,label\n" + "".join(f"{text},{'O ' * len(text.split())}\n" for text in texts)
+    )
+    request = replace(request_, model=str(tmp_path / "tagger"), data=str(tmp_path / "words.csv"))
+
+    document = said(request)
+    rows = written(request)
+    with torch.no_grad():
+        encoded = tokenizer("great warm film", return_offsets_mapping=True, return_tensors="pt")
+        places = [
+            row for row, (start, end) in enumerate(encoded.pop("offset_mapping")[0]) if start in (0, 6, 11) and end
+        ]
+        expected = tagger.eval()(**encoded).logits[0, places].argmax(-1)
+
+    assert rows[1]["prediction"] == " ".join(names[int(number)] for number in expected)
+    assert [len(row["prediction"].split()) for row in rows] == [2, 3, 2]
+    right = sum(row["prediction"].split().count("O") for row in rows)
+    assert document["metrics"]["accuracy"] == pytest.approx(right / 7)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from paretune.specification.container import PreparedDataset
 from paretune.specification.job import JobSpec
@@ -24,7 +24,7 @@ from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
-from paretune.training.rows.tokenised import Rows, TokenRows, prepare, read_vocabulary
+from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare, read_vocabulary
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -352,3 +352,15 @@ def test_a_copy_of_the_folder_elsewhere_reads_the_same(tmp_path: Path) -> None:
 
     assert replace(copied, folder=prepared.folder) == prepared
     assert tokens_of(copied, "train") == tokens_of(prepared, "train")
+
+
+def test_the_first_token_of_each_word_has_its_label(tiny_model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
+    text = "the unbelievable film"
+    _, (places,), truncated = first_tokens([text], tokenizer, 64)
+    starts = [start for start, _ in tokenizer(text, return_offsets_mapping=True)["offset_mapping"]]
+
+    assert [starts[place] for place in places] == [0, 4, 17]
+    assert truncated == 0
+    short, firsts, truncated = first_tokens([text], tokenizer, 3)
+    assert (len(short[0]), firsts, truncated) == (3, [[1]], 1)
