@@ -78,7 +78,7 @@ class Classifier:
         Of words, N arrays (W, C) of the W words of each text that were not cut off.
         A batch has texts of similar length, so that it needs little padding.
         """
-        firsts: Sequence[Sequence[int]] = ()
+        firsts: list[list[int]] = []
         if self.kind == WORD_CLASSES:
             tokens, firsts, truncated = first_tokens(
                 [" ".join(text.split()) for text in texts], self.tokenizer, self.limit
@@ -94,8 +94,8 @@ class Classifier:
         if self.kind != WORD_CLASSES:
             return np.array(logits, dtype=np.float64), truncated
         of_words = np.empty(len(logits), dtype=object)
-        for number, (values, row) in enumerate(zip(logits, firsts, strict=True)):
-            of_words[number] = None if values is None else values[list(row)]
+        for number, (values, places) in enumerate(zip(logits, firsts, strict=True)):
+            of_words[number] = None if values is None else values[places]
         return of_words, truncated
 
     def _batch_logits(self, tokens: Sequence[Sequence[int]]) -> np.ndarray:
