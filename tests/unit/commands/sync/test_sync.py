@@ -254,8 +254,10 @@ def artifacts_away(client: MlflowClient, run_id: str, *_: Any) -> None:
 def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_id = desk.leave(EndingJob("", looks=0, place="s3://mine/output/model.tar.gz"), entry_script=None)
+    job = EndingJob("", looks=0, place="s3://mine/output/model.tar.gz")
+    run_id = desk.leave(job, entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
+        away.setattr("paretune.tracking.run.add_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
         away.setattr(record_end, "__kwdefaults__", {"patience_s": 0.0})
         for _ in range(2):
@@ -264,12 +266,14 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
             assert outcome.has_gap
             assert (desk.tags(run_id)["state"], desk.tags(run_id)["gap"]) == ("Completed", "true")
             assert desk.status(run_id) == "FINISHED"
+            assert "registered" not in desk.tags(run_id)
 
     outcome = desk.sync()[run_id].result
 
     assert outcome is not None
     assert not outcome.has_gap
     assert {entry.path for entry in desk.client.list_artifacts(run_id)} == {"README.md", "report.json"}
+    assert desk.tags(run_id)["registered"] == "sentiment-en/1"
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
     assert desk.sync() == {}
 
