@@ -41,7 +41,7 @@ from typing import Any
 import arguments
 import published
 from search import bayesian, local, modelled, peers, product, report, statements, worlds
-from search.report import Searches
+from search.report import Searches, Setting
 from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
 
@@ -153,6 +153,7 @@ def compare(name: str, paths: Sequence[tuple[int, Path]], asked: argparse.Namesp
             setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
             print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
             report.show([report.head(asked.budgets), *(line for item in result for line in report.lines_of(item))])
+            asked.settings.append(Setting(name=name, objectives=objectives, parallel=parallel, searches=result))
             asked.summaries.append(report.summary(f"{name}, {objectives}, {parallel}", result, PRODUCT))
             sys.stdout.flush()
 
@@ -246,12 +247,16 @@ def main() -> None:
         if options.small:
             local.measure(Path(folder) / "local.csv", most=1, rows=40)
         search_all(options, Path(folder), options.results or Path(folder) / "search_cost.csv")
+    print(
+        f"\naims, worlds {options.kept}, {options.seeds} seeds; dollars in median jobs, `not`: half of them never did"
+    )
+    report.show([report.AIMS_HEAD, *report.aims(options.settings)])
     if options.statements:
         begin = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT).start
         print(
             f"\nwhat studies state of their recommendation, {options.kept} (search/statements.py says what each means)"
         )
-        report.show([statements.HEAD, *statements.rows(range(begin, begin + options.statements))])
+        report.show([statements.HEAD, statements.AIMS, *statements.rows(range(begin, begin + options.statements))])
     print()
     print(published.block("search_cost", _readme(options, made)))
 
@@ -272,7 +277,7 @@ def _readme(asked: argparse.Namespace, made: str) -> list[str]:
 def search_all(asked: argparse.Namespace, folder: Path, results: Path) -> None:
     """Search all tables that were asked for, side by side."""
     results.parent.mkdir(parents=True, exist_ok=True)
-    asked.summaries = []
+    asked.summaries, asked.settings = [], []
     with (
         ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool,
         results.open("w", newline="", encoding="utf-8") as file,

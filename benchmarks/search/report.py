@@ -4,9 +4,11 @@ All dollars are in median jobs: divided by the dollars of the middle one of the 
 tables and worlds with dear and with cheap jobs are read, and put together, alike.
 """
 
+import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from search.scoring import SHARES, Course, middle, short
 
@@ -112,6 +114,75 @@ def summary(name: str, searches: Sequence[Searches], ours: Sequence[str]) -> tup
     best = min(peers, key=_to_90, default=None)
     cells.append(f"{_cell(best)} ({best.method})" if best else "")
     return (name, *cells, *(_cell(by_name.get(method)) for method in ours))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """All searches of one table, or of all worlds of a kind, for some objectives and so many jobs at a time."""
+
+    name: str
+    objectives: str
+    parallel: int
+    searches: Sequence[Searches]
+
+
+AIMS_HEAD = ("over all tables of this run", *("split", "best peer", "random", "aim"))
+
+
+def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
+    """What the product aims at beside what it and others reach, under `AIMS_HEAD`; empty cells were not searched for.
+
+    Dollars are medians over all seeds and tables; a share held is the median over seeds, then the median or the worst
+    over tables.
+    """
+    for objectives, parallel, front, share, aim in _DOLLARS:
+        chosen = [item for item in settings if (item.objectives, item.parallel) == (objectives, parallel)]
+        label = f"{objectives}, {parallel} at a time, dollars to {share:.0%}, {front}"
+        yield label, *_reached(chosen, partial(_pooled_usd, front=front, share=share), min), f"{aim:g}"
+    over_tables = [item for item in settings if item.parallel == 1]
+    for label, budget, middle_of, aim in _HELD:
+        yield label, *_reached(over_tables, partial(_held, budget=budget, middle_of=middle_of), max), aim
+
+
+_DOLLARS = (
+    ("cost/F1", 1, "run", 0.9, 12),
+    ("cost/F1", 1, "run", 0.95, 20),
+    ("cost/F1", 4, "run", 0.9, 20),
+    ("cost/F1", 4, "run", 0.95, 30),
+    ("time/F1", 1, "run", 0.9, 35),
+    ("time/F1", 1, "recommended", 0.9, 20),
+)
+_HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = (
+    ("share held at 1 median job, median table", 1.0, statistics.median, "random's"),
+    ("share held at 40 median jobs, worst table", 40.0, min, "0.97 and best peer's"),
+)
+
+
+def _reached(
+    settings: Sequence[Setting],
+    measure: Callable[[Sequence[Searches]], float],
+    best: Callable[[Iterable[float]], float],
+) -> tuple[str, str, str]:
+    """The measure of split, of the best peer, and of random search; empty for those that searched none of these."""
+    by_method: dict[str, list[Searches]] = {}
+    for searches in (searches for setting in settings for searches in setting.searches):
+        by_method.setdefault(searches.method, []).append(searches)
+    values = {method: measure(searches) for method, searches in by_method.items()}
+    peers = {method: value for method, value in values.items() if method not in {"split", "joint", "naive", "random"}}
+    top = best(peers.values()) if peers else None
+    names = [method for method, value in peers.items() if value == top]
+    cells = [values.get("split"), top, values.get("random")]
+    split, peer, random = ("" if cell is None else short(cell) if cell < math.inf else "not" for cell in cells)
+    return split, f"{peer} ({names[0]})" if names else "", random
+
+
+def _pooled_usd(found: Sequence[Searches], *, front: str, share: float) -> float:
+    usd = [math.inf if at is None else at for searches in found for at in searches.usd_to(front, share)]
+    return statistics.median_high(usd)
+
+
+def _held(found: Sequence[Searches], *, budget: float, middle_of: Callable[[Iterable[float]], float]) -> float:
+    return middle_of([statistics.median(searches.shares("run", budget)) for searches in found])
 
 
 def _to_90(found: Searches) -> tuple[float, float]:

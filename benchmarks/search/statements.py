@@ -163,4 +163,5 @@ def rows(seeds: Iterable[int]) -> list[list[str]]:
     return table
 
 
+AIMS = ("aim", "0", "1.10 at most", "60 to 85%", "70 to 92%", "0.95", "", "5% at most", "90%")
 HEAD = ("statements", "bias", "ratio", "± holds", "80 % holds", "front", "worst front", "false types", "noticed")

@@ -234,3 +234,33 @@ def test_all_faults_of_a_table_of_rates_are_one_message(
     message = capsys.readouterr().err
     for part in ("hidden size, layers and vocabulary", "published_rate must be above 0", "unit must be", "ml.one.a100"):
         assert part in message
+
+
+def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
+    from search.report import Searches, Setting, aims
+    from search.scoring import Course
+
+    def searches(method: str, usd: float, share: float) -> Searches:
+        course = Course(
+            usd=(1.0, usd),
+            statuses=("Completed", "Completed"),
+            run=(0.2, share),
+            recommended=(0.2, share),
+        )
+        return Searches(method=method, budgets=(80.0,), courses={80.0: [course]})
+
+    settings = [
+        Setting(
+            name=name,
+            objectives="cost/F1",
+            parallel=1,
+            searches=[searches("split", usd, 0.99), searches("tpe", 2 * usd, 0.92), searches("gp", 3 * usd, 0.96)],
+        )
+        for name, usd in (("plain", 4.0), ("noisy", 6.0), ("cliff", 8.0))
+    ]
+    lines = {line[0]: line[1:] for line in aims(settings)}
+
+    assert lines["cost/F1, 1 at a time, dollars to 90%, run"] == ("6", "12 (tpe)", "", "12")
+    assert lines["cost/F1, 1 at a time, dollars to 95%, run"] == ("6", "18 (gp)", "", "20")
+    assert lines["cost/F1, 4 at a time, dollars to 90%, run"] == ("", "", "", "20")
+    assert lines["share held at 40 median jobs, worst table"][:2] == ("0.99", "0.96 (gp)")
