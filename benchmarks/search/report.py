@@ -138,19 +138,19 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
     for objectives, parallel, front, share, aim in _DOLLARS:
         chosen = [item for item in settings if (item.objectives, item.parallel) == (objectives, parallel)]
         label = f"{objectives}, {parallel} at a time, dollars to {share:.0%}, {front}"
-        yield label, *_reached(chosen, partial(_pooled_usd, front=front, share=share), min), f"{aim:g}"
+        yield label, *_reached(chosen, partial(_pooled_usd, front=front, share=share), min), aim
     over_tables = [item for item in settings if item.parallel == 1]
     for label, budget, middle_of, aim in _HELD:
         yield label, *_reached(over_tables, partial(_held, budget=budget, middle_of=middle_of), max), aim
 
 
 _DOLLARS = (
-    ("cost/F1", 1, "run", 0.9, 12),
-    ("cost/F1", 1, "run", 0.95, 20),
-    ("cost/F1", 4, "run", 0.9, 20),
-    ("cost/F1", 4, "run", 0.95, 30),
-    ("time/F1", 1, "run", 0.9, 35),
-    ("time/F1", 1, "recommended", 0.9, 20),
+    ("cost/F1", 1, "run", 0.9, "12"),
+    ("cost/F1", 1, "run", 0.95, "20"),
+    ("cost/F1", 4, "run", 0.9, "20"),
+    ("cost/F1", 4, "run", 0.95, "30"),
+    ("time/F1", 1, "run", 0.9, "35"),
+    ("time/F1", 1, "recommended", 0.9, "20"),
 )
 _HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = (
     ("share held at 1 median job, median table", 1.0, statistics.median, "random's"),

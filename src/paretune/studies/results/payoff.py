@@ -128,8 +128,8 @@ def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
         default_error = front.noises[name].standard_error(default_value, 1)
     value, error = recommended.measured[name]
     text, default_text = format_value(name, value, error), format_value(name, default_value, default_error)
-    runs = f"{len(recommended.trials)} run{'s' if len(recommended.trials) > 1 else ''}"
+    runs = f"its {recommended.trained} runs in the mean" if recommended.trained > 1 else "its run"
     if are_alike(value, default_value, error, default_error):
-        return f"Its {label(name)}, {text} in {runs}, and that of the default, {default_text}, are equal within noise."
+        return f"The {label(name)} of {runs}, {text}, and that of the default, {default_text}, are equal within noise."
     word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
-    return f"Its {label(name)}, {text} in {runs}, is {word} than the default's, {default_text}."
+    return f"The {label(name)} of {runs}, {text}, is {word} than the default's, {default_text}."

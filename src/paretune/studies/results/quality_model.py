@@ -16,7 +16,7 @@ import copy
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,16 +72,6 @@ class Prior:
     is_ragged: bool = True
     highest_collapse: float = math.inf
 
-    def times(self, factor: float) -> "Prior":
-        """The same knowledge about a metric in another unit."""
-        return replace(
-            self,
-            spread=factor * self.spread,
-            noise=factor * self.noise,
-            level=factor * self.level,
-            highest_collapse=factor * self.highest_collapse,
-        )
-
     def position(self, keys: Sequence[Key]) -> np.ndarray:
         """Numbers of N keys in units of the lengths, learning rates relative to that power; shape (N, D)."""
         numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), len(self.lengths))
@@ -110,7 +100,7 @@ RATIO = 10.0
 
 def unknown_prior(values: Sequence[float], width: int) -> Prior:
     """The prior of a metric about which nothing is known, over `width` numbers that are scaled to 0 to 1."""
-    spread = _robust_spread(np.array(values, dtype=float)) * (1 + 2 / max(len(values), 1))  # few differ by less
+    spread = robust_spread(np.array(values, dtype=float)) * (1 + 2 / max(len(values), 1))  # few differ by less
     spread = spread or 0.1 * max(map(abs, values), default=1.0) or 1.0
     return Prior(lengths=(LENGTH,) * width, spread=spread, noise=0.1 * spread, level=3 * spread, alike=ALIKE)
 
@@ -173,7 +163,7 @@ class Surface:
         self._ratios = np.ones(len(keys)) if ratios is None else np.array(ratios, dtype=float)
         self._spread = prior.spread
         if len(values) >= _FEWEST and prior.is_ragged:
-            self._spread = max(_robust_spread(self._values), prior.noise)
+            self._spread = max(robust_spread(self._values), prior.noise)
         self._ragged = np.zeros(len(keys))
         if len(values) and prior.is_ragged:
             self._ragged = np.maximum(np.median(self._values) - self._values, 0.0) / self._spread
@@ -334,7 +324,6 @@ class QualityModel:
 
     Args:
         keys, values, ratios: N runs or points, as for `Surface`.
-        floor: quality of a model that names the majority class only, if known.
 
     Attributes:
         prior: knowledge about the metric before any run.
@@ -350,13 +339,12 @@ class QualityModel:
         *,
         ratios: Sequence[float] | None = None,
         sources: Sequence[Source] = (),
-        floor: float | None = None,
     ) -> None:
         self._keys, self._values = list(keys), np.array(values, dtype=float)
         self._ratios = np.ones(len(keys)) if ratios is None else np.array(ratios, dtype=float)
         self.prior, self._sources = prior, sources
         self.collapsed = np.zeros(len(keys), dtype=bool)
-        self._divide(floor)
+        self._divide()
 
     @property
     def noise(self) -> float:
@@ -414,16 +402,15 @@ class QualityModel:
             sources=self._sources,
         )
 
-    def _divide(self, floor: float | None) -> None:
+    def _divide(self) -> None:
         """Find out which runs have collapsed, and fit the surface to the others.
 
-        All values nearer to the floor than to the best one are left out first. Those that a surface through the others
+        All values nearer to the lowest than to the best one are left out first. Those that a surface through the others
         explains better than a collapse does are taken back, until nothing changes.
         """
-        top, least = float(self._values.max(initial=-math.inf)), float(self._values.min(initial=math.inf))
-        lowest = least if floor is None else min(floor, least)
+        top, lowest = float(self._values.max(initial=-math.inf)), float(self._values.min(initial=math.inf))
         is_low = self._values < min((top + lowest) / 2, self.prior.highest_collapse)
-        if top - least > _FAR_BELOW * self.prior.spread:
+        if top - lowest > _FAR_BELOW * self.prior.spread:
             self.collapsed = is_low.copy()
         self.surface = self._surface()
         for _ in range(_MOST_ROUNDS if self.collapsed.any() else 0):
@@ -529,7 +516,7 @@ def surprises(degrees: float) -> dict[float, float]:
     return {factor: degrees * (math.log(factor) + (factor**-2 - 1) / 2) for factor in (0.5, 1.0, 2.0, 4.0)}
 
 
-def _robust_spread(values: np.ndarray) -> float:
+def robust_spread(values: np.ndarray) -> float:
     """Standard deviation that the median distance to the median stands for; the plain one if that is 0."""
     if not len(values):
         return 0.0

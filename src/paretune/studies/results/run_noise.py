@@ -17,6 +17,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from scipy.special import stdtrit
 
 from paretune.estimating.noise import (
@@ -30,6 +31,7 @@ from paretune.estimating.noise import (
 )
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.definition.quality import KNOWN, Quality
+from paretune.studies.results.quality_model import robust_spread
 
 INTERVAL = 0.8
 """Probability that a stated interval holds the mean of a job over all seeds."""
@@ -47,7 +49,6 @@ _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
 noise a search finds nothing."""
 _OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do not differ
-_NORMAL_MEDIAN = 0.6745  # median size of a standard normal number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,11 +139,8 @@ def _of_the_spread(values: Sequence[float]) -> tuple[float, int, str]:
 
     The median does not move with a run that diverged, and is the same for the negative metric.
     """
-    middle = statistics.median(values) if values else 0.0
-    distances = sorted(abs(value - middle) for value in values)
-    spread = statistics.median(distances) / _NORMAL_MEDIAN if distances else 0.0
-    spread = spread or (statistics.pstdev(values) if values else 0.0)
+    spread = robust_spread(np.array(values))
     if spread > 0:
         return _OF_THE_SPREAD * spread, F1_DEGREES, f"{_OF_THE_SPREAD:.0%} of what configurations differ by"
-    size = abs(middle) or 1.0
+    size = abs(statistics.median(values) if values else 0.0) or 1.0
     return _OF_THE_VALUE * size, F1_DEGREES, f"{_OF_THE_VALUE:.0%} of its value, for no two configurations differ"

@@ -138,7 +138,8 @@ def test_quality_on_any_scale_is_modelled_alike() -> None:
         for trial in trials
     ]
     values = np.array([trial.values["f1"] for trial in trials])
-    larger = F1_PRIOR.times(100.0)
+    units = {name: 100 * getattr(F1_PRIOR, name) for name in ("spread", "noise", "level", "highest_collapse")}
+    larger = replace(F1_PRIOR, **units)
 
     plain = QualityModel(keys, list(values), F1_PRIOR)
     scaled = QualityModel(keys, list(100 * values), larger)
