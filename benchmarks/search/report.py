@@ -141,7 +141,8 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
         yield label, *_reached(chosen, partial(_pooled_usd, front=front, share=share), min), aim
     over_tables = [item for item in settings if item.parallel == 1]
     for label, budget, middle_of, aim in _HELD:
-        yield label, *_reached(over_tables, partial(_held, budget=budget, middle_of=middle_of), max), aim
+        chosen = [item for item in over_tables if item.searches[0].budgets[-1] >= budget]
+        yield label, *_reached(chosen, partial(_held, budget=budget, middle_of=middle_of), max), aim
 
 
 _DOLLARS = (

@@ -3,6 +3,7 @@
 import re
 import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -264,3 +265,10 @@ def test_aims_are_medians_over_seeds_and_tables_beside_the_best_peer() -> None:
     assert lines["cost/F1, 1 at a time, dollars to 95%, run"] == ("6", "18 (gp)", "", "20")
     assert lines["cost/F1, 4 at a time, dollars to 90%, run"] == ("", "", "", "20")
     assert lines["share held at 40 median jobs, worst table"][:2] == ("0.99", "0.96 (gp)")
+    small = [
+        replace(
+            item, searches=[replace(found, budgets=(5.0,), courses={5.0: found.longest}) for found in item.searches]
+        )
+        for item in settings
+    ]
+    assert list(aims(small))[-1][1:] == ("", "", "", "0.97 and best peer's")
