@@ -3,7 +3,7 @@
 import copy
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from paretune.studies.definition.space import INSIDE, Choices, Range, Search, is
 from paretune.studies.results.quality_model import RATIO, Key, quality_key
 
 KeyOf = Callable[[JobSpec, BatchPlan], Key]
+Point = tuple[tuple[str, Value], ...]
 LEVELS = 9
 """Values that a range is cut into."""
 MOST_CANDIDATES = 3000
@@ -46,7 +47,8 @@ class CandidateSpace:
         quality: the metric that measures a model.
         is_own: whether the study is about a training of the user's own, whose steps are unknown.
         goals: cost objectives of the study among `usd` and `seconds`; `usd` if it has none.
-        step_key, quality_key: give the kinds and numbers that the seconds and the quality of a job depend on.
+        step_key: gives the kinds and numbers that the seconds of a job depend on.
+        is_by_type: whether quality depends on the instance type.
         family: N numbers, equal for candidates that differ only in what a training for F1 may choose freely.
         rows_per_pass: N rows that all devices together take at once, before gradients are accumulated.
         limit_s: N maximum runtimes.
@@ -54,45 +56,66 @@ class CandidateSpace:
     """
 
     def __init__(self, file: StudyFile, launcher: Launcher) -> None:
-        self.candidates = candidates(file)
+        self._file, self._launcher = file, launcher
+        self._prices: dict[str, Price] = {}
         self.quality = file.judged_by or F1
         self.is_own = file.is_own
+        self.is_by_type = False
         costs = (("usd", {metrics.COST_USD}), ("seconds", set(TIMES)))
         self.goals = [goal for goal, names in costs if names & set(file.objectives)] or ["usd"]
         self.step_key = key_over([*file.search], file.search) if self.is_own else step_of
-        self.quality_key = key_over(file.changes_quality, file.search) if self.is_own else quality_key
-        self.step_keys = [self.step_key(item.spec, item.plan) for item in self.candidates]
-        self.quality_keys = [self.quality_key(item.spec, item.plan) for item in self.candidates]
-        self.footprints = [Footprint.of(item.spec, item.plan) for item in self.candidates]
-        free = set(file.search) - {*file.changes_quality} if self.is_own else FREE_FOR_QUALITY
-        bound = [tuple(item.point[name] for name in item.point if name not in free) for item in self.candidates]
-        numbers = {values: number for number, values in enumerate(dict.fromkeys(bound))}
-        self.family = np.array([numbers[values] for values in bound])
-        plans = [item.plan for item in self.candidates]
-        self.rows_per_pass = np.array([plan.per_device_train_batch_size * plan.devices for plan in plans])
-        specs = [item.spec for item in self.candidates]
-        self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
-        after_s = [spec.keep_alive_minutes * 60 + launcher.billed_after_limit_s(spec) for spec in specs]
-        self._after_s = np.array(after_s)
-        self._unknown_s = np.array([launcher.unknown_upload_s(spec) for spec in specs])
-        self._launcher = launcher
-        self._prices: dict[str, Price] = {}
-        self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])
+        self._key = key_over(file.changes_quality, file.search) if self.is_own else quality_key
+        self._is_whole = (size := file.size()) is not None and size <= MOST_CANDIDATES
+        self._refined: set[Point] = set()
+        self._arrange(candidates(file))
 
     def by_type(self) -> "CandidateSpace":
         """The same candidates if quality depends on the instance type, too: a training tells only about its own."""
         other = copy.copy(self)
-
-        def key_of(spec: JobSpec, plan: BatchPlan) -> Key:
-            kinds, numbers = self.quality_key(spec, plan)
-            return (*kinds, spec.instance_type), numbers
-
-        other.quality_key = key_of
-        other.quality_keys = [key_of(item.spec, item.plan) for item in self.candidates]
-        families = [(own, item.spec.instance_type) for own, item in zip(self.family, self.candidates, strict=True)]
-        numbers = {family: number for number, family in enumerate(dict.fromkeys(families))}
-        other.family = np.array([numbers[family] for family in families])
+        other.is_by_type = True
+        other._arrange(self.candidates)
         return other
+
+    def refine(self, points: Iterable[Mapping[str, Value]]) -> None:
+        """Add the neighbours of these points, unless all points of the study are candidates already."""
+        new = [point for point in points if not self._is_whole and _identity(point) not in self._refined]
+        if not new:
+            return
+        self._refined |= {_identity(point) for point in new}
+        existing = {_identity(item.point) for item in self.candidates}
+        around = {_identity(near): near for point in new for near in _neighbours(point, self._file.search)}
+        jobs = self._file.jobs_at(near for identity, near in around.items() if identity not in existing)
+        self._arrange(
+            [*self.candidates, *(Candidate(point=point, spec=spec, plan=spec.plan()) for point, spec in jobs)]
+        )
+
+    def quality_key(self, spec: JobSpec, plan: BatchPlan) -> Key:
+        """The kinds and numbers that the quality of a job depends on."""
+        kinds, numbers = self._key(spec, plan)
+        return ((*kinds, spec.instance_type), numbers) if self.is_by_type else (kinds, numbers)
+
+    def _arrange(self, items: list[Candidate]) -> None:
+        self.candidates = items
+        self.step_keys = [self.step_key(item.spec, item.plan) for item in items]
+        self.quality_keys = [self.quality_key(item.spec, item.plan) for item in items]
+        self.footprints = [Footprint.of(item.spec, item.plan) for item in items]
+        free = set(self._file.search) - {*self._file.changes_quality} if self.is_own else FREE_FOR_QUALITY
+        bound = [
+            (
+                item.spec.instance_type if self.is_by_type else "",
+                *(item.point[name] for name in item.point if name not in free),
+            )
+            for item in items
+        ]
+        numbers = {values: number for number, values in enumerate(dict.fromkeys(bound))}
+        self.family = np.array([numbers[values] for values in bound])
+        self.rows_per_pass = np.array([item.plan.per_device_train_batch_size * item.plan.devices for item in items])
+        specs, launcher = [item.spec for item in items], self._launcher
+        self.limit_s = np.array([spec.max_runtime_minutes * 60 for spec in specs])
+        after_s = [spec.keep_alive_minutes * 60 + launcher.billed_after_limit_s(spec) for spec in specs]
+        self._after_s = np.array(after_s)
+        self._unknown_s = np.array([launcher.unknown_upload_s(spec) for spec in specs])
+        self.usd_per_second = np.array([self.usd_per_second_of(spec) for spec in specs])
 
     @property
     def billed_after_limit_s(self) -> np.ndarray:
@@ -164,6 +187,27 @@ def candidates(file: StudyFile) -> list[Candidate]:
         indices = sorted(random.Random(file.seed).sample(indices, MOST_CANDIDATES))
     jobs = file.jobs_at(_point(values, index) for index in indices)
     return [Candidate(point=point, spec=spec, plan=spec.plan()) for point, spec in jobs]
+
+
+def _identity(point: Mapping[str, Value]) -> Point:
+    return tuple(sorted(point.items()))
+
+
+def _neighbours(point: Mapping[str, Value], search: Search) -> Iterator[dict[str, Value]]:
+    """Points that differ in one parameter by a step: the next choice, another text, half a step of a range."""
+    for name, entry in search.items():
+        scale, value = _scale_of(entry), point[name]
+        if scale is None:
+            near = [other for other in entry.corners if other != value]
+        elif isinstance(entry, Choices):
+            ordered = sorted(entry.values)
+            index = ordered.index(value)
+            near = [*ordered[max(index - 1, 0) : index], *ordered[index + 1 : index + 2]]
+        else:
+            ends = (scale(float(value)) + side * 0.5 / (LEVELS - 1) for side in (-1, 1))
+            numbers = [entry.at(min(max(share, 0.0), 1.0)) for share in ends]
+            near = [round(number) if is_whole(name, entry) else number for number in numbers]
+        yield from ({**point, name: other} for other in near)
 
 
 def _point(values: Mapping[str, list[Value]], index: int) -> dict[str, Value]:

@@ -110,6 +110,7 @@ class Learner:
         `left_usd` are the dollars that the next job may be promised, and `reach_usd` what will be left of the budget
         when the jobs under way have cost what is expected.
         """
+        self.space.refine(trial.point for trial in self._driver.history.front)
         pending = [(spec, spec.plan()) for spec in expected]
         trainings = [(spec, plan) for spec, plan in pending if spec.probe_steps is None]
         data_rows = self._data_rows.count() if self._data_rows else None

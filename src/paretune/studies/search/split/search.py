@@ -25,6 +25,7 @@ from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
+from paretune.studies.search.split.candidates import CandidateSpace
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.stopping import costs_too_much, lacks_objective
@@ -45,7 +46,6 @@ class Split:
         self.driver = driver
         self.learner = Learner(driver)
         self.knowledge: Knowledge | None = None
-        self._space = self.learner.space
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
@@ -54,6 +54,10 @@ class Split:
         self._regret: tuple[float, float] | None = None  # of the best job that is not worth its dollars
         self._judged = -1
         self._recall()
+
+    @property
+    def _space(self) -> CandidateSpace:
+        return self.learner.space
 
     def search(self) -> str:
         """Find out and verify until nothing is worth it; returns why it ended, in words."""

@@ -5,9 +5,34 @@ from pathlib import Path
 
 import pytest
 
+from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.quality_model import quality_key
-from paretune.studies.search.split.candidates import LEVELS, MOST_CANDIDATES, Candidate, candidates, step_of
+from paretune.studies.search.split.candidates import (
+    LEVELS,
+    MOST_CANDIDATES,
+    Candidate,
+    CandidateSpace,
+    candidates,
+    step_of,
+)
+
+
+class FakeLauncher:
+    """A launcher without prices, which bills nothing after a job's limit."""
+
+    exceeded_s = 0.0
+    has_seen_upload = True
+
+    def billed_after_limit_s(self, _: JobSpec) -> float:
+        return 0.0
+
+    def unknown_upload_s(self, _: JobSpec) -> float:
+        return 0.0
+
+    def price(self, _: JobSpec) -> None:
+        return None
+
 
 Read = Callable[[str], list[Candidate]]
 
@@ -84,3 +109,22 @@ def test_of_a_huge_space_a_share_is_taken_the_same_each_time(read: Read) -> None
 
     assert len(first) == MOST_CANDIDATES < LEVELS**4
     assert [item.point for item in first] == [item.point for item in again]
+
+
+def test_a_large_space_is_refined_around_good_points_and_a_small_one_is_not(tmp_path: Path) -> None:
+    def refined(search: str) -> tuple[int, list[Candidate]]:
+        path = tmp_path / "study.yaml"
+        path.write_text(f"name: test\njob: {{launcher: simulated}}\nn_trials: 5\nsearch:\n{search}")
+        space = CandidateSpace(StudyFile.read(str(path), {}), FakeLauncher())  # type: ignore[arg-type]
+        count = len(space.candidates)
+        space.refine([space.candidates[0].point])
+        space.refine([space.candidates[0].point])
+        assert len(space.usd_per_second) == len(space.quality_keys) == len(space.family) == len(space.candidates)
+        return count, space.candidates[count:]
+
+    batches = "  per_device_train_batch_size: {choices: [8, 16, 32]}\n"
+    count, (added,) = refined(f"{batches}  learning_rate: {{low: 1e-5, high: 1e-3, log: true}}\n")
+    assert count == 3 * LEVELS
+    assert added.spec.per_device_train_batch_size == 8
+    assert added.spec.learning_rate == pytest.approx(1e-5 * 100 ** (0.5 / (LEVELS - 1)))
+    assert refined(f"{batches}  learning_rate: {{choices: [1e-5, 1e-4]}}\n") == (6, [])
