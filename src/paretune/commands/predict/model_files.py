@@ -83,8 +83,9 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         name, _, number = rest.partition("/")
         version = client.get_model_version(name, number)
     label = f"{version.name}/{version.version}"
-    if version.model_id:
-        return label, version.run_id or "", location_of(client.get_logged_model(version.model_id))
+    model_id = version.model_id or (version.source or "").removeprefix("models:/")  # databases keep only the source
+    if model_id.startswith("m-"):
+        return label, version.run_id or "", location_of(client.get_logged_model(model_id))
     return label, version.run_id or "", str(version.tags.get(schema.MODEL) or version.source)
 
 

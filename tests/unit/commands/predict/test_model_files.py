@@ -10,7 +10,7 @@ from mlflow.entities import LoggedModel, LoggedModelStatus
 from paretune.commands.predict.model_files import fetch
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
-from paretune.tracking import Tracking
+from paretune.tracking import Tracking, schema
 
 NAME = "sentiment-en"
 
@@ -64,6 +64,25 @@ def test_the_files_of_a_job_that_were_packed_are_unpacked(tracking: Tracking, tm
     result = fetch(MlflowClient(), f"runs:/{run.run_id}/model.tar.gz", tmp_path / "scratch")
 
     assert (result.folder / "config.json").read_text() == "{}"
+
+
+def test_a_registered_model_whose_files_are_below_a_prefix_in_s3_is_read_from_there(
+    tracking: Tracking, logged: LoggedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prefix = "s3://bucket/paretune/jobs/job/output/model/"
+    MlflowClient().set_logged_model_tags(logged.model_id, {schema.MODEL: prefix})
+    fetched: list[str] = []
+
+    def download(artifact_uri: str, dst_path: str) -> str:
+        fetched.append(artifact_uri)
+        (Path(dst_path) / "config.json").write_text("{}")
+        return dst_path
+
+    monkeypatch.setattr("mlflow.artifacts.download_artifacts", download)
+    result = fetch(MlflowClient(), f"models:/{NAME}/1", tmp_path / "scratch")
+
+    assert fetched == [prefix]
+    assert result.folder == tmp_path / "scratch"
 
 
 def test_an_address_that_leads_nowhere_is_bad_input_with_its_reason(
