@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import is_folder
-from paretune.estimating.architecture import config_in, hub_config, of_config, well_known
+from paretune.estimating.architecture import Architecture, config_in, hub_config, of_config, well_known
 from paretune.estimating.phases import COMPRESSED_BYTES, kind_of, transfer_s, usual
 from paretune.estimating.workload import adapter_share
 from paretune.specification.fine_tuning import ADAPTERS
@@ -43,7 +43,7 @@ for 95 % of uploads if rates scatter as those do (a fifth to two fifths). That o
 _SAVING_RATE = 500e6  # bytes a second of a checkpoint to the instance's own disk; assumed
 
 
-def written_shares(spec: JobSpec) -> tuple[float, float]:
+def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, float]:
     """Return the sizes of the trained model and of one checkpoint, as multiples of all weights in fp32.
 
     A checkpoint holds weights and two moments of Adam for each trained weight. DeepSpeed writes the weights twice more,
@@ -51,7 +51,8 @@ def written_shares(spec: JobSpec) -> tuple[float, float]:
     the pretrained model. A head counts as half of all weights: the output layer of a small language model.
     """
     if spec.fine_tuning in ADAPTERS:
-        return adapter_share(spec), 3 * adapter_share(spec)
+        share = adapter_share(spec, built)
+        return share, 3 * share
     if spec.fine_tuning == "head":
         return 1.0, 2.0
     return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
@@ -65,7 +66,7 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
     if spec.probe_steps is not None:
         return 0.0
     merged = spec.fine_tuning in ADAPTERS and spec.merge
-    share = written_shares(spec)[0] + (1.0 if merged else 0.0)
+    share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
     return spec.trials_per_job * share * _fp32_bytes(spec, environment)
 
 
@@ -116,25 +117,32 @@ def billed_after_limit_s(spec: JobSpec, environment: Mapping[str, str]) -> float
 def _saving_s(spec: JobSpec, environment: Mapping[str, str]) -> float:
     if spec.runs_own_training:
         return 0.0
-    return written_shares(spec)[1] * _fp32_bytes(spec, environment) / _SAVING_RATE
+    checkpoint = written_shares(spec, _architecture(spec, environment))[1]
+    return checkpoint * _fp32_bytes(spec, environment) / _SAVING_RATE
 
 
 def _fp32_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
+    built = _architecture(spec, environment)
+    return UNKNOWN_MODEL_BYTES if built is None else 4.0 * built.parameters
+
+
+def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture | None:
     endpoint = {
         name: environment[name] for name in ("HF_HUB_OFFLINE", "HF_ENDPOINT", "HF_TOKEN") if name in environment
     }
-    return _bytes_of_model(spec.model, spec.task, tuple(endpoint.items()))
+    return _architecture_of(spec.model, spec.task, tuple(endpoint.items()))
 
 
 @lru_cache(maxsize=256)
-def _bytes_of_model(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> float:
-    """Bytes of a model's weights in fp32, from its name, its folder or its config.json on the hub."""
-    architecture = well_known(model)
-    if architecture is None and is_folder(model):
-        architecture = of_config(config_in(model) or {}, task)
-    elif architecture is None and "/" in model and not model.startswith(IN_S3):
+def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
+    """The architecture of a model, from its name, its folder or its config.json on the hub."""
+    if (architecture := well_known(model)) is not None:
+        return architecture
+    if is_folder(model):
+        return of_config(config_in(model) or {}, task)
+    if "/" in model and not model.startswith(IN_S3):
         try:
-            architecture = of_config(hub_config(model, dict(environment)), task)
+            return of_config(hub_config(model, dict(environment)), task)
         except BadInput:  # preparing the job's inputs says so
-            return UNKNOWN_MODEL_BYTES
-    return UNKNOWN_MODEL_BYTES if architecture is None else 4.0 * architecture.parameters
+            return None
+    return None

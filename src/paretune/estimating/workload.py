@@ -23,8 +23,9 @@ EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
 """Training rows, validation rows and mean tokens of the bundled data sets."""
-LORA_SHARE = 0.015
-"""Share of adapters in all weights: rank 8 on all linear layers of a BERT-sized model; smaller for larger ones."""
+LORA_SHARE = 0.03
+"""Share of adapters in all weights if the layers are unknown: rank 8 on all linear layers of a MiniLM of 22 million
+weights; smaller for larger models."""
 _RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
@@ -236,9 +237,11 @@ def output_weights(spec: JobSpec, built: Architecture) -> int:
     return built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0
 
 
-def adapter_share(spec: JobSpec) -> float:
-    """Return the weights of adapters as a share of the whole model; they are proportional to the rank."""
-    return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
+def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
+    """Return the weights of adapters and head as a share of the whole model; assumed if the architecture is None."""
+    if built is None:
+        return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
+    return _trained(spec, built) / built.parameters
 
 
 def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.forecast import Forecast, known_architecture
 from paretune.estimating.traced_step import TracedSteps
@@ -91,17 +92,17 @@ def foreseen(
         plan=plan or spec.plan(),
         region=(price.region if price else "") or usual_region(spec.region, workplace.environment),
         rows=training_rows(spec, None if inputs.dataset is None else inputs.dataset.facts),
-        disk_bytes=disk_bytes(spec, inputs, None if architecture is None else architecture.parameters),
+        disk_bytes=disk_bytes(spec, inputs, architecture),
         price=price,
         estimate_of=lambda similar, its_plan: forecast.of(similar, its_plan, inputs, price),
     )
 
 
-def disk_bytes(spec: JobSpec, inputs: JobInputs, parameters: int | None) -> float | None:
-    """Bytes on an instance, from the prepared model, else from the number of weights; None if both are unknown."""
+def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> float | None:
+    """Bytes on an instance, from the prepared model, else from the architecture; None if both are unknown."""
     if inputs.model is not None:
         return bytes_on_disk(spec, inputs)
-    return None if parameters is None else bytes_of_weights(spec, parameters)
+    return None if built is None else bytes_of_weights(spec, built)
 
 
 def has_worked(spec: JobSpec, tracking: Tracking) -> bool | None:

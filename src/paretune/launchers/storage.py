@@ -3,7 +3,7 @@
 import math
 from pathlib import Path
 
-from paretune.estimating.architecture import config_in, of_config
+from paretune.estimating.architecture import Architecture, config_in, of_config
 from paretune.estimating.uploading import written_shares
 from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.fine_tuning import ADAPTERS
@@ -34,17 +34,18 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
     data = 2 * _bytes(inputs.dataset.folder) if inputs.dataset is not None else 0
     if inputs.model is None:
         return data
-    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model, spec))
+    built = of_config(config_in(inputs.model) or {}, spec.task)
+    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model, spec, built), built)
 
 
-def bytes_of_weights(spec: JobSpec, parameters: int) -> float:
-    """`bytes_on_disk` without the data, for a model of which only the number of its weights is known."""
-    return _bytes_of_model(spec, 4 * parameters, 4 * parameters)
+def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
+    """`bytes_on_disk` without the data, for a model of which only the architecture is known."""
+    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built)
 
 
-def _bytes_of_model(spec: JobSpec, read: float, weights: float) -> float:
+def _bytes_of_model(spec: JobSpec, read: float, weights: float, built: Architecture | None) -> float:
     """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
-    written, checkpoint = written_shares(spec)
+    written, checkpoint = written_shares(spec, built)
     merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
     trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
     checkpoints = _most_checkpoints(spec) + (0 if spec.probe_steps else trials - 1)
@@ -63,11 +64,10 @@ def _most_checkpoints(spec: JobSpec) -> int:
     return min(most, math.ceil(spec.num_train_epochs)) if is_by_epoch else most
 
 
-def _fp32_bytes(model: Path, spec: JobSpec) -> int:
-    """Size of a model's weights in fp32, from its files, or from its config.json if they are random."""
+def _fp32_bytes(model: Path, spec: JobSpec, built: Architecture | None) -> int:
+    """Size of a model's weights in fp32, from its files, or from its architecture if they are random."""
     config = config_in(model) or {}
-    built = of_config(config, spec.task) if spec.init == "random" else None
-    if built is not None:
+    if spec.init == "random" and built is not None:
         return 4 * built.parameters
     stored = config.get("dtype") or config.get("torch_dtype") or ""
     return _bytes(model) * (1 if stored == "float32" else 2)

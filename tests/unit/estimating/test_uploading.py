@@ -27,6 +27,15 @@ def test_full_fine_tuning_leaves_all_weights_in_fp32_and_adapters_their_share() 
     assert uploading.output_bytes(spec(probe_steps=40), OFFLINE) == 0
 
 
+def test_adapters_are_counted_from_the_layers_that_have_them() -> None:
+    settings = {"model": "gpt2", "task": "causal-lm", "fine_tuning": "lora", "merge": False}
+    by_rank = [uploading.output_bytes(spec(**settings, lora_rank=rank), OFFLINE) for rank in (4, 8)]
+
+    # GPT-2 has twelve layers of 768: pairs beside 3 x 768, 768, 4 x 768 and 768 outputs, fp32.
+    widths = 12 * ((768 + 3 * 768) + (768 + 768) + (768 + 4 * 768) + (4 * 768 + 768))
+    assert by_rank == [pytest.approx(4 * rank * widths) for rank in (4, 8)]
+
+
 def test_a_folder_s_configuration_tells_the_size_and_an_unknown_model_is_assumed_large(tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "vocab_size": 1000, "num_attention_heads": 2}
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert", **sizes}))

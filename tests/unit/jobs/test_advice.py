@@ -9,6 +9,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli.main import main
+from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
@@ -244,7 +245,8 @@ def test_a_volume_of_an_instance_with_disks_of_its_own_changes_nothing() -> None
 
 
 def test_without_prepared_inputs_the_number_of_weights_tells_the_disk() -> None:
-    full = disk_bytes(JobSpec(), JobInputs(), 10**9)
+    built = Architecture(parameters=10**9, matrices=10**9, layers=24, hidden_size=1024, vocabulary=30_000)
+    full = disk_bytes(JobSpec(), JobInputs(), built)
 
     assert full == 4e9 * (1 + 2 + 3)  # read, written twice, and one checkpoint of weights and two moments
     assert disk_bytes(JobSpec(), JobInputs(), None) is None

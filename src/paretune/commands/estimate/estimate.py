@@ -176,7 +176,7 @@ def _foreseen(
         plan=spec.plan(),
         region=region,
         rows=training_rows(spec, facts),
-        disk_bytes=disk_bytes(spec, JobInputs(), built.parameters),
+        disk_bytes=disk_bytes(spec, JobInputs(), built),
         price=price,
         estimate_of=lambda one, plan: estimator.estimate(one, built, price, plan=plan, facts=facts),
     )
