@@ -150,14 +150,6 @@ def test_a_study_sets_nothing_that_a_job_of_an_agent_may_not(agent: Agent, workp
     assert "cannot be set by an agent" in agent.call("quote", study=str(path))
 
 
-def test_a_session_without_dollars_launches_nothing(workplace: Path) -> None:
-    agent = Agent(workplace / "agents", budget_usd=0.0)
-    local = agent.call("quote", parameters={"launcher": "local", "max_train_samples": "16"})
-
-    assert "this server launches nothing" in agent.call("launch", quote=local["quote"])
-    assert not agent.begun
-
-
 def test_an_agent_can_list_the_parameters_that_it_may_set(agent: Agent) -> None:
     parameters = agent.call("parameters")
 

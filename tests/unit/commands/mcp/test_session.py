@@ -48,6 +48,11 @@ def test_worst_cases_are_booked_until_a_job_says_what_it_has_cost() -> None:
     session.launch(quote_of(0.4))
 
 
+def test_a_session_without_dollars_launches_nothing_that_is_free_either() -> None:
+    with pytest.raises(BudgetRefused, match="this server launches nothing"):
+        Session(0.0, lambda *_: Job()).launch(quote_of(0.0))
+
+
 @pytest.mark.parametrize(
     "document",
     [

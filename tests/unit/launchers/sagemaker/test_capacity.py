@@ -291,7 +291,7 @@ def test_a_fee_that_cannot_be_asked_for_is_absent(launcher: SageMakerLauncher, a
         (
             {"EndTime": datetime.fromtimestamp(EPOCH + 1800, UTC)},
             {},
-            "in 30 minutes, and the job may take 64: set max_runtime_minutes to 25 at most",
+            "in 30 minutes, and the job may take 63: set max_runtime_minutes to 27 at most",
         ),
         ({}, {"region": None, "training_plan": PLAN.replace("us-east-1", "us-west-2")}, "lies in us-west-2"),
         ({}, {"training_plan": PLAN.replace("mine", "yours")}, "does not exist: `aws sagemaker list-training-plans"),
