@@ -7,9 +7,9 @@ components:
     collapses    with a probability that depends on where the point is, most of all on learning rate and batch size
     trains       quality = surface + noise; the surface is a Gaussian process over kinds and numbers
 
-`Surface` averages over scales, lengths and noises, each with its posterior probability (Hoeting et al., Bayesian Model
-Averaging, 1999). The best learning rate is expected to follow the root of the batch size. An earlier study of the same
-model is one more hypothesis: the surface is that of the earlier study plus a small difference.
+`Surface` averages over scales, lengths, noises and, for F1, over powers of the batch size that the best learning rate
+follows, each with its posterior probability (Hoeting et al., Bayesian Model Averaging, 1999). An earlier study of the
+same model is one more hypothesis: the surface is that of the earlier study plus a small difference.
 """
 
 import copy
@@ -32,7 +32,8 @@ SourceName = tuple[frozenset[str], bool]
 """Run ids of the parents of earlier studies, and whether their data are the same."""
 
 _SCALES = (0.5, 1.0, 2.0)
-_STRETCHES = (0.35, 0.6, 1.0, 1.7)
+_STRETCHES = (0.6, 1.0, 1.7)
+_ROOT = 0.5
 _LEAST_WEIGHT = 0.01
 """Posterior probability, against that of the most likely hypothesis, below which one is left out of predictions."""
 _FEWEST = 5
@@ -52,7 +53,7 @@ class Prior:
         usual: the metric before any run.
         level: standard deviation of the mean of all configurations around the median of the values.
         alike: correlation of two points that differ in a categorical value.
-        power: of the global batch size that the best learning rate follows; 0 if numbers are no batch and rate.
+        powers: of the global batch size, which the best learning rate may follow; () if numbers are no batch and rate.
         fall: lost by a learning rate that is e times the best one or an e-th of it, as a share of the spread.
         gain: of e times as many epochs, as a share of the spread.
         is_ragged: whether what makes a value bad is often not smooth, so that it tells less about others.
@@ -66,26 +67,26 @@ class Prior:
     usual: float = 0.0
     level: float = 0.1
     alike: float = 0.5
-    power: float = 0.0
+    powers: tuple[float, ...] = ()
     fall: float = 0.0
     gain: float = 0.0
     is_ragged: bool = True
     highest_collapse: float = math.inf
 
-    def position(self, keys: Sequence[Key]) -> np.ndarray:
-        """Numbers of N keys in units of the lengths, learning rates relative to that power; shape (N, D)."""
+    def position(self, keys: Sequence[Key], power: float) -> np.ndarray:
+        """Numbers of N keys in units of the lengths, learning rates along the ridge of that power; shape (N, D)."""
         numbers = np.array([numbers for _, numbers in keys], dtype=float).reshape(len(keys), len(self.lengths))
-        if self.power:
-            numbers[:, 1] -= self.power * math.log(2) * numbers[:, 0]
+        if self.powers:
+            numbers[:, 1] -= power * math.log(2) * numbers[:, 0]
         return np.asarray(numbers / self.lengths)
 
 
 F1_PRIOR = Prior(
-    lengths=(3.0, 1.5, 1.0),  # log2 global batch size, log learning rate over the root of it, log epochs
+    lengths=(6.0, 1.5, 1.0),  # log2 global batch size, log learning rate along the ridge, log epochs
     spread=0.03,
     noise=F1_NOISE,
     usual=0.8,
-    power=0.5,
+    powers=(0.0, _ROOT, 1.0),
     fall=0.13,
     gain=0.3,
     highest_collapse=0.55,  # macro F1 of a model that names one of two classes is 0.5 at most, of more classes less
@@ -131,6 +132,7 @@ class _Hypothesis(NamedTuple):
     """One set of assumptions about a surface; `surprise` is its negative logarithm of probability."""
 
     source: Source | None
+    power: float
     stretch: float
     scale: float
     noise: float
@@ -191,6 +193,11 @@ class Surface:
                 weights[name] = weights.get(name, 0.0) + float(weight)
         return weights
 
+    @property
+    def likeliest_power(self) -> float:
+        """The power of the global batch size that the best learning rate most likely follows."""
+        return self._likely[self._best].power
+
     def predict(self, keys: Sequence[Key]) -> NormalPrediction:
         """Predict N points."""
         unique = list(dict.fromkeys(keys))
@@ -238,10 +245,12 @@ class Surface:
             times: cost for times, cost in surprises(prior.degrees).items() if len(self._values) > 1 or times == 1
         }
         hypotheses = []
-        for stretch, times, noise in itertools.product(_STRETCHES, _SCALES, noises):
-            surprise = 0.5 * (math.log(stretch) ** 2 + math.log(times) ** 2) + noises[noise]
+        grid = itertools.product(prior.powers or (_ROOT,), _STRETCHES, _SCALES, noises)
+        for power, stretch, times, noise in grid:
+            unusual = 2 * (power - _ROOT), math.log(stretch), math.log(times)
+            surprise = 0.5 * sum(value**2 for value in unusual) + noises[noise]
             scale = times * self._spread
-            hypotheses.append(_Hypothesis(None, stretch, scale, noise * prior.noise, prior.level, surprise))
+            hypotheses.append(_Hypothesis(None, power, stretch, scale, noise * prior.noise, prior.level, surprise))
         total = logsumexp([-hypothesis.surprise for hypothesis in hypotheses])
         own = 1 - sum(sum(source.sizes.values()) for source in sources)
         hypotheses = [item._replace(surprise=item.surprise + total - math.log(max(own, 1e-9))) for item in hypotheses]
@@ -249,7 +258,8 @@ class Surface:
         for source in sources:
             for (size, probability), noise in itertools.product(source.sizes.items(), noises):
                 surprise = noises[noise] + usual - math.log(probability)
-                hypotheses.append(_Hypothesis(source, 1.0, size, noise * prior.noise, source.level, surprise))
+                power = source.surface.likeliest_power
+                hypotheses.append(_Hypothesis(source, power, 1.0, size, noise * prior.noise, source.level, surprise))
         return hypotheses
 
     def _weigh(self, hypotheses: Sequence[_Hypothesis]) -> None:
@@ -279,13 +289,14 @@ class Surface:
             expected = hypothesis.source.surface.predict(keys)
             return expected.mean, expected.deviation
         mean, prior = np.full(len(keys), self._centre), self.prior
-        if prior.power and self._top is not None and len(keys):
-            off = (prior.position(keys) - prior.position([self._top])) * prior.lengths
-            mean += prior.spread * (prior.gain * off[:, 2] - prior.fall * off[:, 1] ** 2)
+        if prior.powers and self._top is not None and len(keys):
+            places = prior.position([self._top, *keys], hypothesis.power) * prior.lengths
+            mean -= prior.fall * prior.spread * (places[1:, 1] - places[0, 1]) ** 2
+            mean += prior.gain * prior.spread * (places[1:, 2] - places[0, 2])
         return mean, np.zeros(len(keys))
 
     def _covariance(self, hypothesis: _Hypothesis, left: Sequence[Key], right: Sequence[Key]) -> np.ndarray:
-        correlation = correlations(left, right, self.prior, hypothesis.stretch)
+        correlation = correlations(left, right, self.prior, hypothesis.power, hypothesis.stretch)
         variance: float | np.ndarray = hypothesis.scale**2
         if hypothesis.source is not None:
             deviations = [hypothesis.source.surface.predict(keys).deviation for keys in (left, right)]
@@ -299,9 +310,9 @@ class Surface:
         return np.array([(hypothesis.noise * ragged.get(key, 0.0)) ** 2 for key in keys])
 
 
-def correlations(left: Sequence[Key], right: Sequence[Key], prior: Prior, stretch: float) -> np.ndarray:
+def correlations(left: Sequence[Key], right: Sequence[Key], prior: Prior, power: float, stretch: float) -> np.ndarray:
     """Matérn 5/2 correlations of N and M keys, shape (N, M); `stretch` multiplies all lengths."""
-    first, second = prior.position(left), prior.position(right)
+    first, second = prior.position(left, power), prior.position(right, power)
     distance = np.sqrt(((first[:, None, :] - second[None, :, :]) ** 2).sum(axis=2)) / stretch
     matern = (1 + math.sqrt(5) * distance + 5 / 3 * distance**2) * np.exp(-math.sqrt(5) * distance)
     kinds = {kinds: index for index, kinds in enumerate({kinds for kinds, _ in (*left, *right)})}
@@ -366,12 +377,12 @@ class QualityModel:
         everywhere = _share_of(collapses.sum(), runs.sum(), _USUAL_COLLAPSES, _USUAL_RUNS)
         if not self.collapsed.any():
             return np.full(len(keys), everywhere)
-        near = correlations(self._keys, self._keys, self.prior, _REACH)
+        near = correlations(self._keys, self._keys, self.prior, _ROOT, _REACH)
         np.fill_diagonal(near, 0.0)
         others = _share_of(collapses.sum() - collapses, runs.sum() - runs, _USUAL_COLLAPSES, _USUAL_RUNS)
         local = _share_of(near @ collapses, near @ runs, others, _NEAR_RUNS)
         by_place = 1 / (1 + math.exp(self._evidence(others) - self._evidence(local)) / _BY_PLACE)
-        near = correlations(keys, self._keys, self.prior, _REACH)
+        near = correlations(keys, self._keys, self.prior, _ROOT, _REACH)
         return np.asarray(
             by_place * _share_of(near @ collapses, near @ runs, everywhere, _NEAR_RUNS) + (1 - by_place) * everywhere
         )

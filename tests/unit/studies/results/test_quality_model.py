@@ -35,7 +35,7 @@ def ridge(power: float, batch: float, rate: float) -> float:
     return 0.9 - 0.03 * (1 - math.exp(-(off**2) / 4))
 
 
-@pytest.mark.parametrize("power", [0.0, 0.25, 0.5, 0.75])
+@pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 def test_the_best_rate_of_a_batch_never_tried_follows_from_those_that_were(power: float) -> None:
     rates = [1e-6 * 2**number for number in range(14)]
     tried = [(2.0**exponent, rate) for exponent in (4, 6, 8) for rate in rates[1::2]]
@@ -48,7 +48,7 @@ def test_the_best_rate_of_a_batch_never_tried_follows_from_those_that_were(power
     assert abs(math.log2(best / (5e-5 * 16**power))) <= 1
 
 
-@pytest.mark.parametrize("power", [0.25, 0.5, 0.75])
+@pytest.mark.parametrize("power", [0.0, 0.25, 0.5, 0.75, 1.0])
 def test_where_the_values_fit_several_powers_none_of_them_is_sure(power: float) -> None:
     tried = [(2.0**exponent, 5e-5 * 2 ** (0.5 * (exponent - 6))) for exponent in range(3, 10)]  # along the root
     tried += [(64.0, 1e-5), (64.0, 2.5e-4)]
@@ -60,7 +60,7 @@ def test_where_the_values_fit_several_powers_none_of_them_is_sure(power: float) 
     ]
     found = model.predict(best)
 
-    assert np.all(np.abs(found.mean - 0.9) < 2 * found.deviation)
+    assert np.all(np.abs(found.mean - 0.9) < 1.3 * found.deviation)
 
 
 def test_a_rate_that_diverges_does_not_bend_what_is_thought_of_good_ones() -> None:

@@ -13,8 +13,8 @@ from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.predictions import SECONDS_KNOWN
 
 PROBE, LEARN, VERIFY = "probe", "learn", "verify"
-_LEAST_GAIN = 0.001  # of the hypervolume: a smaller expected gain cannot be told from the models' own errors
-_WORTH = 8.0  # times what a study has cost so far: what its front is worth if nobody has said so
+_LEAST_GAIN = 0.0005  # of the hypervolume: a smaller expected gain cannot be told from the models' own errors
+_WORTH = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
 _SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # the parameters that matter for what a probe shows
 _MOST_COMPARED = 200  # candidates with the largest gains
 

@@ -94,7 +94,7 @@ class Knowledge:
         if not is_possible.any():
             return np.zeros(len(self.space.candidates))
         predicted = expected.mean.only(is_possible).front(goals)
-        reference = self._reference(predicted, expected.optimistic.only(is_possible).points(goals))
+        reference = self._reference(predicted, expected.optimistic.only(is_possible).front(goals))
         whole = hypervolume(predicted.tolist(), reference.tolist())
         gains, base_front = np.zeros(len(self.space.candidates)), base.front(goals)
         for weight, outcomes in expected.cases:
@@ -107,17 +107,15 @@ class Knowledge:
         return np.asarray(gains * chance / max(whole, 1e-12))
 
     def _reference(self, predicted: np.ndarray, optimistic: np.ndarray) -> np.ndarray:
-        """A tenth of its range beyond the predicted front, and beyond all points that may well improve on it.
+        """A tenth of its range beyond the predicted front; further if a dearer point may be a better one.
 
         A predicted front may be a single point, so there is a least distance.
         """
-        least = _LEAST_MARGIN * np.abs(predicted).min(axis=0)
-        least[-1] = self.predictions.usual_noise
+        possible = self.predictions.mean.only(~self.predictions.is_impossible)
+        least = [_LEAST_MARGIN * float(getattr(possible, goal).min()) for goal in self.space.goals]
+        least.append(self.predictions.usual_noise)
         reference = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
-        farthest = np.maximum(optimistic.max(axis=0), reference) + least
-        may_improve = hypervolume_improvement(optimistic, predicted, farthest) > 0
-        dearest = optimistic[may_improve, :-1].max(axis=0, initial=0.0)
-        reference[:-1] = np.maximum(reference[:-1], dearest + least[:-1])
+        reference[:-1] = np.maximum(reference[:-1], optimistic[:, :-1].max(axis=0) + least[:-1])
         return np.asarray(reference)
 
     def _meets(self, outcomes: Outcomes) -> np.ndarray:

@@ -130,10 +130,7 @@ class Learner:
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
         runs = zip(measured.trials, quality.collapsed, strict=True)
         self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
-        results, pairs, again = measured.without(quality.collapsed.tolist())
-        trains = [key for key, has in zip(measured.quality_keys, quality.collapsed, strict=True) if not has]
-        likely = quality.predict(trains).mean  # one lucky run must not hide better points
-        ran = [(seconds, usd, float(value)) for (seconds, usd, _), value in zip(results, likely, strict=True)]
+        ran, pairs, again = measured.without(quality.collapsed.tolist())
         if measured.ran:
             expected_quality = quality.predict(training_keys).mean
             quality = quality.condition_on(training_keys)

@@ -9,7 +9,6 @@ import pytest
 
 from paretune import run_study
 from paretune.core.clock import SystemClock
-from paretune.estimating.noise import F1_NOISE
 from paretune.specification.job import JobSpec
 from paretune.studies.results.quality_model import F1_PRIOR, Key, QualityModel, Source
 from paretune.studies.search.driver import Driver
@@ -66,7 +65,7 @@ def test_three_own_values_that_agree_make_an_earlier_study_count_and_the_rest_as
     true = np.array([f1_at(key) for key in others])
     assert weight(borrowed) > 0.9
     assert np.abs(borrowed.predict(others).mean - true).mean() < 0.5 * np.abs(alone.predict(others).mean - true).mean()
-    assert np.median(borrowed.predict(others).deviation) < 1.75 * F1_NOISE
+    assert np.median(borrowed.predict(others).deviation) < 0.006
 
 
 @pytest.mark.parametrize(
