@@ -39,7 +39,7 @@ def test_an_agent_quotes_launches_and_follows_a_job_and_cannot_launch_a_second_o
     result = asyncio.run(act())
     job = result["status"]["launched"][0]
 
-    assert result["tools"] == {"estimate", "quote", "launch", "status", "stop", "front"}
+    assert result["tools"] == {"parameters", "estimate", "quote", "launch", "status", "stop", "front"}
     assert "of the session's 1.6 USD are left" in result["refused"]
     assert job["state"] == "completed", job
     assert 0 < job["cost_usd"] < job["worst_case_usd"]

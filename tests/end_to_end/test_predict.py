@@ -27,6 +27,7 @@ def train(tiny_model: Path, folder: Path, **more: str) -> dict[str, Any]:
         "learning_rate": "5e-3",
         "max_seq_length": "12",
         "precision": "fp32",
+        "seed": "3",  # with which some rows are classified wrongly
         **more,
     }
     assert main(["main", *(word for name, text in job.items() for word in (f"--{name}", text))]) == 0
