@@ -18,7 +18,7 @@ _PATIENCE_S = 120.0
 
 def test_an_agent_quotes_launches_and_follows_a_job_and_cannot_launch_a_second_one(workplace: Path) -> None:
     async def act() -> dict[str, Any]:
-        words = ["-m", "paretune", "mcp", "--session_budget_usd", "1.6"]
+        words = ["-m", "paretune", "mcp", "--session_budget_usd", "2"]
         async with Client(StdioServerParameters(command=sys.executable, args=words)) as client:
 
             async def call(tool: str, **arguments: Any) -> Any:
@@ -40,7 +40,7 @@ def test_an_agent_quotes_launches_and_follows_a_job_and_cannot_launch_a_second_o
     job = result["status"]["launched"][0]
 
     assert result["tools"] == {"parameters", "estimate", "quote", "launch", "status", "stop", "front"}
-    assert "of the session's 1.6 USD are left" in result["refused"]
+    assert "of the session's 2 USD are left" in result["refused"]
     assert job["state"] == "completed", job
     assert 0 < job["cost_usd"] < job["worst_case_usd"]
     assert result["status"]["booked_usd"] == job["cost_usd"]
