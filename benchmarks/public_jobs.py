@@ -155,12 +155,12 @@ def fit(jobs: Sequence[PublicJob], column: str, deviations: tuple[float, float] 
 
 def coverage(jobs: Sequence[PublicJob], column: str) -> dict[str, tuple[int, int]]:
     """Return for each repository, left out of the fit, how many of its jobs lie inside, and how many there are."""
-    known = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
-    whole = fit(known, column)
+    measured = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
+    whole = fit(measured, column)
     inside: dict[str, tuple[int, int]] = {}
-    for repository in dict.fromkeys(job.repository for job in known):
-        others = [job for job in known if job.repository != repository]
-        held_out = [job for job in known if job.repository == repository]
+    for repository in dict.fromkeys(job.repository for job in measured):
+        others = [job for job in measured if job.repository != repository]
+        held_out = [job for job in measured if job.repository == repository]
         fitted = fit(others, column, (whole.between, whole.within))
         inside[repository] = (
             sum(fitted.has_inside(job.seconds[column], job.kind) for job in held_out),
@@ -182,8 +182,8 @@ def coverage_of_program(jobs: Sequence[PublicJob], phase: str) -> dict[str, tupl
 
 def waiting_rows(jobs: Sequence[PublicJob], longest_wait_s: float) -> Iterable[dict[str, object]]:
     """Yield the rows of waits in phases.csv; a kind with too few for a quantile has the longest of all jobs."""
-    shown = {"seconds_starting", "seconds_pending_capacity"}
-    since = [job for job in jobs if job.date[:4] >= _PENDING_SINCE and shown & job.seconds.keys()]
+    columns = {"seconds_starting", "seconds_pending_capacity"}
+    since = [job for job in jobs if job.date[:4] >= _PENDING_SINCE and columns & job.seconds.keys()]
     for kind in KINDS:
         waits = [job.seconds.get("seconds_pending_capacity", 0.0) for job in since if job.kind in _ALIKE[kind]]
         most = float(np.quantile(waits, 0.9, method="higher")) if len(waits) >= _JOBS_FOR_A_QUANTILE else longest_wait_s
@@ -283,15 +283,17 @@ def print_confirmed(folder: Path) -> None:
     answers = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "describe").glob("*.json"))]
     with (folder / "timelines.csv").open(encoding="utf-8", newline="") as lines:
         rows = list(csv.DictReader(lines))
-    ended = [answer for answer in answers if read_phases(answer).has_ended]
-    exact = [answer for answer in ended if answer.get("TrainingTimeInSeconds") is not None]
+    finished = [answer for answer in answers if read_phases(answer).has_ended]
+    exact = [answer for answer in finished if answer.get("TrainingTimeInSeconds") is not None]
     billed = [answer for answer in exact if read_phases(answer).billed_seconds == answer["TrainingTimeInSeconds"]]
     order = ["Starting", "Downloading", "Training", "Uploading", "Completed"]
-    in_order = [one for one in ended if [step["Status"] for step in one["SecondaryStatusTransitions"]] == order]
-    spot = [one for one in exact if one.get("EnableManagedSpotTraining")]
+    in_order = [
+        answer for answer in finished if [step["Status"] for step in answer["SecondaryStatusTransitions"]] == order
+    ]
+    spot = [answer for answer in exact if answer.get("EnableManagedSpotTraining")]
     dates = {"Pending": "seconds_pending_capacity", "image": "seconds_downloading_image"}
-    shown = {name: [row for row in rows if row[column]] for name, column in dates.items()}
-    since = [row for row in shown["image"] if row["date"] >= "2024"]
+    with_phase = {name: [row for row in rows if row[column]] for name, column in dates.items()}
+    since = [row for row in with_phase["image"] if row["date"] >= "2024"]
 
     def seconds(row: Mapping[str, str], column: str) -> float:
         return _number(row[column]) or 0.0
@@ -310,14 +312,14 @@ def print_confirmed(folder: Path) -> None:
     table = [
         (
             "a finished job went from `Starting` over `Downloading`, `Training` and `Uploading` to its end",
-            ended,
+            finished,
             in_order,
         ),
         ("billed: whole seconds from the first `Downloading` to the end, with image and upload", exact, billed),
         ("on a cluster these seconds are billed for each instance", several, times_count),
         ("a failed job goes through `Uploading`", failed, uploaded),
         ("the billable seconds of a spot job are fewer than its training seconds", None, [*spot, *cheaper]),
-        ("`Pending` while a job waits for capacity (since 2024)", None, shown["Pending"]),
+        ("`Pending` while a job waits for capacity (since 2024)", None, with_phase["Pending"]),
         ("the pull of the image is part of `Downloading` (since 2024)", None, since),
         ("a warm pool starts the next job at once", None, reused),
     ]
@@ -364,15 +366,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=7000, help="simulated jobs that ask for a part of a budget")
     parser.add_argument("--new", action="store_true", help="phases.csv is not from these jobs: judge it as it is")
     parser.add_argument("--fit", action="store_true", help="write estimating/phases.csv from these jobs")
-    asked = arguments.parse(parser, folder=None, count=200)
-    if asked.folder is None and not asked.small:
+    options = arguments.parse(parser, folder=None, count=200)
+    if options.folder is None and not options.small:
         sys.exit("give the folder with timelines.csv and describe/, or --small")
-    print_bills(DESCRIBE if asked.folder is None else asked.folder / "describe")
-    timelines = public_job_bounds.JOBS if asked.folder is None else asked.folder / "timelines.csv"
+    print_bills(DESCRIBE if options.folder is None else options.folder / "describe")
+    timelines = public_job_bounds.JOBS if options.folder is None else options.folder / "timelines.csv"
     if not timelines.is_file():
         sys.exit(f"there is no file {timelines}: name the folder with timelines.csv and describe/")
     jobs = read_jobs(timelines)
-    if asked.fit:
+    if options.fit:
         rows = [*waiting_rows(jobs, longest_wait_s(timelines))]
         rows += [row for phase in COLUMNS for row in phase_rows(jobs, phase)]
         with PROGRAM.open("w", encoding="utf-8", newline="") as file:
@@ -386,14 +388,14 @@ def main() -> None:
 
     @cache
     def uploads(repository: str) -> Mapping[tuple[str, str], UsualSeconds]:
-        return program if asked.new else {**program, **uploads_without(repository, jobs)}
+        return program if options.new else {**program, **uploads_without(repository, jobs)}
 
-    public_job_bounds.print_bounds(played, uploads, asked.count)
-    if asked.folder is not None:
+    public_job_bounds.print_bounds(played, uploads, options.count)
+    if options.folder is not None:
         print_bill_of_rows(jobs, timelines)
-        print_coverage(jobs, are_new=asked.new)
+        print_coverage(jobs, are_new=options.new)
         print_uploads(jobs, uploads)
-        print_confirmed(asked.folder)
+        print_confirmed(options.folder)
 
 
 if __name__ == "__main__":

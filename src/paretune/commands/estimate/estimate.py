@@ -90,8 +90,8 @@ def run_estimate(
         refuse(list(dict.fromkeys(fault for spec in request.specs for fault in missing_files(spec.as_text()))))
         environment = dict(os.environ)
         prices = PriceList.read(environment)
-        known = [usual_price(spec, prices, environment) for spec in request.specs]
-        return estimate_own(request.specs, known, Tracking(environment, SystemClock()), machine_name())
+        hourly = [usual_price(spec, prices, environment) for spec in request.specs]
+        return estimate_own(request.specs, hourly, Tracking(environment, SystemClock()), machine_name())
     return _estimate_ours(request, say=say, quiet=quiet)
 
 
@@ -114,12 +114,12 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         simulated = request.specs[0].is_simulated
         estimator = Estimator(collect(tracking, simulated=simulated, machine=machine_name(), steps=steps), steps)
         jobs = [
-            _foreseen(spec, known, built[spec.model], usual_price(spec, prices, environment), region, estimator)
-            for spec, known in zip(request.specs, facts, strict=True)
+            _foreseen(spec, data, built[spec.model], usual_price(spec, prices, environment), region, estimator)
+            for spec, data in zip(request.specs, facts, strict=True)
         ]
         made = [
-            replace(item, largest_batch=estimator.largest_batch(item, built[job.spec.model], known))
-            for job, known in zip(jobs, facts, strict=True)
+            replace(item, largest_batch=estimator.largest_batch(item, built[job.spec.model], data))
+            for job, data in zip(jobs, facts, strict=True)
             if (item := job.estimate) is not None
         ]
         return jobs, made
@@ -127,14 +127,14 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     jobs, estimates = table()
     if request.probe:
         chosen = probes(estimates)
-        own = workplaces.without_opened_run()
+        probing = workplaces.without_opened_run()
         if chosen:
             limit = require_limit(chosen)
             run_probes(
                 chosen,
                 limit,
-                own.of(chosen[0].spec).launcher.billed_after_limit_s,
-                lambda spec: _run_probe(spec, own, say, quiet=quiet),
+                probing.of(chosen[0].spec).launcher.billed_after_limit_s,
+                lambda spec: _run_probe(spec, probing, say, quiet=quiet),
                 say,
             )
             jobs, estimates = table()
@@ -246,8 +246,8 @@ def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | No
     """Why the rows of a data set cannot be known."""
     unknown = {
         spec.dataset
-        for spec, known in zip(request.specs, facts, strict=True)
-        if known is None
+        for spec, data in zip(request.specs, facts, strict=True)
+        if data is None
         and spec.dataset not in BUNDLED_ROWS
         and (spec.max_train_samples is None or spec.dataset.startswith(BUNDLED))
     }

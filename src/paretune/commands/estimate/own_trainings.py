@@ -54,7 +54,7 @@ class OwnEstimates(Result):
 
     def rows(self) -> list[Row]:
         """One row per job; seconds are billable seconds per instance, low and high bound 80 % intervals."""
-        return [_row(spec, found) for spec, found in self.jobs]
+        return [_row(spec, expected) for spec, expected in self.jobs]
 
     def to_dict(self) -> dict[str, object]:
         """Run, rows and remarks."""
@@ -63,17 +63,17 @@ class OwnEstimates(Result):
 
     def notes(self) -> list[str]:
         """How to improve the estimates, and where to look."""
-        said = []
-        if any(found is None for _, found in self.jobs):
-            said.append(
+        remarks = []
+        if any(expected is None for _, expected in self.jobs):
+            remarks.append(
                 "seconds of a training of your own are learnt from its runs on each cluster: run one job, or a study"
             )
         if any(spec.size is None for spec, _ in self.jobs):
-            said.append(
+            remarks.append(
                 "without size only equal jobs count: size names the parameters that seconds grow with, such as "
                 "max_rows, so that other sizes are estimated from few runs"
             )
-        return [*said, self.open_command]
+        return [*remarks, self.open_command]
 
     def __str__(self) -> str:
         """The table for a terminal with remarks."""
@@ -88,7 +88,7 @@ def estimate_own(
     jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
     run = tracking.begin("estimate")
     run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
-    rows = [_row(spec, found) for spec, found in jobs]
+    rows = [_row(spec, expected) for spec, expected in jobs]
     run.log_text(csv_text(_COLUMNS, rows), "estimate.csv")
     run.end(RunStatus.FINISHED)
     return OwnEstimates(jobs=jobs, run_id=run.run_id, open_command=tracking.open_command(run.run_id))
