@@ -38,6 +38,7 @@ _TEXTS = (
     *("identity_line_item_id", "line_item_line_item_type", "line_item_product_code", "line_item_resource_id"),
     *("line_item_usage_type", "line_item_unblended_rate", "pricing_public_on_demand_rate", "line_item_currency_code"),
     *("pricing_unit", "bill_bill_type", "bill_payer_account_id", "line_item_usage_account_id"),
+    "product_sku",
 )
 _TIMES = ("line_item_usage_start_date", "line_item_usage_end_date")
 

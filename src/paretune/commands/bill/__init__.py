@@ -6,6 +6,7 @@ run             reads the bill, records what each run was billed, keeps the tabl
 reconciliation  reconcile: a bill and the recorded costs in, what each run was billed out
 difference      why the bill and the recorded cost of a run differ, to the last digit
 recorded_costs  what runs have recorded, and which of them a line of the bill belongs to
+discounts       discounts of an account and SKU, divided among the lines that they discount
 rates           what an hour of an instance costs in effect
 reading         Parquet and CSV files as lines, read in pieces; all lines of other services as one sum
 deliveries      the files of a bill: each month of an account counts from one delivery

@@ -39,8 +39,9 @@ class RunBill:
     Attributes:
         jobs: names of its jobs that have lines on the bill.
         billed_usd: unblended, before tax, credits, refunds and the fees of plans.
+        least_usd: the same if lines count once that come again in another file under another id.
         effective_usd: with Savings Plans, reservations and private rates, before tax and credits; None if a line is
-            covered by one and the bill does not have its effective cost.
+            covered by one and the bill does not have its effective cost, or if its discount cannot be divided.
         apart_usd: dollars of its lines that are not in `billed_usd`, by kind.
         parts: PARTS to dollars; they and `residue` add up to billed_usd - cost_usd. Empty without a recorded cost.
         missing: why the bill is not complete yet; empty if it is.
@@ -50,6 +51,7 @@ class RunBill:
     jobs: tuple[str, ...]
     lines: int
     billed_usd: Decimal
+    least_usd: Decimal
     effective_usd: Decimal | None
     apart_usd: Mapping[str, Decimal]
     parts: Mapping[str, Decimal]
@@ -79,14 +81,21 @@ class RunBill:
 
 @dataclass
 class RunTally:
-    """Adds up the lines of one run."""
+    """Adds up the lines of one run.
+
+    Attributes:
+        hours: of instances, without those that the bill marks as a warm pool's.
+        lacks_discount: whether the run's share of a discount is unknown.
+    """
 
     recorded: RecordedCost
     jobs: dict[str, None] = field(default_factory=dict)  # a set that keeps its order
     lines: int = 0
     billed_usd: Decimal = _ZERO
     effective_usd: Decimal | None = _ZERO
-    hours: Decimal = _ZERO  # of instances, without those that the bill marks as a warm pool's
+    hours: Decimal = _ZERO
+    lacks_discount: bool = False
+    _charges: dict[int, dict[str, Decimal]] = field(default_factory=dict)  # by what it is for, then file
     _other_usd: Decimal = _ZERO  # of instances of another type than the last attempt's, at the bill's own rate
     _hours: Decimal = _ZERO  # of the recorded type
     _pool_lines: int = 0
@@ -104,8 +113,9 @@ class RunTally:
             self._apart[kind.value] = self._apart.get(kind.value, _ZERO) + line.unblended_usd
             return
         self.billed_usd += line.unblended_usd
-        is_known = self.effective_usd is not None and line.effective_usd is not None
-        self.effective_usd = (self.effective_usd or _ZERO) + (line.effective_usd or _ZERO) if is_known else None
+        charged = self._charges.setdefault(line.charge, {})
+        charged[line.file] = charged.get(line.file, _ZERO) + line.unblended_usd
+        self._add_effective(line.effective_usd)
         if kind is LineKind.DISCOUNT:
             self._parts["discount"] += line.unblended_usd
         elif kind is LineKind.OTHER:
@@ -118,6 +128,26 @@ class RunTally:
             else:
                 self._parts["storage" if kind is LineKind.STORAGE else "pool"] += list_usd
                 self._pool_lines += kind is LineKind.POOL
+
+    def add_discount(self, usd: Decimal | None) -> None:
+        """Count a share of a discount that AWS states once for an account; None if the share is unknown."""
+        self.lacks_discount |= usd is None
+        self._add_effective(usd)
+
+    def _add_effective(self, usd: Decimal | None) -> None:
+        is_known = self.effective_usd is not None and usd is not None
+        self.effective_usd = (self.effective_usd or _ZERO) + (usd or _ZERO) if is_known else None
+
+    @property
+    def least_usd(self) -> Decimal:
+        """Billed dollars if a charge that several files hold counts once, with its highest amount."""
+        return sum((max(files.values(), key=abs) for files in self._charges.values()), _ZERO)
+
+    @property
+    def doubled_files(self) -> list[str]:
+        """Names of the files that hold the same charges, in alphabetical order; empty if no dollar comes twice."""
+        doubled = (files for files in self._charges.values() if sum(map(bool, files.values())) > 1)
+        return sorted({name for files in doubled for name in files})
 
     def _add_hours(self, line: Line, list_usd: Decimal) -> None:
         """Count instance hours; dollars beyond the recorded price are price, rounding, or residue."""
@@ -149,6 +179,7 @@ class RunTally:
             jobs=tuple(self.jobs),
             lines=self.lines,
             billed_usd=self.billed_usd,
+            least_usd=self.least_usd,
             effective_usd=self.effective_usd,
             apart_usd=dict(self._apart),
             parts=parts,

@@ -51,6 +51,10 @@ class Line:
     Attributes:
         type: `line_item_line_item_type`.
         resource: usually the ARN of a training job.
+        account: that has used it; empty if the bill does not have it, as `sku`, AWS's id of product and price.
+        start, end: seconds since the epoch.
+        charge: hash of all that says what it is for, but not of its id and amounts.
+        file: name of its file.
         run_tag: value of the tag `paretune:run`; empty without one.
         amount: hours of an instance, GB-months of storage.
         unblended_usd: `line_item_unblended_cost`.
@@ -64,6 +68,12 @@ class Line:
     type: str
     usage_type: str
     resource: str = ""
+    account: str = ""
+    sku: str = ""
+    start: int = 0
+    end: int = 0
+    charge: int = 0
+    file: str = ""
     run_tag: str = ""
     unit: str = ""
     amount: Decimal = field(default=Decimal(0))
@@ -96,6 +106,12 @@ class Line:
         """Whether it charges for instances of managed spot."""
         match = _TRAINING.match(self.usage_type)
         return match is not None and "spot" in match[1].lower()
+
+    @property
+    def rated(self) -> tuple[str, str] | None:
+        """Instance type and region of the rate that its hours are part of; None for spot, storage and other usage."""
+        is_rated = self.kind in (LineKind.INSTANCE, LineKind.POOL) and self.region and not self.is_spot
+        return (self.instance_type, self.region) if is_rated and self.instance_type else None
 
     @property
     def instance_type(self) -> str:

@@ -45,7 +45,8 @@ class RateSums:
     Managed spot is left out, and so are hours that cost nothing: a training plan has paid for them in advance.
 
     Attributes:
-        unknown: types and regions without a rate, because the bill lacks the effective cost of some of their hours.
+        unknown: types and regions without a rate, because the bill lacks the effective cost of some of their hours,
+            or the usage of a discount.
     """
 
     unknown: set[tuple[str, str]] = field(default_factory=set)
@@ -59,10 +60,19 @@ class RateSums:
         key = line.instance_type, line.region
         if line.effective_usd is None:
             self.unknown.add(key)
-        if line.is_spot or not line.effective_usd:
-            return
+        if not line.is_spot and line.effective_usd:
+            self._count(key, hours, line.effective_usd)
+
+    def add_discount(self, key: tuple[str, str] | None, usd: Decimal | None) -> None:
+        """Count a share of a discount; None if the share is unknown. Without effect if no rate contains the usage."""
+        if key is not None and usd is None:
+            self.unknown.add(key)
+        elif key is not None and usd is not None:
+            self._count(key, Decimal(0), usd)
+
+    def _count(self, key: tuple[str, str], hours: Decimal, usd: Decimal) -> None:
         sum_hours, sum_usd = self._sums.get(key, (Decimal(0), Decimal(0)))
-        self._sums[key] = sum_hours + hours, sum_usd + line.effective_usd
+        self._sums[key] = sum_hours + hours, sum_usd + usd
 
     def rates(self, as_of: str) -> tuple[EffectiveRate, ...]:
         """Return the rate of each type and region, sorted by name."""

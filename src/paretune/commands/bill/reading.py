@@ -37,25 +37,34 @@ _NET, _CURRENCY = "line_item_net_unblended_cost", "line_item_currency_code"
 _LIST, _LIST_RATE, _RATE = "pricing_public_on_demand_cost", "pricing_public_on_demand_rate", "line_item_unblended_rate"
 _PLAN, _PLAN_NET = "savings_plan_savings_plan_effective_cost", "savings_plan_net_savings_plan_effective_cost"
 _RESERVED, _RESERVED_NET = "reservation_effective_cost", "reservation_net_effective_cost"
-_UNIT = "pricing_unit"
+_UNIT, _SKU = "pricing_unit", "product_sku"
 _NUMBERS = (_AMOUNT, _UNBLENDED, _NET, _LIST, _LIST_RATE, _RATE, _PLAN, _PLAN_NET, _RESERVED, _RESERVED_NET)
-_TEXTS = (_ID, _TYPE, _USAGE, _RESOURCE, _CURRENCY, _UNIT)
+_TEXTS = (_ID, _TYPE, _USAGE, _RESOURCE, _CURRENCY, _UNIT, _ACCOUNT, _SKU)
 _NECESSARY = {
     **dict.fromkeys((_ID, _TYPE, _PRODUCT, _USAGE, _AMOUNT, _UNBLENDED), "name it in the query of the export"),
     **dict.fromkeys((_START, _END), "name it in the query of the export, with TIME_GRANULARITY HOURLY or DAILY"),
     _RESOURCE: "make the export with INCLUDE_RESOURCES TRUE (Billing console: Include resource IDs)",
 }
 """Column to what adds it to an export."""
-_READ = frozenset({*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _PERIOD, _PAYER, _ACCOUNT, _OPERATION})
+_READ = frozenset({*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _PERIOD, _PAYER, _OPERATION})
 _KEY = (_ID, _TYPE, _RESOURCE, _USAGE, _OPERATION, _PAYER, _ACCOUNT)
 """Columns that, with the times, identify a line. An id alone is unique within one file of a delivery."""
+_CHARGE = (*_KEY[1:], _SKU)
+"""Columns that, with the times, say what a line is for, whatever its id and amounts."""
 _COVERED = {"SavingsPlanCoveredUsage": (_PLAN_NET, _PLAN), "DiscountedUsage": (_RESERVED_NET, _RESERVED)}
 """Type of a line to the columns that hold its effective cost, the best first."""
 _ODD = np.array([0x1E3779B97F4A7C15, 0x42B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.int64)
 """Large odd numbers, so that different times and costs change a hash differently."""
 _SUM = pa.decimal256(76, 38)
-_LEGACY = re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$")
-"""A column of a legacy report, as AWS names it and as Athena does (lineItem/UsageType, line_item_usagetype)."""
+_OTHER_TABLES = {
+    "FOCUS 1.2 export": re.compile("BillingAccountType"),
+    "FOCUS 1.1 export": re.compile("CapacityReservationId|SkuMeter"),
+    "FOCUS 1.0 export": re.compile("BilledCost"),
+    "legacy Cost and Usage Report": re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$"),
+    "detailed billing report": re.compile("RecordType|UnBlendedCost"),
+}
+"""What else AWS delivers to a column that shows it; a legacy report has lineItem/UsageType, in Athena
+line_item_usagetype. Columns: AWS Data Exports user guide, "FOCUS 1.2 with AWS columns" (read 2026-11-23)."""
 _ZONE = re.compile(r"(?:\.\d+)?\s*(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?")
 _TIME_RULE = "must be times such as 2026-11-01T10:00:00Z"
 _YEAR_10000 = 253_402_300_800  # its first second
@@ -185,7 +194,9 @@ class BillFiles:
         tags = rows.run_tags()
         is_tagged = np.zeros(len(rows), dtype=bool)
         is_tagged[list(tags)] = True
-        mask = pc.and_(of_service, pc.or_(pc.or_(is_training, is_named), pa.array(is_tagged)))
+        is_discount = pc.ends_with(rows.texts(_TYPE), "Discount")  # may name a SKU alone
+        is_ours = (is_training, is_named, is_discount, pa.array(is_tagged))
+        mask = pc.and_(of_service, reduce(pc.or_, is_ours))
         self.others.add(*rows.only(pc.invert(mask)).total())
         indices = np.flatnonzero(mask.to_numpy(zero_copy_only=False))
         if len(indices):
@@ -257,11 +268,11 @@ class _Rows:
         except (pa.ArrowInvalid, ValueError) as error:
             raise BadInput([f"{self._path}: {name} {_TIME_RULE}: {first_line(error)}"]) from error
 
-    def keys(self) -> Keys:
+    def keys(self, columns: Sequence[str] = _KEY) -> Keys:
         """Return a hash of what identifies each line; shape (N,). BadInput if a line has no id."""
         if pc.any(pc.equal(self.texts(_ID), "")).as_py():
             raise BadInput([f"{self._path}: {_ID} must not be empty: without it, a line may count twice"])
-        joined = pc.binary_join_element_wise(*map(self.texts, _KEY), "\x1f").to_pylist()
+        joined = pc.binary_join_element_wise(*map(self.texts, columns), "\x1f").to_pylist()
         keys: Keys = np.fromiter(map(hash, joined), np.int64, len(joined))
         for name, odd in ((_START, _ODD[0]), (_END, _ODD[1])):
             keys = keys + self.times(name).to_numpy() * odd
@@ -328,6 +339,8 @@ class _Rows:
         """Yield the rows as lines; BadInput if a number is invalid or the currency is not USD."""
         texts = {name: self.texts(name).to_pylist() for name in _TEXTS}
         cells = {name: self.texts(name).to_pylist() for name in _NUMBERS if name in self._names}
+        starts, ends = (self.times(name).to_pylist() for name in (_START, _END))
+        charges = self.keys(_CHARGE).tolist()
         for index, run_tag in enumerate(run_tags):
             row = {name: texts[name][index] for name in _TEXTS}
             numbers = {name: self._number(name, column[index]) for name, column in cells.items() if column[index]}
@@ -341,6 +354,12 @@ class _Rows:
                 type=row[_TYPE],
                 usage_type=row[_USAGE],
                 resource=row[_RESOURCE],
+                account=row[_ACCOUNT],
+                sku=row[_SKU],
+                start=starts[index],
+                end=ends[index],
+                charge=charges[index],
+                file=self.file,
                 run_tag=run_tag,
                 unit=row[_UNIT],
                 amount=numbers.get(_AMOUNT, Decimal(0)),
@@ -458,8 +477,14 @@ def _check_columns(path: Path, names: Sequence[str]) -> None:
     doubled = sorted({name for name in names if _is_read(name) and names.count(name) > 1})
     refuse([f"{path}: column {name} is there {names.count(name)} times: export the bill again" for name in doubled])
     missing = [name for name in _NECESSARY if name not in names]
-    if missing and any(map(_LEGACY.match, names)):
-        raise BadInput([f"{path} is a legacy Cost and Usage Report: make a Data Export of the table CUR 2.0"])
+    table = next((table for table, column in _OTHER_TABLES.items() if any(map(column.match, names))), "")
+    if missing and table:
+        raise BadInput(
+            [
+                f"{path} is a {table}, which has other columns: make a Data Export of the table CUR 2.0 (Billing "
+                "console, Data Exports, with resource IDs and hourly or daily lines)"
+            ]
+        )
     refuse([f"{path}: column {name} is missing: {_NECESSARY[name]}" for name in missing])
 
 

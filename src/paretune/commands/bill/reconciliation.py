@@ -7,6 +7,7 @@ from decimal import Decimal, localcontext
 
 from paretune.commands.bill.coverage import Coverage
 from paretune.commands.bill.difference import RunBill, RunTally
+from paretune.commands.bill.discounts import Discounts
 from paretune.commands.bill.lines import BILLED, EXACT, Line
 from paretune.commands.bill.rates import EffectiveRate, RateSums
 from paretune.commands.bill.reading import BillFiles, Sum
@@ -43,6 +44,7 @@ class Reconciliation:
         not_covered: number of runs that the bill does not cover.
         totals: RECORDED, APART, UNKNOWN and OTHERS to their lines; together they are the bill.
         unrated: instance types and regions without a rate, because the bill lacks the effective cost of some hours.
+        discounts: discounts of an account and SKU, divided among the lines that they discount.
         repeated: lines that came again and were not counted.
         left_out: deliveries that a later one replaces.
         without_tags: files without a column of tags, whose lines are matched with jobs by their ARNs alone.
@@ -55,6 +57,7 @@ class Reconciliation:
     totals: Mapping[str, Sum]
     rates: Sequence[EffectiveRate]
     unrated: Sequence[str]
+    discounts: Discounts
     coverage: Coverage
     repeated: int
     left_out: Sequence[str]
@@ -85,7 +88,7 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
     Raises:
         BadInput: a file of the bill cannot be read, or a month of an account is there twice.
     """
-    runs_by_job, tallies, rates = RunsByJob(costs), dict[str, RunTally](), RateSums()
+    runs_by_job, tallies, rates, discounts = RunsByJob(costs), dict[str, RunTally](), RateSums(), Discounts()
     unknown: dict[str, Sum] = {}
     totals = {name: Sum() for name in (RECORDED, APART, UNKNOWN)} | {OTHERS: bill.others}
     with localcontext(EXACT):
@@ -93,6 +96,8 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
             rates.add(line)
             runs = runs_by_job.runs_of(line)
             if not runs:
+                discounts.add(line)
+                discounts.add_usage(line, ("", line.rated))
                 name = _unknown_job_name(line)
                 totals[UNKNOWN if name else OTHERS].add(line.unblended_usd)
                 if name:
@@ -101,6 +106,11 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
             totals[RECORDED if line.kind in BILLED else APART].add(line.unblended_usd)
             for cost, share in zip(runs, shares(line, runs), strict=True):
                 tallies.setdefault(cost.run_id, RunTally(cost)).add(share)
+                discounts.add_usage(share, (cost.run_id, share.rated))
+        for (run_id, rated), usd in discounts.spread():
+            rates.add_discount(rated, usd)
+            if run_id:
+                tallies[run_id].add_discount(usd)
         until = bill.coverage.until
         bills = [_bill(tallies[cost.run_id], bill.coverage) for cost in costs if cost.run_id in tallies]
         others = [cost for cost in costs if cost.run_id not in tallies]
@@ -113,6 +123,7 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
             totals=totals,
             rates=rates.rates("" if until is None else f"{until:%Y-%m-%d}"),
             unrated=[f"{kind} in {region}" for kind, region in sorted(rates.unknown)],
+            discounts=discounts,
             coverage=bill.coverage,
             repeated=bill.repeated,
             left_out=bill.left_out,
@@ -136,10 +147,18 @@ def _bill(tally: RunTally, coverage: Coverage) -> RunBill:
     expected = cost.instance_hours
     lacking = expected - hours
     has_all_hours = expected > 0 and lacking <= Decimal(cost.instance_count) / 3600
-    missing = _missing(cost, coverage, has_all_hours=has_all_hours)
+    missing = ""
+    if files := tally.doubled_files:
+        missing = (
+            f"the bill has its lines twice under different ids, in {' and '.join(files[:2])}, so it is billed "
+            f"{tally.least_usd:.2f} to {tally.billed_usd:.2f} USD: give a bill with one delivery of each month"
+        )
+    missing = missing or _missing(cost, coverage, has_all_hours=has_all_hours)
     minute = Decimal(cost.instance_count) / 60
     if not missing and lacking > max(minute, min(5 * minute, expected * _TOLERANCE)):
         missing = f"the bill has {hours:.2f} of {expected:.2f} recorded instance hours"
+    if not missing and tally.lacks_discount:
+        missing = "the bill has a discount of its account without the usage that it is for: reconcile whole months"
     if not missing and tally.effective_usd is None:
         missing = f"the bill lacks the effective cost of hours of a plan or reservation: {_COLUMNS_OF_PLANS}"
     return tally.bill(missing)

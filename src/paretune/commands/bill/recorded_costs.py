@@ -160,7 +160,7 @@ def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
     if not any(weights):
         weights = [Decimal(1)] * len(runs)
     columns: dict[str, list[Decimal]] = {
-        name: _split(value, weights)
+        name: split(value, weights)
         for name in ("amount", "unblended_usd", "list_usd", "effective_usd")
         if (value := getattr(line, name)) is not None
     }
@@ -170,7 +170,8 @@ def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
     ]
 
 
-def _split(value: Decimal, weights: Sequence[Decimal]) -> list[Decimal]:
+def split(value: Decimal, weights: Sequence[Decimal]) -> list[Decimal]:
+    """Divide a value in proportion to weights; the parts add up to it exactly."""
     total = sum(weights, Decimal(0))
     parts = [(value * weight / total).quantize(_STEP) for weight in weights[:-1]]
     return [*parts, value - sum(parts, Decimal(0))]

@@ -10,7 +10,8 @@ from paretune.core.result import Row
 from paretune.presentation.table import Cell, Column, Table
 
 COLUMNS = (
-    *("job", "run_id", "lines", "cost_usd", "billed_usd", "effective_usd", "difference_usd"),
+    *("job", "run_id", "lines", "cost_usd"),
+    *("billed_usd", "billed_least_usd", "effective_usd", "difference_usd"),
     *(f"{name}_usd" for name in PARTS),
     *("residue_usd", "apart_usd", "complete", "remark"),
 )
@@ -31,6 +32,7 @@ def rows(reconciliation: Reconciliation) -> list[Row]:
             "lines": bill.lines,
             "cost_usd": _exact(bill.recorded.cost_usd),
             "billed_usd": _exact(bill.billed_usd),
+            "billed_least_usd": _exact(bill.least_usd),
             "effective_usd": _exact(bill.effective_usd),
             "difference_usd": _exact(bill.difference_usd),
             **{f"{name}_usd": _exact(bill.parts.get(name)) for name in PARTS},
@@ -110,12 +112,22 @@ def sentences(reconciled: Reconciled) -> list[str]:
         "another bill covered more of these runs, so its figures stay": list(reconciled.kept),
         "MLflow did not take these figures (repeat the command)": list(reconciled.unwritten),
         "left out, because a later delivery replaces it": list(reconciliation.left_out),
-        "no effective rate, because the bill lacks the effective cost of some hours": list(reconciliation.unrated),
+        "no effective rate, because the bill lacks the effective cost of some hours, or the usage of a discount": list(
+            reconciliation.unrated
+        ),
+        "discounts without the usage that they are for, so its effective cost is unknown": sorted(
+            reconciliation.discounts.unspread
+        ),
         "without a column of tags (resource_tags), so a line belongs to a job by its ARN alone": list(
             reconciliation.without_tags
         ),
     }
     remarks += [f"{remark}: {_listed(values)}" for remark, values in names.items() if values]
+    if reconciliation.discounts.lines:
+        remarks.append(
+            f"{reconciliation.discounts.lines:,} discounts of an account are in effective_usd and the rates, divided "
+            "by the cost of the lines with their SKU"
+        )
     if reconciliation.repeated:
         remarks.append(f"{reconciliation.repeated:,} lines come again and count once")
     return remarks

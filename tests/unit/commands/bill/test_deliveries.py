@@ -12,6 +12,7 @@ from paretune.commands.bill import deliveries
 from paretune.commands.bill.deliveries import bill_files
 from paretune.commands.bill.reading import BillFiles
 from paretune.commands.bill.reconciliation import Reconciliation, reconcile
+from paretune.commands.bill.recorded_costs import RecordedCost
 from paretune.core.errors import BadInput
 from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, write_file
 
@@ -34,6 +35,21 @@ def put(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
 
 def read(folder: Path, address: str = "") -> Reconciliation:
     return reconcile(BillFiles(folder, address), [])
+
+
+def a_run() -> RecordedCost:
+    """Two hours at 1 USD."""
+    return RecordedCost(
+        run_id="a",
+        job_name="paretune-a-1",
+        cost_usd=Decimal(2),
+        seconds=Decimal(7200),
+        pool_seconds=Decimal(0),
+        instance_count=1,
+        price_usd_per_hour=Decimal(1),
+        started=MONTH,
+        ended=MONTH + timedelta(hours=2),
+    )
 
 
 def dollars(reconciliation: Reconciliation) -> Decimal:
@@ -119,3 +135,31 @@ def test_a_folder_that_is_none_of_a_bill_is_refused_before_all_of_it_is_read(
     monkeypatch.setattr(deliveries, "_MOST_FILES", 59)
     with pytest.raises(BadInput, match="holds more than 59 files: name the folder `data`"):
         BillFiles(tmp_path)
+
+
+@pytest.mark.parametrize("newer_usd", [1, 3])
+def test_two_deliveries_under_the_names_of_parts_give_a_lower_bound_beside_the_bill(
+    newer_usd: int, tmp_path: Path
+) -> None:
+    """Two snapshots whose ids differ: AWS keeps no id from one delivery to the next."""
+    job = {"line_item_resource_id": f"{ARN}paretune-a-1"}
+    put(lines("a", "b", **job), tmp_path / MONTHS / "e-00001.csv.gz")
+    put(lines("c", "d", **job, line_item_unblended_cost=newer_usd * UNIT), tmp_path / MONTHS / "e-00002.csv.gz")
+    (bill,) = reconcile(BillFiles(tmp_path), [a_run()]).bills
+
+    assert (bill.least_usd, bill.billed_usd) == (2 * newer_usd, 2 + 2 * newer_usd)
+    assert bill.missing.startswith(
+        "the bill has its lines twice under different ids, in e-00001.csv.gz and e-00002.csv.gz, so it is billed "
+        f"{2 * newer_usd}.00 to {2 + 2 * newer_usd}.00 USD"
+    )
+
+
+def test_parts_of_one_delivery_are_no_bounds(tmp_path: Path) -> None:
+    job = {"line_item_resource_id": f"{ARN}paretune-a-1"}
+    hours = lines("a", "b", **job)
+    put(hours[:1], tmp_path / MONTHS / "e-00001.csv.gz")
+    put(hours[1:], tmp_path / MONTHS / "e-00002.csv.gz")
+    (bill,) = reconcile(BillFiles(tmp_path), [a_run()]).bills
+
+    assert bill.least_usd == bill.billed_usd == 2
+    assert bill.is_complete

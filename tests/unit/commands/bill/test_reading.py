@@ -90,6 +90,10 @@ def test_without_the_columns_that_may_be_missing_the_dollars_are_the_same(tmp_pa
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-12], "a.csv.gz"),
         ("a.csv", b"identity/LineItemId,lineItem/UsageType\n1,2\n", "is a legacy Cost and Usage Report"),
         ("a.csv", b"identity_lineitemid,line_item_usagetype\n1,2\n", "is a legacy Cost and Usage Report"),
+        ("a.csv", b"BilledCost,ChargePeriodStart,x_UsageType\n1,2,3\n", "is a FOCUS 1.0 export"),
+        ("a.csv", b"BilledCost,CapacityReservationId,SkuMeter\n1,2,3\n", "is a FOCUS 1.1 export"),
+        ("a.csv", b"BilledCost,BillingAccountType,SkuMeter\n1,2,3\n", "is a FOCUS 1.2 export"),
+        ("a.csv", b"InvoiceID,PayerAccountId,RecordType,UnBlendedCost\n1,2,3,4\n", "is a detailed billing report"),
         ("a.txt", b"", "has no file that ends in .parquet, .csv, .gz"),
     ],
 )
