@@ -141,6 +141,7 @@ def _result(record: JobRecord, bill: JobBill, job: Job, end: JobEnd, model_uri: 
         params=params_of(spec),
         metrics=end.metrics,
         price=bill.price,
+        kept_usd=bill.kept_usd,
         open_command=open_command,
         model=job.model_location(),
         model_uri=model_uri,

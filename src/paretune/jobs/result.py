@@ -37,6 +37,7 @@ class JobResult(Result):
         price: price of one instance; None if it is unknown, and then cost_usd is absent.
         model: where the files of the model are: a folder, or an S3 URI.
         model_uri: address of the model in MLflow; empty if MLflow has none.
+        kept_usd: the most that instances kept after it can still cost; None if none are kept, or the price is unknown.
         has_gap: MLflow did not take everything, so the run is incomplete; the job's own files are complete.
         basis: where a simulated job's figures come from, in words.
         remarks: sentences on what the record lacks and why, and on the model.
@@ -50,6 +51,7 @@ class JobResult(Result):
     model: str
     has_gap: bool
     model_uri: str = ""
+    kept_usd: float | None = None
     spec: JobSpec = field(default_factory=JobSpec)
     params: Mapping[str, str] = field(default_factory=dict)
     origin: str = "measured"
@@ -78,6 +80,7 @@ class JobResult(Result):
             "params": {name: value_of(text) for name, text in self.params.items()},
             "metrics": as_json(self.metrics),
             "price": as_json(asdict(self.price)) if self.price is not None else None,
+            "kept_usd": self.kept_usd,
             "model": self.model,
             "model_uri": self.model_uri or None,
             "open_command": self.open_command,

@@ -90,12 +90,17 @@ def out_of_memory_kills() -> int | None:
 
 
 def this_process() -> str:
-    """The current process as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
+    """The current process as text for `is_alive`."""
+    return process_text(os.getpid())
+
+
+def process_text(pid: int) -> str:
+    """A process of this machine as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
 
     Earlier versions, which wrote `HOST PID START`, take it for a process of another machine.
     """
     location = "/".join((socket.gethostname(), *_namespace()))
-    return f"{location} {os.getpid()} {Process.of(os.getpid()).created:.0f}"
+    return f"{location} {pid} {Process.of(pid).created:.0f}"
 
 
 def is_alive(name: str) -> bool | None:

@@ -1,5 +1,6 @@
 """The command `mcp`: a server for agents on standard input and output."""
 
+import re
 from dataclasses import dataclass
 
 from paretune.commands.command import Command, help_lines, reader_of, switches_of
@@ -17,12 +18,17 @@ class McpRequest:
     """
 
     session_budget_usd: float = parameter(
-        0.0, "dollars that all that agents launch may cost together; with 0 they may look only", minimum=0
+        0.0, "dollars that all that agents launch in a session may cost together; with 0 they may look only", minimum=0
     )
+    session: str = parameter("default", "servers with the same session and storage share its dollars")
     own_code: bool = parameter(False, "let agents launch jobs with scripts, projects and images of their own")
 
     def __post_init__(self) -> None:
-        refuse(check(self))
+        is_name = re.fullmatch(r"[A-Za-z0-9][\w.-]{0,63}", self.session, re.ASCII)
+        rule = (
+            "session must begin with a letter or digit, and have at most 64 letters, digits, dots, dashes, underscores"
+        )
+        refuse(check(self) + ([] if is_name else [f"{rule}, got {self.session[:80]!r}"]))
 
 
 def _run(request: McpRequest) -> CommandOutput:
@@ -34,7 +40,7 @@ def _run(request: McpRequest) -> CommandOutput:
     try:
         from paretune.commands.mcp.server import serve  # MLflow takes a second to import
 
-        serve(request.session_budget_usd, own_code=request.own_code)
+        serve(request.session, request.session_budget_usd, own_code=request.own_code)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "mcp":
             raise

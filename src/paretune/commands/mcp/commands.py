@@ -5,33 +5,45 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from paretune.launchers.processes import is_alive, process_text
+
+_DOCUMENT, _LOG, _PROCESS = "document.json", "log.txt", "process.txt"
 
 
 class Running(Protocol):
     """A command that was started."""
 
     def outcome(self) -> Mapping[str, Any] | None:
-        """Return None while it runs, then its document of `--json`, or `{"error": ...}`."""
+        """None while it runs, then its document of `--json`, or `{"error": ...}`."""
 
     def stop(self) -> None:
         """Ask it to stop its job, as Ctrl-C does; its outcome has the result."""
 
     def last_lines(self) -> list[str]:
-        """Return the last lines of its progress."""
+        """The last lines of its progress."""
 
 
+@dataclass(frozen=True)
 class CommandProcess:
-    """`paretune NAME --key value ... --json`, with standard output and error in two files of a folder."""
+    """`paretune NAME --key=value ... --json`, whose output and process id are in files of a folder.
 
-    def __init__(self, name: str, parameters: Mapping[str, str], folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._document, self._log = folder / "document.json", folder / "log.txt"
-        words = [word for key, text in parameters.items() for word in (f"--{key}", text)]
-        with self._document.open("wb") as output, self._log.open("wb") as log:
-            self._process = subprocess.Popen(
+    Everything is read from the folder, so that a server that was started again finds the commands of the last one.
+    """
+
+    folder: Path
+
+    def start(self, name: str, parameters: Mapping[str, str]) -> None:
+        """Start the command; it is not a child that ends with this process."""
+        self.folder.mkdir(parents=True)
+        words = [f"--{key}={text}" for key, text in parameters.items()]  # a value such as --help stays a value
+        with (self.folder / _DOCUMENT).open("wb") as output, (self.folder / _LOG).open("wb") as log:
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "paretune", name, *words, "--json"],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -39,25 +51,33 @@ class CommandProcess:
                 start_new_session=True,  # Ctrl-C of the server is not its own; its job is paid for and goes on
                 env=os.environ,
             )
+        (self.folder / _PROCESS).write_text(process_text(process.pid))
+        threading.Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
 
     def outcome(self) -> Mapping[str, Any] | None:
-        """Return the outcome as `Running.outcome` does; a process without a document has failed."""
-        code = self._process.poll()
-        if code is None:
-            return None
+        """The outcome as `Running.outcome` has it; a process that ended without a document has failed.
+
+        A process that nobody can look at from here, such as one of another machine, counts as running.
+        """
+        ended = is_alive(self._text(_PROCESS)) is False  # before the document is read, which is written last
         try:
-            document = json.loads(self._document.read_text())
-        except (OSError, ValueError):
+            document = json.loads(self._text(_DOCUMENT))
+        except ValueError:
             document = None
         if isinstance(document, dict):
             return document
-        return {"error": {"message": "\n".join(self.last_lines()) or "no answer", "exit_code": code}}
+        return {"error": {"message": "\n".join(self.last_lines()) or "no answer"}} if ended else None
 
     def stop(self) -> None:
         """Send SIGINT if it still runs."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+        process = self._text(_PROCESS)
+        if is_alive(process):
+            os.kill(int(process.split()[1]), signal.SIGINT)
 
     def last_lines(self) -> list[str]:
-        """Return the last lines of standard error."""
-        return self._log.read_text(errors="replace").splitlines()[-10:] if self._log.exists() else []
+        """The last lines of standard error."""
+        return self._text(_LOG).splitlines()[-10:]
+
+    def _text(self, name: str) -> str:
+        path = self.folder / name
+        return path.read_text(errors="replace") if path.exists() else ""

@@ -17,6 +17,7 @@ from paretune.specification.inputs import PATHS, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import CHARGED, completed
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.definition.rules import StudyTerms
 
 ALLOWED = frozenset(
     (
@@ -35,6 +36,8 @@ ALLOWED = frozenset(
     )
 )
 """Parameters of a job that an agent may set or search."""
+OVERRIDES = frozenset(item.name for item in fields(StudyTerms)) - {"storage", "once"}
+"""Keys of a study that an agent may set beside its file."""
 _OWN_CODE = ("entry_script", "project", "entry_point", "project_parameters", "image_uri", "package_index")
 """Parameters that bring code which paretune has not written."""
 _STUDY_FILES = (".yaml", ".yml")
@@ -131,9 +134,7 @@ class Quoter:
             if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != quote.identity:
                 raise BadInput(["the study that was quoted has been changed: ask for another quote"])
             return
-        own_code = _OWN_CODE if self.own_code else ()
-        parameters = {name: text for name, text in quote.parameters.items() if name in ALLOWED or name in own_code}
-        now = self.job(parameters)
+        now = self.job({name: text for name, text in quote.parameters.items() if name in self.settable()})
         quoted = (quote.identity, quote.priced_as_of)
         if (now.identity, now.priced_as_of) != quoted or now.worst_case_usd > quote.worst_case_usd:
             raise BadInput(
@@ -142,6 +143,10 @@ class Quoter:
                     f"{now.worst_case_usd:.4f} USD at prices of {now.priced_as_of} now: ask for another quote"
                 ]
             )
+
+    def settable(self) -> frozenset[str]:
+        """Parameters of a job that an agent may set."""
+        return ALLOWED | frozenset(_OWN_CODE if self.own_code else ())
 
     def check_parameters(self, parameters: Mapping[str, str]) -> None:
         """Check that an agent may set these parameters of a job, and read the files that they name.

@@ -2,62 +2,80 @@
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paretune.commands.command import help_lines
 from paretune.commands.estimate.estimate import run_estimate
 from paretune.commands.estimate.request import EstimateRequest
-from paretune.commands.mcp.commands import CommandProcess, Running
+from paretune.commands.mcp.commands import CommandProcess
 from paretune.commands.mcp.front import front
 from paretune.commands.mcp.quotes import Quote, Quotes
-from paretune.commands.mcp.quoting import ALLOWED, Quoter
+from paretune.commands.mcp.quoting import OVERRIDES, Quoter
+from paretune.commands.mcp.schema import as_texts, schema_of
 from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
+from paretune.jobs.workplace import home_of, usual_storage
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import with_profile
+from paretune.studies.definition.rules import StudyTerms
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
-`parameters` lists what can be set, as text. estimate first; quote checks everything and bounds the dollars;
-launch takes a quote and nothing else; status says how launched jobs do and what is left of the session's dollars."""
+estimate first; quote checks everything and bounds the dollars; launch takes a quote and nothing else;
+status says how launched jobs do and what is left of the session's dollars."""
 
 
-def serve(budget_usd: float, *, own_code: bool = False) -> None:
+def serve(session: str, budget_usd: float, *, own_code: bool = False) -> None:
     """Answer an agent on standard input and output until it disconnects; running jobs go on.
 
-    `budget_usd` limits the cost of all commands launched in this session together; `own_code` allows jobs with scripts,
-    projects or images of their own.
+    `budget_usd` limits the cost of all commands that are launched in a session of this name together, by this server or
+    another one; `own_code` allows jobs with scripts, projects or images of their own.
     """
-    home = Path(os.environ.get("PARETUNE_HOME") or ".paretune").resolve() / "agents" / f"{os.getpid()}"
+    home = home_of(os.environ).resolve()
+    folder = home / "agents" / session
 
-    def start(quote: Quote, name: str) -> Running:
-        return CommandProcess(quote.command, quote.parameters, home / name)
+    def start(quote: Quote, name: str) -> None:
+        CommandProcess(folder / name).start(quote.command, quote.parameters)
+
+    def open_ledger(name: str) -> StudyLedger:
+        home.mkdir(parents=True, exist_ok=True)
+        return StudyLedger(usual_storage(home, os.environ), name)
 
     clock = SystemClock()
-    quoter = Quoter(folder=home / "studies", clock=clock, own_code=own_code)
-    make_server(Tools(Session(budget_usd, start), quoter, Quotes(), clock)).run("stdio")
+    dollars = Session(
+        session, budget_usd, open_ledger=open_ledger, start=start, command=lambda name: CommandProcess(folder / name)
+    )
+    quoter = Quoter(folder=folder / "studies", clock=clock, own_code=own_code)
+    make_server(Tools(dollars, quoter, Quotes(), clock)).run("stdio")
 
 
 def make_server(tools: "Tools") -> "MCPServer":
-    """The server with its tools.
+    """The server with its tools, whose arguments have the types, bounds and choices of the parameters.
 
     Raises:
         ModuleNotFoundError: the package `mcp` is not installed.
     """
     from mcp.server import MCPServer  # an optional extra
+    from mcp.server.mcpserver.tools import Tool
 
-    server = MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS)
-    for act in (tools.parameters, tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front):
-        server.tool()(act)
-    return server
+    names = tools.quoter.settable()
+    schemas = {
+        ("estimate", "parameters"): schema_of(JobSpec, names, lists=True),
+        ("quote", "parameters"): schema_of(JobSpec, names),
+        ("quote", "overrides"): schema_of(StudyTerms, OVERRIDES) | {"additionalProperties": True},
+    }
+    acts = (tools.estimate, tools.quote, tools.launch, tools.status, tools.stop, tools.front)
+    listed = {act.__name__: Tool.from_function(act) for act in acts}
+    for (name, argument), schema in schemas.items():
+        listed[name].parameters["properties"][argument] = schema
+    return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=[*listed.values()])
 
 
 @dataclass(frozen=True)
@@ -70,39 +88,39 @@ class Tools:
     clock: Clock
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)  # checks set MLflow's globals
 
-    def parameters(self) -> dict[str, str]:
-        """The parameters of a job that can be set, each with its meaning, choices and default."""
-        return {name: line for name, line in help_lines(JobSpec).items() if name in ALLOWED}
-
-    def estimate(self, parameters: dict[str, str]) -> dict[str, Any]:
-        """Predicted seconds, dollars and memory with 80 % intervals; comma-separated values make a table."""
+    def estimate(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Predicted seconds, dollars and memory of a job with 80 % intervals; lists of values make a table."""
         with _as_tool_errors(), self._one_at_a_time:
-            if parameters.get("probe", "").strip():
+            texts = as_texts(parameters)
+            if texts.get("probe", "").strip():
                 raise BadInput(["probe launches jobs, and an estimate here launches nothing: leave it out"])
-            self.quoter.check_parameters(parameters)
-            request = EstimateRequest.from_text(with_profile(parameters, os.environ))
+            self.quoter.check_parameters(texts)
+            request = EstimateRequest.from_text(with_profile(texts, os.environ))
             return run_estimate(request, say=lambda _: None, quiet=True).to_dict()
 
     def quote(
         self,
-        parameters: dict[str, str] | None = None,
+        parameters: dict[str, Any] | None = None,
         study: str | None = None,
-        overrides: dict[str, str] | None = None,
+        overrides: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Check a job (`parameters`), or a study (the path of its file), and bound its dollars; launches nothing.
 
+        `overrides` are keys of the study, or parameters of its job, which win over the file.
         The `quote` in the answer is good for one launch within fifteen minutes.
         """
         with _as_tool_errors(), self._one_at_a_time:
             new_quote = (
-                self.quoter.job(parameters or {}) if study is None else self.quoter.study(study, overrides or {})
+                self.quoter.job(as_texts(parameters or {}))
+                if study is None
+                else self.quoter.study(study, as_texts(overrides or {}))
             )
             return {
                 "quote": self.quotes.signed(new_quote),
                 "worst_case_usd": new_quote.worst_case_usd,
                 "specification_hash": new_quote.identity[:12],
                 "priced_as_of": new_quote.priced_as_of,
-                "left_usd": self.session.budget_usd - self.session.booked_usd(),
+                "left_usd": self.session.balance().left_usd(self.session.budget_usd),
             }
 
     def launch(self, quote: str) -> dict[str, Any]:
@@ -117,12 +135,14 @@ class Tools:
         """State of one launched command, or all, and the session's dollars."""
         with _as_tool_errors():
             commands = self.session.all() if name is None else [self.session.find(name)]
-            booked = self.session.booked_usd()
+            balance = self.session.balance()
             return {
+                "session": self.session.name,
                 "launched": [described(launched) for launched in commands],
                 "budget_usd": self.session.budget_usd,
-                "booked_usd": booked,
-                "left_usd": self.session.budget_usd - booked,
+                "spent_usd": balance.spent_usd,
+                "committed_usd": balance.committed_usd,
+                "left_usd": balance.left_usd(self.session.budget_usd),
             }
 
     def stop(self, name: str) -> dict[str, Any]:
@@ -150,13 +170,15 @@ def _as_tool_errors() -> Iterator[None]:
 
 
 def described(launched: LaunchedCommand) -> dict[str, Any]:
-    """Return the description of a launched command for an agent."""
-    outcome: Mapping[str, Any] | None = launched.running.outcome()
-    state = "running" if outcome is None else "failed" if "error" in outcome else "completed"
-    about = {"name": launched.name, "command": launched.quote.command, "state": state}
-    return about | {
-        "worst_case_usd": launched.quote.worst_case_usd,
-        "cost_usd": launched.cost_usd(),
+    """The description of a launched command for an agent."""
+    entry, outcome = launched.entry, launched.running.outcome()
+    state = "running" if entry.end is None else entry.end.status.value.lower()
+    return {
+        "name": launched.name,
+        "command": entry.note.kind,
+        "state": state,
+        "worst_case_usd": entry.worst_usd,
+        "booked_usd": entry.booked_usd,
         "result": outcome,
         "last_lines": launched.running.last_lines() if outcome is None else [],
     }

@@ -1,111 +1,156 @@
-"""The dollars of a session: commands that agents have launched, their highest cost, and what is left."""
+"""The dollars of a session: what agents have launched, through any of its servers, and what is left.
 
+A session is kept in the ledger of studies: its commands are the trials, and its budget is admitted as that of a study.
+It outlives a server, and servers with the same storage and session share it.
+"""
+
+import json
 import math
-import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from paretune.commands.mcp.commands import Running
 from paretune.commands.mcp.quotes import Quote
 from paretune.core.errors import BadInput, BudgetRefused
+from paretune.launchers.processes import this_process
+from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
+from paretune.pricing.budget import Balance
+
+_MOST_ENDED = 20  # ended commands in a list, the latest ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchedCommand:
-    """A command that was launched under a name."""
+    """A command that an agent has launched.
+
+    Attributes:
+        entry: its dollars; it has an end once its cost is booked.
+        running: its process, of this server or an earlier one.
+    """
 
     name: str
-    quote: Quote
+    entry: TrialEntry
     running: Running
-
-    def cost_usd(self) -> float | None:
-        """Return its cost in USD, or None if it is unknown or the command runs: its worst case then stays booked."""
-        outcome = self.running.outcome()
-        if outcome is None or "error" in outcome:
-            return None
-        if self.quote.command == "study":
-            parts: list[object] = [outcome.get("spent_usd"), outcome.get("committed_usd") or 0.0]
-        else:
-            parts = [(outcome.get("metrics") or {}).get("cost_usd")]
-        parts_usd = [
-            float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0
-        ]
-        return sum(parts_usd) if len(parts_usd) == len(parts) else None
 
 
 class Session:
-    """Launches quotes while their worst cases fit the budget; safe to call from several threads.
+    """Launches quotes while their worst cases fit the budget; safe to call from several threads and processes.
 
-    Each quote is launched at most once: its worst case is booked before it is started, and replaced by its cost when it
-    has completed with a known cost. Nothing else lowers the sum, so the bill of a session cannot exceed its budget.
+    Args:
+        name: servers with the same name and storage share the dollars.
+        budget_usd: the most that all commands of the session may cost together.
+        open_ledger: opens the ledger of the session; called when it is first needed.
+        command: the command of a name, which `start` starts.
+        start: starts a quote under a name.
+
+    A worst case is reserved before its command is started, and replaced by the cost when that is known. Nothing else
+    lowers the sum, so the bill of a session cannot exceed its budget.
     """
 
-    def __init__(self, budget_usd: float, start: Callable[[Quote, str], Running]) -> None:
-        self._budget_usd = budget_usd
-        self._start = start
-        self._launched: dict[str, LaunchedCommand] = {}
-        self._started: set[str] = set()  # numbers of quotes, also of those that could not be started
-        self._lost_usd = 0.0  # worst cases of commands that may have been started but are not known
-        self._lock = threading.Lock()
+    def __init__(
+        self,
+        name: str,
+        budget_usd: float,
+        *,
+        open_ledger: Callable[[str], StudyLedger],
+        start: Callable[[Quote, str], None],
+        command: Callable[[str], Running],
+    ) -> None:
+        self.name, self.budget_usd = name, budget_usd
+        self._open_ledger, self._start, self._command = open_ledger, start, command
+
+    @cached_property
+    def _ledger(self) -> StudyLedger:
+        ledger = self._open_ledger(f"agents of session {self.name}")
+        ledger.open("", json.dumps({"agents": "{}"}))
+        return ledger
 
     def launch(self, quote: Quote) -> LaunchedCommand:
         """Start the command of a quote, or return it if it was launched before.
 
         Raises:
             BudgetRefused: its worst case does not fit what is left.
-            BadInput: it was tried before and could not be started.
         """
-        with self._lock:
-            if (launched_before := self._launched.get(quote.number)) is not None:
-                return launched_before
-            if quote.number in self._started:
-                raise BadInput(
-                    ["this quote was tried before and could not be started: ask for another one with `quote`"]
-                )
-            if self._budget_usd <= 0:
-                raise BudgetRefused("this server launches nothing: it was started without --session_budget_usd")
-            left = self._budget_usd - self._booked_usd()
-            if not quote.worst_case_usd <= left:
-                raise BudgetRefused(
-                    f"this may cost {quote.worst_case_usd:.4g} USD, and {max(left, 0.0):.4g} of the session's "
-                    f"{self._budget_usd:g} USD are left: wait for what runs, or ask whoever started the server"
-                )
-            self._started.add(quote.number)
-            name = f"{quote.command}-{len(self._started)}"
-            self._lost_usd += quote.worst_case_usd
-            launched = LaunchedCommand(name=name, quote=quote, running=self._start(quote, name))
-            self._lost_usd -= quote.worst_case_usd
-            self._launched[quote.number] = launched
-            return launched
+        if self.budget_usd <= 0:
+            raise BudgetRefused("this server launches nothing: it was started without --session_budget_usd")
+        self._book_ended()
+        number = int(quote.number[:7], 16)  # an integer of 32 bits
+        name = f"{quote.command}-{number}"
+        try:
+            reservation = self._ledger.reserve(
+                number,
+                quote.parameters,
+                TrialNote(kind=quote.command),
+                worst_usd=quote.worst_case_usd,
+                budget_usd=self.budget_usd,
+                owner=this_process(),
+                identity=quote.number,
+            )
+        except BudgetRefused as error:
+            hint = "wait for what runs, or have the server started with more, or with another --session"
+            raise BudgetRefused(f"session {self.name}: {error}: {hint}") from error
+        if reservation is Reservation.GRANTED:
+            try:
+                self._start(quote, name)
+            except BaseException:
+                self._book(self._ledger.entry(number), {"error": "not started"})
+                raise
+        return self._launched(self._ledger.entry(number))
 
     def find(self, name: str) -> LaunchedCommand:
-        """Return the command that was launched under a name.
+        """The command that was launched under a name.
 
         Raises:
             BadInput: there is none.
         """
-        with self._lock:
-            named = {launched.name: launched for launched in self._launched.values()}
-        if name not in named:
-            raise BadInput([f"nothing was launched as {name}: {', '.join(named) or 'nothing was launched yet'}"])
-        return named[name]
+        commands = {command.name: command for command in self.all()}
+        if name not in commands:
+            raise BadInput([f"nothing was launched as {name}: {', '.join(commands) or 'nothing was launched yet'}"])
+        return commands[name]
 
     def all(self) -> list[LaunchedCommand]:
-        """Return all launched commands, in order."""
-        with self._lock:
-            return list(self._launched.values())
+        """The commands that run, then the latest ones that have ended."""
+        if self.budget_usd <= 0:
+            return []
+        self._book_ended()
+        entries = [*self._ledger.running(), *self._ledger.booked(0)[::-1][:_MOST_ENDED]]
+        return [self._launched(entry) for entry in entries]
 
-    def booked_usd(self) -> float:
-        """Return the dollars that were spent or may still be spent."""
-        with self._lock:
-            return self._booked_usd()
+    def balance(self) -> Balance:
+        """Dollars that were spent, and that running commands may still cost."""
+        if self.budget_usd <= 0:
+            return Balance(spent_usd=0.0, committed_usd=0.0)
+        self._book_ended()
+        return self._ledger.balance()
 
-    @property
-    def budget_usd(self) -> float:
-        """Dollars of the session."""
-        return self._budget_usd
+    def _launched(self, entry: TrialEntry) -> LaunchedCommand:
+        name = f"{entry.note.kind}-{entry.trial}"
+        return LaunchedCommand(name=name, entry=entry, running=self._command(name))
 
-    def _booked_usd(self) -> float:
-        costs = {number: launched.cost_usd() for number, launched in self._launched.items()}
-        worst = {number: launched.quote.worst_case_usd for number, launched in self._launched.items()}
-        return self._lost_usd + sum(worst[number] if usd is None else usd for number, usd in costs.items())
+    def _book_ended(self) -> None:
+        for entry in self._ledger.running():
+            outcome = self._launched(entry).running.outcome()
+            if outcome is not None:
+                self._book(entry, outcome)
+
+    def _book(self, entry: TrialEntry, outcome: Mapping[str, Any]) -> None:
+        """Book what a command has cost, or its worst case if that is unknown."""
+        usd = cost_usd(entry.note.kind, outcome)
+        status = TrialStatus.FAILED if "error" in outcome else TrialStatus.COMPLETED
+        end = TrialEnd(status=status, cost_usd=entry.worst_usd if usd is None else usd)
+        self._ledger.book(entry.trial, end, settled=True)
+
+
+def cost_usd(command: str, outcome: Mapping[str, Any]) -> float | None:
+    """The most that an ended command can be billed, with instances that it keeps, USD; None if that is unknown."""
+    if "error" in outcome:
+        return None
+    if command == "study":
+        parts: list[object] = [outcome.get("spent_usd"), outcome.get("committed_usd") or 0.0]
+    else:
+        parts = [(outcome.get("metrics") or {}).get("cost_usd"), outcome.get("kept_usd") or 0.0]
+    known = [float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0]
+    return sum(known) if len(known) == len(parts) else None

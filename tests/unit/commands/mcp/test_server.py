@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mcp import Client
 
-from paretune.cli.main import main
+from paretune.cli.main import main, read_words
+from paretune.commands.mcp.commands import CommandProcess
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import Quoter
 from paretune.commands.mcp.server import Tools, make_server
 from paretune.commands.mcp.session import Session
 from paretune.core.clock import SystemClock
+from paretune.launchers.processes import this_process
+from paretune.ledger.study_ledger import StudyLedger
 
 JOB = {"launcher": "simulated", "instance_type": "ml.g5.xlarge", "max_train_samples": "4000"}
 STUDY = """name: two rates
@@ -23,6 +28,9 @@ job: {launcher: simulated, instance_type: ml.g5.xlarge, max_train_samples: 4000}
 search: {learning_rate: {choices: [1e-5, 1e-4]}}
 objectives: {cost_usd: minimize, job_seconds: minimize}
 """
+
+
+Popen = subprocess.Popen
 
 
 class Job:
@@ -46,22 +54,33 @@ class Agent:
 
     def __init__(self, folder: Path, budget_usd: float, *, own_code: bool = False) -> None:
         self.begun: list[Quote] = []
-        session = Session(budget_usd, lambda quote, _: self.begun.append(quote) or Job())
+        self.jobs: dict[str, Job] = {}
+        session = Session(
+            "default",
+            budget_usd,
+            open_ledger=lambda name: StudyLedger(f"sqlite:///{folder / 'agents.db'}", name),
+            start=lambda quote, _: self.begun.append(quote),
+            command=lambda name: self.jobs.setdefault(name, Job()),
+        )
         quoter = Quoter(folder=folder, clock=SystemClock(), own_code=own_code)
         self._server = make_server(Tools(session, quoter, Quotes(), SystemClock()))
 
-    def call(self, tool: str, **arguments: Any) -> Any:
+    def ask(self, question: Callable[[Client], Awaitable[Any]]) -> Any:
         async def act() -> Any:
             async with Client(self._server) as client:
-                return await client.call_tool(tool, arguments)
+                return await question(client)
 
-        result = asyncio.run(act())
+        return asyncio.run(act())
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        result = self.ask(lambda client: client.call_tool(tool, arguments))
         text = "".join(part.text for part in result.content)
         return text if result.is_error else json.loads(text)
 
 
 @pytest.fixture
 def agent(workplace: Path) -> Agent:
+    (workplace / "agents").mkdir()
     return Agent(workplace / "agents", budget_usd=2.0)
 
 
@@ -70,7 +89,7 @@ def test_a_quoted_job_is_launched_with_its_worst_case_as_its_limit(agent: Agent)
     launched = agent.call("launch", quote=quoted["quote"])
 
     assert quoted["worst_case_usd"] == 1.4777  # 1.408 USD an hour, an hour and 178 s to stop and upload, rounded up
-    assert (launched["name"], launched["state"]) == ("main-1", "running")
+    assert (launched["name"].partition("-")[0], launched["state"]) == ("main", "running")
     assert agent.begun[0].parameters == JOB | {"max_cost_usd": f"{quoted['worst_case_usd']:.4f}"}
     assert agent.call("status")["left_usd"] == pytest.approx(2.0 - quoted["worst_case_usd"])
 
@@ -79,7 +98,9 @@ def test_the_second_job_that_does_not_fit_the_session_is_refused(agent: Agent) -
     first, second = (agent.call("quote", parameters=JOB | {"seed": seed})["quote"] for seed in ("1", "2"))
     agent.call("launch", quote=first)
 
-    assert "of the session's 2 USD are left" in agent.call("launch", quote=second)
+    assert "session default: worst case 1.478 USD does not fit: of 2 USD 0 are spent" in agent.call(
+        "launch", quote=second
+    )
     assert len(agent.begun) == 1
 
 
@@ -150,15 +171,54 @@ def test_a_study_sets_nothing_that_a_job_of_an_agent_may_not(agent: Agent, workp
     assert "cannot be set by an agent" in agent.call("quote", study=str(path))
 
 
-def test_an_agent_can_list_the_parameters_that_it_may_set(agent: Agent) -> None:
-    parameters = agent.call("parameters")
+def test_arguments_have_types_choices_and_bounds(agent: Agent) -> None:
+    tools = {tool.name: tool.input_schema for tool in agent.ask(lambda client: client.list_tools()).tools}
+    job = tools["quote"]["properties"]["parameters"]
+    parameters = job["properties"]
 
-    assert "learning_rate" in parameters
-    assert not {"role", "register", "entry_script", "tags"} & parameters.keys()
+    assert job["additionalProperties"] is False
+    assert not {"role", "register", "entry_script", "tags", "dry_run"} & parameters.keys()
+    assert parameters["precision"]["enum"] == ["auto", "fp32", "bf16", "fp16"]
+    assert (parameters["learning_rate"]["type"], parameters["learning_rate"]["exclusiveMinimum"]) == ("number", 0)
+    assert (parameters["seed"]["type"], parameters["seed"]["default"]) == ("integer", 42)
+    assert {
+        entry["type"] for entry in tools["estimate"]["properties"]["parameters"]["properties"]["seed"]["anyOf"]
+    } == {
+        "integer",
+        "array",
+    }
+    assert "storage" not in tools["quote"]["properties"]["overrides"]["properties"]
+
+
+def test_typed_values_are_those_of_the_command_line(agent: Agent) -> None:
+    job = JOB | {"max_train_samples": 4000, "spot": False, "learning_rate": 3e-5}
+
+    assert agent.call("quote", parameters=job)["worst_case_usd"] == 1.4777
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"seed": "--help"}, "seed must be a whole number, got '--help'"),
+        ({"strategy": "--help"}, "strategy must be one of"),
+        ({"model": None}, "model must be a text, a number, true, false"),
+        ({"model": [["a"]]}, "model must be a text, a number, true, false"),
+        ({"seed": True}, "seed must be a whole number, got 'true'"),
+    ],
+)
+def test_values_of_another_type_are_refused(agent: Agent, parameters: dict[str, Any], message: str) -> None:
+    assert message in agent.call("quote", parameters=JOB | parameters)
+
+
+def test_the_server_says_its_version(agent: Agent) -> None:
+    async def version_of(client: Client) -> str:
+        return client.server_info.version
+
+    assert agent.ask(version_of) == version("paretune")
 
 
 def test_an_estimate_launches_nothing_not_even_probes(agent: Agent) -> None:
-    rows = agent.call("estimate", parameters=JOB | {"instance_type": "ml.g5.xlarge,ml.g5.12xlarge"})["rows"]
+    rows = agent.call("estimate", parameters=JOB | {"instance_type": ["ml.g5.xlarge", "ml.g5.12xlarge"]})["rows"]
 
     assert [row["instance_type"] for row in rows] == ["ml.g5.xlarge", "ml.g5.12xlarge"]
     assert "probe launches jobs" in agent.call("estimate", parameters=JOB | {"probe": "true"})
@@ -215,10 +275,11 @@ def test_a_study_without_a_budget_is_not_quoted(agent: Agent, workplace: Path) -
 
 
 def test_a_job_is_stopped_by_its_name(agent: Agent) -> None:
-    agent.call("launch", quote=agent.call("quote", parameters=JOB)["quote"])
+    name = agent.call("launch", quote=agent.call("quote", parameters=JOB)["quote"])["name"]
 
-    assert agent.call("stop", name="main-1")["state"] == "failed"
-    assert "nothing was launched as main-9: main-1" in agent.call("stop", name="main-9")
+    agent.call("stop", name=name)
+    assert agent.call("status", name=name)["launched"][0]["state"] == "failed"
+    assert f"nothing was launched as main-9: {name}" in agent.call("stop", name="main-9")
 
 
 def test_without_its_extra_the_command_names_the_extra_to_install(
@@ -229,3 +290,37 @@ def test_without_its_extra_the_command_names_the_extra_to_install(
 
     assert main(["mcp"]) == 2
     assert "pip install 'paretune[mcp]'" in capsys.readouterr().err
+
+
+def test_a_value_that_looks_like_a_switch_stays_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+    monkeypatch.setattr(sys, "executable", "/bin/true")
+    monkeypatch.setattr(subprocess, "Popen", lambda words, **_: started.extend(words) or Popen(words[:1]))
+    CommandProcess(tmp_path / "main-1").start("main", {"model": "--help", "text_column": "a=b"})
+
+    assert read_words(started[5:-1], ()) == ({"model": "--help", "text_column": "a=b"}, [])
+
+
+@pytest.mark.parametrize(
+    ("document", "process", "outcome"),
+    [
+        ("", "", None),  # just being started
+        ("", "another-machine 1 0", None),
+        ("", f"{this_process()}9", {"error": {"message": "out of memory"}}),
+        ('{"metrics"', f"{this_process()}9", {"error": {"message": "out of memory"}}),
+        ('{"metrics": {}}', f"{this_process()}9", {"metrics": {}}),
+        ("", this_process(), None),
+    ],
+)
+def test_the_outcome_of_a_command_is_read_from_its_folder(
+    document: str, process: str, outcome: object, tmp_path: Path
+) -> None:
+    for name, text in {"document.json": document, "process.txt": process, "log.txt": "out of memory\n"}.items():
+        (tmp_path / name).write_text(text)
+
+    assert CommandProcess(tmp_path).outcome() == outcome
+
+
+def test_a_session_is_named_as_a_folder_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--session", "../other"]) == 2
+    assert "session must begin with a letter or digit" in capsys.readouterr().err
