@@ -64,7 +64,7 @@ def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) ->
     """
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
-    ledger = BudgetLedger(file, usual_storage(beside, environment))
+    ledger = BudgetLedger(file, usual_storage(beside, environment), beside)
     is_usual = file.storage is None and not environment.get(STORAGE_VARIABLE)
     if is_usual and home.resolve() != beside and (home / _STUDIES).is_file():
         ledger.copy_from(f"sqlite:///{home / _STUDIES}")

@@ -42,7 +42,7 @@ class Budget:
 class BudgetFile:
     """The budgets of a file; `storage` is the address of the database of their ledger, None for the default.
 
-    The address may hold a password: show it with `storage.address.shown` only.
+    The address may hold a password: show it with `storage.address.redacted` only.
     """
 
     path: str
@@ -69,7 +69,7 @@ class _Reader:
 
     def file(self, document: Mapping[str, Node]) -> BudgetFile:
         self._check_keys(document, ("storage", "budgets"), "")
-        storage = self._storage(document["storage"]) if "storage" in document else None
+        storage = self._storage(document.get("storage"))
         budgets = self._budgets(document.get("budgets"))
         if self._faults:
             faults = sorted(self._faults, key=lambda fault: fault[0])
@@ -93,14 +93,19 @@ class _Reader:
             return ""
         return node.value.strip()
 
-    def _storage(self, node: Node) -> str | None:
-        address = self._text("storage", node)
+    def _storage(self, node: Node | None) -> str | None:
+        """The address of the database, None for the default; refuses hard links that would have one each."""
+        node = node or Node(1, "")
+        address = self._text("storage", node) if node.value else ""
         if address and (fault := address_fault(address)):
             self._refuse(node, fault)
-        if address.startswith(_SQLITE):
-            folder = at_home(self._path).resolve().parent
-            return f"{_SQLITE}{folder / address.removeprefix(_SQLITE)}"
-        return address or None
+        if address and (not address.startswith(_SQLITE) or address.startswith(f"{_SQLITE}/")):
+            return address
+        path = at_home(self._path)
+        if (links := path.stat().st_nlink) > 1:
+            text = f"the file must have no hard links, got {links}, because its accounts are in its own folder"
+            self._refuse(node, f"{text}: use symbolic links, or name a `storage` elsewhere")
+        return f"{_SQLITE}{path.resolve().parent / address.removeprefix(_SQLITE)}" if address else None
 
     def _budgets(self, node: Node | None) -> tuple[Budget, ...]:
         if node is None or not isinstance(node.value, list) or not node.value:

@@ -9,7 +9,7 @@ Simulated jobs are counted apart, with the same limits: they never use up a budg
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,10 +19,12 @@ import sqlalchemy as sa
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
+from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.ledger import Ledger
 from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
 from paretune.pricing.budget import Balance
+from paretune.specification.container import write_json_once
 from paretune.storage.address import redacted
 from paretune.storage.database import is_same_database, open_engine
 
@@ -105,6 +107,8 @@ class BudgetLedger(Ledger):
     Args:
         file: the budgets.
         storage: address of the database if the file names none.
+        beside: folder beside the file, in which the first reservation of a month records the database that has the
+            accounts of the month; another database is refused then. None records nothing.
     """
 
     _table = BUDGET_ENTRIES
@@ -113,8 +117,9 @@ class BudgetLedger(Ledger):
     _version_table = "paretune_budget_schema"
     _try_again = "try again when it does"
 
-    def __init__(self, file: BudgetFile, storage: str) -> None:
+    def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
         self.file = file
+        self._beside = beside
         super().__init__(file.storage or storage, f" of {file.path}", keeps_connections=False)
 
     @property
@@ -156,13 +161,20 @@ class BudgetLedger(Ledger):
             entry = self._newest(connection, request)
             if entry is not None and entry.booked_usd is None:
                 return
+            month = month_of(request.now)
+            if entry is not None and month < entry.month:
+                raise BudgetRefused(
+                    f"the clock of this machine shows {month}, but the job was reserved in {entry.month}: it has gone "
+                    "back; set it (`timedatectl` shows whether it is synchronised) and repeat the command"
+                )
             self._admit(connection, request)
             if request.worst_usd is None:  # no budget is concerned
                 return
+            self._check_storage(request, claims=True)
             if entry is None:
                 _insert(connection, request, request.job, request.run_id)
                 return
-            spent_usd, month = entry.booked_usd + (entry.kept_usd or 0.0), month_of(request.now)
+            spent_usd = entry.booked_usd + (entry.kept_usd or 0.0)
             is_entry = BUDGET_ENTRIES.c.job == entry.job
             if entry.month == month:
                 again = {"worst_usd": spent_usd + request.worst_usd, "reserved_at": request.now}
@@ -259,7 +271,29 @@ class BudgetLedger(Ledger):
         query = sa.select(BUDGET_ENTRIES).where(same).order_by(BUDGET_ENTRIES.c.month.desc())
         return connection.execute(query).first()
 
+    def _check_storage(self, request: BudgetRequest, *, claims: bool = False) -> None:
+        """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
+
+        `claims` records this database if none is recorded.
+        """
+        if self._beside is None or request.origin != "measured":
+            return
+        mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(request.now)}.json"
+        here = self.shown_address
+        if self.is_local:
+            here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
+        if claims:
+            with suppress(OSError):  # a folder that nobody here may change
+                write_json_once(mark, here)
+        address = parse_json(mark.read_text(encoding="utf-8")) if mark.exists() else here
+        if address != here:
+            raise BudgetRefused(
+                f"the accounts of {self.file.path} for {month_of(request.now)} are in {address}, got {here}: set "
+                f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
+            )
+
     def _admit(self, connection: sa.Connection, request: BudgetRequest) -> list[BudgetStatus]:
+        self._check_storage(request)
         statuses = self._statuses(connection, request.now, request.origin, request.tags)
         refusals = (status.refusal(request, self.file.path) for status in statuses)
         if faults := list(filter(None, refusals)):

@@ -80,6 +80,28 @@ def test_two_homes_with_one_storage_share_a_budget(payer: Payer, tmp_path: Path)
         budgets(payer.spec(max_runtime_minutes=240.0), homes[1]).check()
 
 
+def test_another_storage_does_not_get_the_month_a_second_time(payer: Payer, tmp_path: Path) -> None:
+    storages = [{"PARETUNE_STORAGE": f"sqlite:///{tmp_path / name}.db"} for name in ("one", "other")]
+    places = [payer.place(), *(replace(payer.place(), environment=storage) for storage in storages)]
+    for place in places[1:]:
+        budgets(payer.spec(), place).check()  # reserves nothing, so each may be the first
+    budgets(payer.spec(max_runtime_minutes=240.0), places[1]).reserve("a run")
+    for place in (places[0], places[2]):
+        with pytest.raises(BudgetRefused, match=r"accounts of team.yaml for 20.* are in sqlite:///.*one.db, got"):
+            budgets(payer.spec(), place).reserve("other run")
+
+    payer.clock.sleep(31 * 86_400)
+    budgets(payer.spec(), places[2]).reserve("other run")
+
+
+def test_a_hard_link_to_a_file_does_not_get_the_month_a_second_time(payer: Payer, tmp_path: Path) -> None:
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "team.yaml").hardlink_to("team.yaml")
+    for file in ("team.yaml", str(tmp_path / "link" / "team.yaml")):
+        with pytest.raises(BadInput, match="must have no hard links, got 2"):
+            budgets(payer.spec(budget=file), payer.place()).check()
+
+
 def test_a_job_that_is_booked_where_nothing_was_reserved_says_so(payer: Payer, tmp_path: Path) -> None:
     payer.is_killed()
     elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{tmp_path / 'elsewhere.db'}"}

@@ -158,6 +158,19 @@ def test_a_job_that_begins_anew_in_another_month_leaves_what_it_has_cost_in_the_
     assert (left(accounts)["nlp"], left(accounts, now=DECEMBER)["nlp"]) == (2.0, 3.5)
 
 
+def test_a_clock_that_has_gone_back_over_the_end_of_a_month_is_named(tmp_path: Path) -> None:
+    accounts = accounts_in(tmp_path)
+    for now in (DECEMBER, DECEMBER + 9):
+        accounts.reserve(claim("a", 1.0, now=now))
+        accounts.book("a", 1.0)
+    message = "the clock of this machine shows 2026-11, but the job was reserved in 2026-12: it has gone back"
+    for _ in range(2):
+        with pytest.raises(BudgetRefused, match=message):
+            accounts.reserve(claim("a", 1.0))
+
+    assert left(accounts, now=DECEMBER)["nlp"] == 4.0
+
+
 def test_only_what_was_never_begun_is_released(tmp_path: Path) -> None:
     accounts = accounts_in(tmp_path)
     accounts.reserve(claim("study/1", 2.0, run_id=""))
