@@ -1,6 +1,6 @@
 """Warnings about a job before it is paid for: a function for each, with its reason and what mends it.
 
-No warning stops a job. `foreseen` gathers the facts about a job, `warnings_of` returns the warnings.
+`foreseen` gathers the facts about a job, `warnings_of` returns the warnings. Only `limit_refusal` stops a job.
 Warnings about a finished job are in `verdicts`.
 """
 
@@ -187,11 +187,35 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
     spec, estimate, limit_s = job.spec, _estimate(job), job.spec.max_runtime_minutes * 60
     if estimate is None or estimate.time.seconds <= limit_s:
         return ""
+    if refusal := limit_refusal(job):
+        return f"refused when it is launched: {refusal}"
     return (
-        f"estimated {duration(estimate.time.seconds)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
-        f"after {duration(limit_s)}: it is paid and leaves a checkpoint, but no model; "
-        f"{options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))}"
+        f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
+        f"after {duration(limit_s)}: it is paid and leaves a checkpoint, but no model; {_higher_limit(estimate)}"
     )
+
+
+def limit_refusal(job: ForeseenJob) -> str:
+    """The reason to refuse a job whose whole 80 % interval is above max_runtime_minutes; empty if it may be."""
+    spec, estimate = job.spec, _estimate(job)
+    if estimate is None or not estimate.exceeds_limit:
+        return ""
+    least = math.ceil(estimate.time.seconds_low / 60)
+    return (
+        f"max_runtime_minutes must be at least {least} for this job, got {spec.max_runtime_minutes:g}: it is estimated "
+        f"to take {_with_interval(estimate)} and would be paid without leaving a model; {_higher_limit(estimate)}, "
+        f"fewer rows or epochs, or {options(allow_timeout='true')} to launch it all the same"
+    )
+
+
+def _with_interval(estimate: Estimate) -> str:
+    time = estimate.time
+    interval = f"80 % interval {duration(time.seconds_low)} to {duration(time.seconds_high)}"
+    return f"{duration(time.seconds)} ({interval})"
+
+
+def _higher_limit(estimate: Estimate) -> str:
+    return options(max_runtime_minutes=math.ceil(estimate.time.seconds_high / 60))
 
 
 def full_rate_of_adapters(job: ForeseenJob) -> str:

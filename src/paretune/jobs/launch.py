@@ -14,7 +14,7 @@ from paretune.core.errors import BadInput, Interrupted, LostContact, ParetuneErr
 from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
-from paretune.jobs.advice import foreseen, warnings_of, with_history
+from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import watched
@@ -89,9 +89,7 @@ def run_job(
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
-    inputs = _checked_inputs(spec, workplace, study)
-    run = None if inputs is None or spec.again else _identical_run(spec, inputs, workplace)
-    forecast = None if inputs is None or run is not None else _foresee(spec, inputs, workplace)
+    inputs, run, forecast = _checked(spec, workplace, study)
     record = JobRecord(spec, workplace, run=run, study=study)
     plan = first_plan(spec, record.run.tags()) if forecast is None else forecast.smaller_batch
     document = JobDocument.first(job_name(record.run.run_id, 1), spec, plan, record.attribution)
@@ -186,6 +184,8 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
             f"steps (global batch size stays {plan.global_batch_size})"
         )
     job = foreseen(spec, inputs, workplace, plan=plan)
+    if refusal := limit_refusal(job):
+        raise BadInput([refusal])
     estimate: TimeEstimate | None = job.estimate
     if spec.runs_own_training:
         estimate = workplace.forecast.time_of(spec, plan, inputs, job.price)
@@ -197,8 +197,11 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
     )
 
 
-def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInputs | None:
-    """The inputs of a job that may be launched; None if it was started before and only needs to be watched."""
+def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs | None, Run | None, _Forecast | None]:
+    """The inputs of a job that may be launched, the run of one to adopt instead, and the forecast of a new one.
+
+    All are None if this run has started its job before, which only needs to be watched.
+    """
     tracking, launcher = workplace.tracking, workplace.launcher
     run_id = tracking.opened_run_id()
     if run_id is not None and (fault := elsewhere(tracking.run(run_id).tags(), launcher)):  # its run stays open
@@ -207,7 +210,7 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
     try:
         if run_id is not None:
             if launcher.attach(job_name(run_id, 1)) is not None:
-                return None
+                return None, None, None
             is_new = True
             opened = tracking.run(run_id)
             tags = opened.tags()
@@ -221,7 +224,8 @@ def _checked_inputs(spec: JobSpec, workplace: Workplace, study: str) -> JobInput
             workplace.budgets(
                 spec, workplace.attribution(spec, study)
             ).check()  # before a run is opened; a job to adopt has its reservation
-        return inputs
+        run = None if spec.again else _identical_run(spec, inputs, workplace)
+        return inputs, run, None if run is not None else _foresee(spec, inputs, workplace)
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed
             run = tracking.run(run_id)
@@ -270,6 +274,10 @@ def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
     foreseen_job = foreseen(spec, inputs, workplace, with_store=False)
+    if limit_refusal(foreseen_job):  # earlier runs, which the launch reads, may show that it is faster
+        foreseen_job = foreseen(spec, inputs, workplace)
+        if refusal := limit_refusal(foreseen_job):
+            raise BadInput([refusal])
     warnings = warnings_of([foreseen_job])
     phases = {} if foreseen_job.estimate is None else foreseen_job.estimate.phases
     batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}

@@ -109,6 +109,12 @@ class RunOptions:
         affects={"launcher"},
         not_searched="a study starts no job twice",
     )
+    allow_timeout: bool = parameter(
+        False,
+        "launch the job although its estimate, with its whole 80 % interval, is above max_runtime_minutes",
+        affects={"launcher"},
+        not_searched="it changes no result",
+    )
     dry_run: bool = parameter(
         False,
         "check everything, print the job and its worst-case dollars, launch nothing",

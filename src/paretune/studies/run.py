@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
-from paretune.jobs.advice import foreseen, warnings_of, with_history
+from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
@@ -109,7 +109,7 @@ def run_study_file(
             hold_lease(ledger, time.time) if file.once else nullcontext(),
         ):
             if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
-                for text in _warnings(jobs, workplace):
+                for text in _warnings(jobs, workplace, is_new=not ledger.booked(0) and not ledger.running()):
                     say(f"warning: {text}")
             with closing(OptunaStudy(file, storage)) as study:
                 record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
@@ -202,12 +202,26 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     raise refusals[0]
 
 
-def _warnings(jobs: list[JobSpec], workplace: Workplace) -> list[str]:
-    """Warnings that hold for all points of the study, and about the prices of all instance types."""
+def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+    """Warnings that hold for all points, about the prices of all instance types, and about points that are not tried.
+
+    Raises:
+        BadInput: the study is new, and the limit of every job would end it.
+    """
+
+    def foresee(spec: JobSpec) -> ForeseenJob:
+        return foreseen(spec, known_inputs(spec, workplace), workplace)
+
     types = {spec.instance_type: spec for spec in jobs}
     specs = {spec.spec_hash(): spec for spec in [*jobs[:_MOST_WARNED], *types.values()]}
-    estimated = [foreseen(spec, known_inputs(spec, workplace), workplace) for spec in specs.values()]
-    return warnings_of(with_history(estimated, workplace.tracking), only_common=True)
+    estimated = list(map(foresee, specs.values()))
+    refusals = [text for job in estimated if (text := limit_refusal(job))]
+    if is_new and len(refusals) == len(estimated) and all(limit_refusal(foresee(spec)) for spec in jobs):
+        raise BadInput([f"none of the study's jobs can be launched: {refusals[0]}"])
+    warnings = warnings_of(with_history(estimated, workplace.tracking), only_common=True)
+    if refusals:
+        warnings.append(f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: {refusals[0]}")
+    return warnings
 
 
 def notebook_front() -> Callable[[StudyAnswer], None] | None:

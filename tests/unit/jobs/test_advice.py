@@ -13,7 +13,7 @@ from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.memory import MemoryPrediction
 from paretune.estimating.timing import Prediction
-from paretune.jobs.advice import ForeseenJob, disk_bytes, on_one_device, warnings_of
+from paretune.jobs.advice import ForeseenJob, disk_bytes, limit_refusal, on_one_device, warnings_of
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
@@ -24,7 +24,12 @@ CLUSTER = {"launcher": "simulated", "instance_type": "ml.g5.xlarge"}
 
 
 def foreseen(
-    *, seconds: Callable[[JobSpec], float] = lambda spec: 900.0, gib: float = 1.0, **arguments: Any
+    *,
+    seconds: Callable[[JobSpec], float] = lambda spec: 900.0,
+    low: float = 1.0,
+    high: float = 1e6,
+    gib: float = 1.0,
+    **arguments: Any,
 ) -> ForeseenJob:
     """A job whose estimate is `seconds` and `gib` of 10 GiB, in proportion to its per-device batch.
 
@@ -37,8 +42,8 @@ def foreseen(
         needed = gib * plan.per_device_train_batch_size / spec.plan().per_device_train_batch_size
         time = Prediction(
             seconds=seconds(job_spec),
-            seconds_low=1.0,
-            seconds_high=1e6,
+            seconds_low=low,
+            seconds_high=high,
             startup_seconds=300.0,
             step_seconds=1.0,
             steps=10,
@@ -116,13 +121,37 @@ def test_a_scaled_rate_asks_for_a_warm_up(changes: dict[str, Any], warns: bool) 
     assert any("--warmup_ratio 0.06" in text for text in warnings) is warns
 
 
-def test_a_job_that_its_limit_will_end_is_warned_about() -> None:
-    job = {"max_runtime_minutes": 900}
-    (text,) = warnings_of([foreseen(seconds=lambda _: 56_640.0, **job)])
+def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
+    job = foreseen(seconds=lambda _: 56_640.0, max_runtime_minutes=900)
+    (text,) = warnings_of([job])
 
-    assert text.startswith("estimated 15 h 44 m, and max_runtime_minutes 900 ends it after 15 h: it is paid and")
-    assert text.endswith("leaves a checkpoint, but no model; --max_runtime_minutes 16667")
-    assert warnings_of([foreseen(seconds=lambda _: 53_000.0, **job)]) == []
+    assert text.startswith(
+        "estimated 15 h 44 m (80 % interval 1.0 s to 277 h 47 m), and max_runtime_minutes 900 ends it"
+    )
+    assert text.endswith("it is paid and leaves a checkpoint, but no model; --max_runtime_minutes 16667")
+    assert not limit_refusal(job)
+    assert warnings_of([foreseen(seconds=lambda _: 53_000.0, max_runtime_minutes=900)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "refused"), [({}, True), ({"allow_timeout": True}, False), ({"probe_steps": 40}, False)]
+)
+def test_a_job_that_its_limit_will_end_is_refused_unless_it_is_typed(changes: dict[str, Any], refused: bool) -> None:
+    job = foreseen(seconds=lambda _: 7_626.0, low=6_601.0, high=9_000.0, max_runtime_minutes=110.0, **changes)
+
+    text = limit_refusal(job)
+
+    assert bool(text) is refused
+    if refused:
+        assert text.startswith(
+            "max_runtime_minutes must be at least 111 for this job, got 110: it is estimated to take "
+        )
+        assert "2 h 7 m (80 % interval 1 h 50 m to 2 h 30 m)" in text
+        assert text.endswith(
+            "--max_runtime_minutes 150, fewer rows or epochs, or --allow_timeout true to launch it all the same"
+        )
+        assert warnings_of([job]) == [f"refused when it is launched: {text}"]
+    assert not limit_refusal(foreseen(seconds=lambda _: 7_626.0, low=6_599.0, max_runtime_minutes=110.0))
 
 
 @pytest.mark.parametrize(("rows", "message"), [(7.0, True), (8.0, False), (None, False)])

@@ -3,12 +3,14 @@
 from pathlib import Path
 
 import pytest
+from mlflow import MlflowClient
 
 from paretune.cli.main import main
 from paretune.core.errors import BadInput
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
+from paretune.tracking import schema
 from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, FakeClock
 
 SMP = {"strategy": "smp", "instance_type": "ml.p4d.24xlarge", "region": "us-east-1"}
@@ -42,3 +44,24 @@ def test_a_script_of_one_s_own_may_divide_layers_with_smp(workplace: Path) -> No
         JobSpec.from_text(job)
     )
     assert main(["main", *words, "--launcher", "simulated", "--dry_run", "true"]) == 0
+
+
+def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"model": "bert-base-uncased", "dataset": "a/b", "max_train_samples": "100000", "max_runtime_minutes": "2"}
+    job |= {"launcher": "simulated", "instance_type": "ml.g4dn.xlarge"}
+    words = ["main", *(word for name, text in job.items() for word in (f"--{name}", text))]
+    opened = MlflowClient().create_run("0").info.run_id
+    with monkeypatch.context() as by_mlflow:
+        by_mlflow.setenv("MLFLOW_RUN_ID", opened)
+        assert main(words) == 2
+    refusal = capsys.readouterr().err
+    assert main([*words, "--dry_run", "true"]) == 2
+
+    assert "max_runtime_minutes must be at least" in refusal
+    assert "max_runtime_minutes must be at least" in capsys.readouterr().err
+    run = MlflowClient().get_run(opened)
+    assert run.info.status == "FAILED"
+    assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
+    assert main([*words, "--allow_timeout", "true"]) == 3  # on purpose: it is ended by its limit

@@ -382,6 +382,7 @@ CHANGES_OF_ADAPTERS: dict[str, Any] = {
 SAME_RESULT = {
     "dry_run": True,
     "again": True,
+    "allow_timeout": True,
     "register": "sentiment-en",
     "profile_steps": 10,
     "merge": False,

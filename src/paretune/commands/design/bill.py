@@ -1,10 +1,10 @@
 """Estimated seconds and dollars of a design's rows, and their worst case."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from paretune.core.errors import BadInput, BudgetRefused, collecting
-from paretune.jobs.advice import ForeseenJob, foreseen, warnings_of, with_history
+from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.prices import COLUMNS
@@ -29,13 +29,15 @@ class RowBill:
 class Bill:
     """The bill of all rows, in their order. `remarks` name the prices, `warnings` concern the jobs.
 
-    `no_estimate` is the reason why a row has no estimate; empty if all have one.
+    `no_estimate` is the reason why a row has no estimate; empty if all have one. `too_long` has the reasons to refuse
+    rows that their limit would end, by the number of the row from 1.
     """
 
     rows: Sequence[RowBill]
     remarks: Sequence[str] = ()
     warnings: Sequence[str] = ()
     no_estimate: str = ""
+    too_long: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def usd(self) -> float | None:
@@ -48,7 +50,12 @@ class Bill:
         return _sum([row.worst_usd for row in self.rows])
 
     def refusal(self, budget_usd: float | None) -> str:
-        """The reason why the budget does not allow the design; empty if it does."""
+        """The reason why the limit of its rows or the budget does not allow the design; empty if they do."""
+        if self.too_long:
+            runs = (
+                f"run{'s' if len(self.too_long) > 1 else ''} {', '.join(map(str, self.too_long))} of {len(self.rows)}"
+            )
+            return f"{runs} would be ended by max_runtime_minutes: {next(iter(self.too_long.values()))}"
         if budget_usd is None or self.worst_usd is None or self.worst_usd <= budget_usd:
             return ""
         estimated = "" if self.usd is None else f" (estimated {self.usd:.4g})"
@@ -88,6 +95,7 @@ def bill_of(specs: Sequence[JobSpec], workplace: Workplace, *, budget_usd: float
     return Bill(
         rows=rows,
         remarks=remarks,
+        too_long={run: text for run, job in enumerate(jobs, start=1) if (text := limit_refusal(job))},
         warnings=warnings_of(with_history(jobs, workplace.tracking)),
         no_estimate=next((_why_no_estimate(job) for job, row in zip(jobs, rows, strict=True) if row.usd is None), ""),
     )

@@ -81,7 +81,7 @@ def _check(specs: list[JobSpec], check: Callable[[JobSpec], None]) -> None:
 
 
 def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResult:
-    """Record the plan in a run. BudgetRefused if the budget does not allow it."""
+    """Record the plan in a run. BudgetRefused or BadInput if its budget or the limit of its rows does not allow it."""
     tracking = workplace.tracking.for_estimates()
     run = tracking.begin(f"design {plan.file.name}")
     write_plan(run, plan, bill)
@@ -90,7 +90,8 @@ def _keep_plan(plan: DesignPlan, bill: Bill, workplace: Workplace) -> DesignResu
     run.end(RunStatus.FAILED if refusal else RunStatus.FINISHED)
     open_command = tracking.open_command(run.run_id)
     if refusal:
-        raise BudgetRefused(f"{refusal}\n\n{plan_text(plan, bill)}\n\n  {open_command}")
+        message = f"{refusal}\n\n{plan_text(plan, bill)}\n\n  {open_command}"
+        raise BadInput([message]) if bill.too_long else BudgetRefused(message)
     ending = "planned; nothing was launched (dry_run)"
     return DesignResult(plan=plan, bill=bill, run_id=run.run_id, open_command=open_command, ending=ending, is_dry=True)
 

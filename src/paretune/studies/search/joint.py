@@ -70,12 +70,12 @@ class _Suggesting:
         return ""
 
     def _can_be_paid(self, point: Mapping[str, Value]) -> bool:
-        """Whether no job of a point would be refused for its worst case."""
-        driver = self._driver
-        jobs = driver.file.jobs_at([dict(point)])
+        """Whether no job of a point would be refused for its worst case or its limit."""
+        driver, worst_case = self._driver, self._driver.admission.worst_case
         return all(
-            not driver.is_open(spec) or self._is_affordable(driver.admission.worst_case.limited(spec))
-            for _, spec in jobs
+            not driver.is_open(spec)
+            or (self._is_affordable(worst_case.limited(spec)) and not worst_case.exceeds_limit(spec))
+            for _, spec in driver.file.jobs_at([dict(point)])
         )
 
     def _over(self) -> str:

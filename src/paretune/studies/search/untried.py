@@ -32,14 +32,19 @@ class UntriedPoints:
         if not driver.file.keeps_order:
             random.Random(driver.file.seed).shuffle(self._left)
         self._draw = random.Random(driver.file.seed + len(driver.trials))
-        self._count_too_dear, self._least_usd = 0, math.inf
+        self._count_too_long = self._count_too_dear = 0
+        self._least_usd = math.inf
         self._cheapest: JobSpec | None = None  # of those that are too dear
 
     def next_point(self) -> dict[str, Value] | None:
         """A point whose job could run now and can be paid, or None."""
         is_affordable = self._driver.admission.affordable()
-        self._count_too_dear, self._least_usd, self._cheapest = 0, math.inf, None
+        self._count_too_long = self._count_too_dear = 0
+        self._least_usd, self._cheapest = math.inf, None
         for point, spec in self._candidates():
+            if self._driver.admission.worst_case.exceeds_limit(spec):
+                self._count_too_long += 1
+                continue
             limited = self._driver.admission.worst_case.limited(spec)
             if is_affordable(limited):
                 return point
@@ -52,6 +57,13 @@ class UntriedPoints:
 
     def why_exhausted(self) -> str:
         """Why `next_point` has found none, in words."""
+        if self._count_too_long:
+            count = f"{self._count_too_long:,} points"
+            reason = "which by their estimates are ended by max_runtime_minutes: raise it, or set allow_timeout"
+            return f"{self._why_no_other()}, but {count} {reason}"
+        return self._why_no_other()
+
+    def _why_no_other(self) -> str:
         if not self._count_too_dear:
             return "every point was tried" if self.is_exact else "no point was found that was not tried"
         none_fits = "no untried point fits" if self.is_exact else f"none of {self._count_too_dear:,} points drawn fits"

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.pricing.budget import cost_usd
@@ -35,7 +36,7 @@ class WorstCase:
         self._longest_s = longest_s
         self._has_budget = has_budget
         self._by_estimates = by_estimates
-        self._minutes: dict[str, float] = {}
+        self._minutes: dict[str, tuple[float, bool]] = {}
         self._usd: dict[tuple[str, float], float | None] = {}
         self._doublings = 0
 
@@ -76,18 +77,25 @@ class WorstCase:
             return usd
         return usd + max(cost_usd(launcher.price(each), each, seconds) or 0.0 for each in spec.clusters())
 
+    def exceeds_limit(self, spec: JobSpec) -> bool:
+        """Whether the limit of a job would end it, by its estimate; never if an equal job has been measured."""
+        return hash_without_seed(spec) not in self._longest_s and self._estimated(spec)[1]
+
     def _minutes_of(self, spec: JobSpec) -> float:
         if (longest := self._longest_s.get(hash_without_seed(spec))) is not None:
             return _minutes(_OF_EQUAL_JOBS, longest)
-        if not self._by_estimates:
-            return math.inf
+        return self._estimated(spec)[0] if self._by_estimates else math.inf
+
+    def _estimated(self, spec: JobSpec) -> tuple[float, bool]:
+        """Minutes that bound a job by its estimate, and whether they begin above its own limit."""
         identity = spec.spec_hash()
         if identity not in self._minutes:
             price = self._workplace.launcher.price(spec)
             inputs = known_inputs(spec, self._workplace)
             estimate = self._workplace.forecast.time_of(spec, spec.plan(), inputs, price)
             seconds = math.inf if estimate is None else estimate.time.seconds_high
-            self._minutes[identity] = _minutes(_OF_ESTIMATES, seconds)
+            exceeds_limit = isinstance(estimate, Estimate) and estimate.exceeds_limit
+            self._minutes[identity] = _minutes(_OF_ESTIMATES, seconds), exceeds_limit
         return self._minutes[identity]
 
 

@@ -164,6 +164,21 @@ def test_a_design_that_may_cost_more_than_its_budget_is_refused_with_its_plan(
     assert not list((workplace / ".paretune").glob("simulated/jobs/*"))
 
 
+def test_a_design_whose_limit_would_end_some_runs_is_refused_with_their_numbers(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = {"launcher": "simulated", "model": "bert-base-uncased", "dataset": "a/b", "max_runtime_minutes": 10}
+    factors = {"max_train_samples": [1_000, 200_000], "seed": [1, 2]}
+    job["instance_type"] = "ml.g5.xlarge"
+    words = ["design", "--design", write_design(workplace, job=job, factors=factors, randomise=False)]
+
+    assert main(words) == 2
+    refusal = capsys.readouterr().err
+    assert "runs 3, 4 of 4 would be ended by max_runtime_minutes: max_runtime_minutes must be at least" in refusal
+    assert own_run(MlflowClient()).info.status == "FAILED"
+    assert main([*words, "--dry_run", "true", "--allow_timeout", "true"]) == 0
+
+
 def test_a_budget_without_a_price_is_refused_and_a_price_file_gives_it(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused
 from paretune.estimating.uploading import BEFORE_CONTAINER_S, LONGEST_BEFORE_CONTAINER_S, UNKNOWN_MODEL_BYTES
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.container import JobInputs
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.recommendation import Pick
+from paretune.studies.run import run_study
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.trial_history import hash_without_seed
 from paretune.studies.search.untried import UntriedPoints, some_jobs
@@ -120,3 +121,34 @@ def test_without_estimates_only_what_equal_jobs_took_limits_a_job(workplace: Pat
 
     assert limited({}) == spec.max_runtime_minutes
     assert limited({hash_without_seed(spec): 600.0}) == 25
+
+
+LIMITED = """
+name: limited
+job: {{launcher: simulated, model: bert-base-uncased, dataset: a/b, max_runtime_minutes: {minutes},
+  instance_type: ml.g5.xlarge, max_train_samples: 3000, max_eval_samples: 300}}
+objectives: {{job_seconds: minimize, cost_usd: minimize}}
+search:
+  num_train_epochs: {{choices: [1, 100]}}
+method: joint
+sampler: {sampler}
+n_trials: 4
+"""
+
+
+@pytest.mark.parametrize("sampler", ["grid", "random"])
+def test_a_point_that_its_limit_would_end_is_not_tried(workplace: Path, sampler: str) -> None:
+    (workplace / "study.yaml").write_text(LIMITED.format(minutes=10, sampler=sampler))
+    result = run_study("study.yaml")
+
+    assert [trial.point["num_train_epochs"] for trial in result.answer.front.trials] == [1]
+    assert "except 1 points which by their estimates are ended by max_runtime_minutes" in result.ending
+
+
+def test_a_study_is_refused_only_if_the_limit_would_end_all_its_points(workplace: Path) -> None:
+    (workplace / "study.yaml").write_text(LIMITED.format(minutes=0.1, sampler="grid"))
+
+    with pytest.raises(BadInput, match="none of the study's jobs can be launched: max_runtime_minutes must be"):
+        run_study("study.yaml")
+    driver = driver_of(workplace, "study.yaml", {"allow_timeout": "true"})
+    assert UntriedPoints(driver).next_point() is not None
