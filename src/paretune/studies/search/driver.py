@@ -25,6 +25,7 @@ from paretune.core.errors import (
     BudgetRefused,
     CallAgain,
     Interrupted,
+    JobFailed,
     LaunchRefused,
     LostContact,
     ParetuneError,
@@ -44,6 +45,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.admission import Admission
+from paretune.studies.search.code_errors import CodeErrors
 from paretune.studies.search.concurrency import ConcurrencyLimit
 from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.kept_pools import KeptPools
@@ -108,6 +110,7 @@ class Driver:
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, ledger, workplace, say)
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
+        self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
         self._shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
 
@@ -131,8 +134,9 @@ class Driver:
         if is_first and self._is_round:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
-        elif is_first:  # this driver was started after the plan was dropped
+        elif is_first:  # this driver was started after the plan was dropped, or after the code was corrected
             self._off_plan = None
+            self._code_errors = CodeErrors(self.file.search, has_completed=bool(self.history.measured))
         others = self.other_drivers()
         asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
@@ -197,9 +201,9 @@ class Driver:
         return next((identity for identity, retry in self.history.retries.items() if retry.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
-        """Whether a further job may be started; False for good once a job's training plan was dropped."""
+        """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
         running = len(self._jobs)
-        may_start = self._off_plan is None and self._concurrency.has_free_slot(running)
+        may_start = self._off_plan is None and not self._code_errors.reason and self._concurrency.has_free_slot(running)
         return may_start and running < self.file.n_parallel * self.file.trials_per_job
 
     def is_open(self, spec: JobSpec) -> bool:
@@ -215,6 +219,7 @@ class Driver:
 
         Raises:
             LaunchRefused: a job's training plan was dropped, and no job runs any more.
+            JobFailed: two trials have failed with the same error of the code, and no job runs any more.
         """
         refusals = self._shared_jobs.create_jobs()
         for number, job in list(self._jobs.items()):
@@ -227,12 +232,8 @@ class Driver:
         self._pools.settle()
         if self._now() - self._adopted_at > _ADOPTION_S:
             self.adopt()
-        if self._off_plan is not None and self._off_plan.end is not None and not self._jobs:
-            again = "the command without once=true" if self._is_round else "the same command"
-            raise LaunchRefused(
-                f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would "
-                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
-            )
+        if not self._jobs:
+            self._refuse_more()
 
     def wait(self) -> None:
         """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
@@ -274,6 +275,17 @@ class Driver:
         """Give back warm pools, and record that this driver no longer runs."""
         self._give_back_pools()
         self._deregister()
+
+    def _refuse_more(self) -> None:
+        """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
+        again = "the command without once=true" if self._is_round else "the same command"
+        if self._code_errors.reason:
+            raise JobFailed("of the study", f"{self._code_errors.reason}; then {again} continues")
+        if self._off_plan is not None and self._off_plan.end is not None:
+            raise LaunchRefused(
+                f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would "
+                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
+            )
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -336,6 +348,7 @@ class Driver:
         for entry in entries:
             self._learn_bound(entry)
             self.study.report_outcome(entry, self.history)
+            self._code_errors.add(entry)
             if entry.end is not None and entry.end.off_plan:
                 self._off_plan = entry
         self.admission.refresh(has_news=bool(entries))

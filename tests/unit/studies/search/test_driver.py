@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
+from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.watch import ABANDONED_S
@@ -31,7 +31,7 @@ from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import Run, Tracking
-from tests.scripted_study import RATES, Desk, QuickClock
+from tests.scripted_study import RATES, Desk, QuickClock, always_done
 from tests.study_rig import driver_of
 from tests.unit.jobs.test_retrying_job import BROKEN, CAPACITY, DONE, LARGE, MEMORY, SECONDS, SMALL, Ending, ScriptedJob
 
@@ -279,6 +279,49 @@ def test_a_point_without_capacity_is_given_up_in_the_end(desk: Desk) -> None:
     assert set(rates(driver, TrialStatus.FAILED)) == {RATES[0]}
     first = driver.file.spec_at({"learning_rate": RATES[0]}).spec_hash()
     assert desk.launcher.asked.count(first) == MOST_TRIES + 1
+
+
+def test_two_equal_errors_of_the_code_end_a_study_and_name_package_and_file(desk: Desk) -> None:
+    missing = (FailureKind.ERROR, "ModuleNotFoundError: No module named 'evaluate'")
+    desk.launcher.judge = lambda spec, times: missing
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "entry_script": str(desk.folder / "own.py")}
+    (desk.folder / "own.py").touch()
+    with pytest.raises(JobFailed) as failed:
+        search(desk.driver(job=job))
+
+    assert len(desk.launcher.asked) == 2
+    assert failed.value.exit_code == 3
+    assert "trials 0 and 1 failed with the same error of the code, and no trial has completed" in str(failed.value)
+    assert str(failed.value).endswith(
+        f"add evaluate to {desk.folder / 'requirements.txt'}; then the same command continues"
+    )
+    desk.launcher.judge = always_done  # the package has been added
+    driver = desk.driver(job=job)
+    driver.adopt()
+    search(driver)
+    assert len(rates(driver)) >= 2
+
+
+@pytest.mark.parametrize("reason", ["ValueError: {rate} is odd", "TypeError: no", "ConnectionError: reset"])
+def test_a_study_goes_on_after_errors_that_its_next_trial_may_not_have(desk: Desk, reason: str) -> None:
+    def judge(spec: JobSpec, times: int) -> Ending:
+        is_first = len(desk.launcher.asked) == 1
+        return DONE if is_first and "Type" in reason else (FailureKind.ERROR, reason.format(rate=spec.learning_rate))
+
+    desk.launcher.judge = judge
+    search(desk.driver())
+
+    assert len(set(desk.launcher.asked)) == len(RATES)
+
+
+def test_an_error_of_one_strategy_says_nothing_about_the_others(desk: Desk) -> None:
+    missing = (FailureKind.BAD_INPUT, "package deepspeed is missing where the job runs")
+    desk.launcher.judge = lambda spec, times: missing if spec.strategy == "deepspeed" else DONE
+    searched = {"strategy": Choices(values=("deepspeed", "ddp")), "learning_rate": Choices(values=RATES[:2])}
+    driver = desk.driver(search=searched)
+    search(driver)
+
+    assert rates(driver) == list(RATES[:2])
 
 
 def test_a_quota_of_one_job_makes_the_others_wait_for_it(desk: Desk) -> None:
