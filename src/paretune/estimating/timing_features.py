@@ -27,6 +27,7 @@ from paretune.estimating.workload import (
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import GENERATIVE
 from paretune.specification.parallelism import ParallelDegrees, single_device_defaults
 from paretune.specification.parameters import spell
 
@@ -46,7 +47,9 @@ _MOVED_OF_COMPILED = 0.5  # operations on single numbers are fused
 # gathered twice in half precision. Frozen ones are read in each pass, those of 4 bits unpacked before: 4-bit kernels
 # reach a fifth of the bandwidth for half a byte read, and two written and read.
 _READ_BYTES, _READ_BYTES_SHARDED, _READ_BYTES_UNPACKED = 20.0, 12.0, 22.0
-_MOVED_LOGITS = 20.0  # for each token of a causal-lm and word of the vocabulary: written, cast, and read for the loss
+_MOVED_LOGITS = (
+    20.0  # for each token of a language model and word of the vocabulary: written, cast, and read for the loss
+)
 _KEPT_OF_A_LAYER = 2 / 34  # its input, of all activations of a layer (Korthikanti et al., arXiv 2205.05198, table 2)
 # Parameters that divide devices, with their defaults; what is computed again is counted as operations.
 _DIVISIONS = {
@@ -219,7 +222,7 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
     units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
     units *= work.passes / 3
-    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == "causal-lm" else 0.0
+    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task in GENERATIVE else 0.0
     return work.tokens * units / others
 
 
@@ -258,7 +261,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
         units=units * share_in_layers(share.degrees.tensor) / share.degrees.pipeline,
-        logits=rows * tokens * built.vocabulary if spec.task == "causal-lm" else 0.0,
+        logits=rows * tokens * built.vocabulary if spec.task in GENERATIVE else 0.0,
     )
 
 

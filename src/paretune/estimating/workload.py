@@ -129,7 +129,7 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
         BadInput: training_arguments set per_device_eval_batch_size to a value that the Trainer does not take.
     """
     limit = LEAST_EVALUATED_ROWS
-    if spec.task == metrics.CAUSAL_LM:
+    if spec.task in metrics.GENERATIVE:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
     return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
 
@@ -234,7 +234,7 @@ def adapted_widths(spec: JobSpec, built: Architecture) -> float:
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
     """Return the weights of a language model's output layer, 0 for other tasks."""
-    return built.vocabulary * built.hidden_size if spec.task == "causal-lm" else 0
+    return built.vocabulary * built.hidden_size if spec.task in metrics.GENERATIVE else 0
 
 
 def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
@@ -267,7 +267,7 @@ def quantised_weights(spec: JobSpec, built: Architecture) -> float:
 
 def _trained(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
-    head = float(built.hidden_size**2) if spec.task != "causal-lm" else 0.0
+    head = float(built.hidden_size**2) if spec.task not in metrics.GENERATIVE else 0.0
     if spec.fine_tuning in ADAPTERS:
         return spec.lora_rank * adapted_widths(spec, built) + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

@@ -32,6 +32,7 @@ RUN_STATUS = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")
 """Facts of a report that are versions of what trained."""
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
+_QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +261,7 @@ def _over_bound_usd(record: JobRecord, bill: JobBill) -> float:
 def _all_metrics(report: JobReport | None, bill: JobBill) -> dict[str, float]:
     """What the job measured and was billed, in the order in which a run's page shows it, that of first recording."""
     values = ({} if report is None else dict(report.metrics)) | bill.metrics()
-    first = (metrics.F1, metrics.PERPLEXITY, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
+    first = (*_QUALITIES, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
     return {name: values[name] for name in first if name in values} | values
 
 

@@ -62,7 +62,10 @@ def _summary(spec: JobSpec, values: Mapping[str, float], state: str, reason: str
 
 
 def _quality(values: Mapping[str, float]) -> str:
-    """F1, perplexity or RMSE, against baselines; the stated error is that of the validation rows, not of the seed."""
+    """F1, perplexity, ROUGE-L or RMSE, against baselines.
+
+    The stated error of F1 is that of the validation rows, not of the seed.
+    """
     f1, rows = values.get(metrics.F1), values.get("validation_rows")
     if f1 is not None:
         error = ""
@@ -74,6 +77,9 @@ def _quality(values: Mapping[str, float]) -> str:
         return f"F1 **{f1:.3f}**{error}{_against(values, baselines, '.3f')}"
     if (perplexity := values.get(metrics.PERPLEXITY)) is not None:
         return f"perplexity **{perplexity:.2f}** on the validation rows"
+    if (overlap := values.get(metrics.ROUGE_L)) is not None:
+        against = _against(values, {metrics.BASELINE_LEAD: "the beginning of the text"}, ".3f")
+        return f"ROUGE-L **{overlap:.3f}** on the validation rows{against}"
     if (rmse := values.get(metrics.RMSE)) is None:
         return ""
     baselines = {metrics.BASELINE_TFIDF_RMSE: "TF-IDF", metrics.BASELINE_MEAN_RMSE: "the mean of the training rows"}

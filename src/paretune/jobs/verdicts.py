@@ -17,7 +17,13 @@ from paretune.specification.fine_tuning import ADAPTERS, default_learning_rate
 from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 
-_NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE"}
+_NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE", metrics.ROUGE_L: "ROUGE-L"}
+_WORD_MODELS = {
+    metrics.REGRESSION: "TF-IDF with ridge regression",
+    metrics.WORDS: "the most frequent label of each word",
+    metrics.SEQ2SEQ: "the beginning of the text",
+}
+"""Task to its baseline, where that is not TF-IDF with logistic regression."""
 _TRIVIAL_ANSWERS = {
     metrics.CLASSIFICATION: "always answering the most frequent class",
     metrics.MULTI_LABEL: "always answering the most frequent set of labels",
@@ -68,9 +74,7 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         meaning = "the model has learnt nothing"
     elif tfidf is not None and sign * measured < sign * tfidf:
         side = "below" if sign > 0 else "above"
-        model = f"TF-IDF with {'ridge' if spec.task == metrics.REGRESSION else 'logistic'} regression"
-        if spec.task == metrics.WORDS:
-            model = "the most frequent label of each word"
+        model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
         comparison = f"{side} {tfidf:{form}}, which {model} reaches on the same rows"
         meaning = "the model has not learnt what single words tell"
     else:

@@ -26,11 +26,18 @@ IN_S3 = "s3://"
 """Prefix of a file or folder in S3; it is downloaded before the job is launched."""
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
-_TASKS_OF_SCRIPTS = ("question-answering", "qa", "seq2seq", "sequence-to-sequence", "summarization", "translation")
 _WITH_A_SCRIPT = (
-    "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
-    "with entry_script, and its arguments in training_arguments"
+    "paretune has no training of its own for it; give a script such as transformers' run_qa.py with entry_script, and "
+    "its arguments in training_arguments"
 )
+_OTHER_NAMES = {
+    **dict.fromkeys(("question-answering", "qa"), _WITH_A_SCRIPT),
+    **dict.fromkeys(
+        ("sequence-to-sequence", "text2text-generation", "summarization", "translation"), f"set task={metrics.SEQ2SEQ}"
+    ),
+    "ner": f"set task={metrics.WORDS}",
+}
+"""Names of tasks elsewhere to what to do instead."""
 _ROWS: frozenset[Effect] = frozenset({"data", "evaluation", "quality"})
 
 
@@ -78,7 +85,7 @@ class Data:
     label_column: str = parameter(
         "label",
         "column with the class, the number (regression), the labels (multi-label: lists, a|b, or columns of 0 and 1 as "
-        "a,b), or a label per word (token-classification)",
+        "a,b), a label per word (token-classification), or the text to write (seq2seq)",
         affects=_ROWS,
         basic=True,
     )
@@ -86,7 +93,7 @@ class Data:
         metrics.CLASSIFICATION,
         "what the model learns",
         choices=tuple(metrics.TASKS),
-        instead=dict.fromkeys(_TASKS_OF_SCRIPTS, _WITH_A_SCRIPT) | {"ner": f"set task={metrics.WORDS}"},
+        instead=_OTHER_NAMES,
         affects=TRAINING | _ROWS,
     )
     max_train_samples: int | None = parameter(

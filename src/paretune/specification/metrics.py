@@ -16,6 +16,7 @@ MAE = "mae"  # mean absolute error, likewise
 R2 = "r2"  # 1 - squared error / squared deviation of the validation rows from their mean; absent if all are equal
 SPEARMAN = "spearman"  # rank correlation of predicted and true values; absent if one of them is constant
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
+ROUGE_L = "rouge_l"  # mean F1 of the longest common subsequences of words, of answers and references
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training rows per second over all devices in steady state, without warm-up steps and evaluation."""
@@ -53,6 +54,9 @@ BASELINE_MEAN_RMSE = "baseline_rmse_mean"  # RMSE of always predicting the mean 
 BASELINE_TFIDF_RMSE = "baseline_rmse_tfidf"  # RMSE of TF-IDF and ridge regression, same training and validation rows
 BASELINE_WORDS = "baseline_f1_words"
 """F1 over entities of giving each word the label that it has most often in the training rows, same validation rows."""
+BASELINE_LEAD = "baseline_rouge_l_lead"
+"""ROUGE-L of answering with the first words of the text, as many as the references of the training rows have on
+average, same validation rows."""
 LABEL_MEAN = "label_mean"  # regression: mean of the labels of the training rows
 LABEL_STD = "label_std"  # regression: their standard deviation, divided by N
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
@@ -99,7 +103,9 @@ class Task:
 
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
-WORDS = "token-classification"
+WORDS, SEQ2SEQ = "token-classification", "seq2seq"
+GENERATIVE = frozenset({CAUSAL_LM, SEQ2SEQ})
+"""Tasks whose models answer with tokens of the vocabulary and have no head for classes or numbers."""
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(
         measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
@@ -118,6 +124,7 @@ TASKS: Mapping[str, Task] = {
     ),
     CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
     WORDS: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_WORDS),
+    SEQ2SEQ: Task(measures=(ROUGE_L,), direction="maximize", baseline=BASELINE_LEAD),
 }
 """Value of the parameter `task` to its metrics."""
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)

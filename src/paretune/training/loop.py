@@ -7,6 +7,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer
+from paretune.training.model import Shape, build_model, load_tokenizer, with_decoder_inputs
 from paretune.training.model_folder import ModelFolder
 from paretune.training.profiling.callback import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import TokenRows, as_batch, open_split, read_vocabulary
+from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split, read_vocabulary
 from paretune.training.stop_signal import StopRequest
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
@@ -156,7 +157,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
     tokenizer = load_tokenizer(source)
 
     def build() -> Any:
-        model = build_model(spec, source, prepared.labels, tokenizer)
+        model = build_model(spec, source, prepared.labels, tokenizer, longest_target=prepared.facts.get(LONGEST_TARGET))
         strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
         if spec.task == metrics.REGRESSION and _answers_numbers(source):
             Units.of(prepared.facts, model).scale_model(model)
@@ -200,8 +201,8 @@ def _trainer(
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
-        data_collator=as_batch,
-        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units),
+        data_collator=partial(with_decoder_inputs, model) if spec.task == metrics.SEQ2SEQ else as_batch,
+        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units, inputs.tokenizer),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
         callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock),
@@ -298,7 +299,9 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     if trainer.callback.others_share is not None:
         measured[metrics.OTHERS_CPU_SHARE] = trainer.callback.others_share
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
-    if peak is not None and {"layers", "hidden_size"} <= set(sizes):
+    # A token passes the encoder or the decoder of a seq2seq model, and not both.
+    is_one_stack = document.spec.task != metrics.SEQ2SEQ
+    if peak is not None and is_one_stack and {"layers", "hidden_size"} <= set(sizes):
         flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,

@@ -32,12 +32,12 @@ from torch.utils._pytree import tree_iter
 
 from paretune.core.errors import first_line
 from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
-from paretune.specification.metrics import WORDS
+from paretune.specification.metrics import CAUSAL_LM, GENERATIVE, SEQ2SEQ, WORDS
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
 from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.losses import next_token_loss, token_loss
+from paretune.training.tasks.losses import token_loss
 
 _ROWS = (2, 4)
 """Batches that are traced: the memory is a linear function of the rows."""
@@ -106,7 +106,7 @@ def trace(setting: StepSetting) -> TracedStep:
 def _build(setting: StepSetting) -> Any:
     """The model of a configuration with the trainable weights of a job, on the device `meta`."""
     config = dict(setting.config)
-    if setting.task != "causal-lm":
+    if setting.task not in GENERATIVE:
         config |= {"num_labels": 2}  # more labels need hardly more memory
     auto_config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
@@ -164,16 +164,19 @@ def _loss(setting: StepSetting, model: Any, rows: int, *, evaluates: bool = Fals
     """The loss of `rows` rows, computed as in the Trainer."""
     shape, half = (rows, setting.tokens), half_format(setting.half)
     tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
-    is_language = setting.task == "causal-lm"
+    texts = {"input_ids": tokens, "attention_mask": mask}
+    is_language = setting.task == CAUSAL_LM
+    if setting.task == SEQ2SEQ:
+        texts["decoder_input_ids"] = tokens
     labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language and not evaluates else {}
     with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
-        outputs = model(input_ids=tokens, attention_mask=mask, **labels)
+        outputs = model(**texts, **labels)
     if half is not None:
         outputs = convert_outputs_to_fp32(lambda: outputs)()
-    if setting.task == WORDS:
-        return token_loss(outputs, tokens)
-    if is_language and evaluates:
-        return next_token_loss(outputs, tokens, 1)
+    if evaluates and setting.task in {*GENERATIVE, WORDS}:  # row by row, so that one row shows what is needed at a time
+        return token_loss({"logits": outputs["logits"][:1]}, tokens[:1])
+    if setting.task in {WORDS, SEQ2SEQ}:  # all rows together, so that the operations do not depend on their number
+        return cross_entropy(outputs["logits"].float().flatten(0, 1), tokens.flatten())
     return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 
 

@@ -32,6 +32,13 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
+_SHIFT = "prepare_decoder_input_ids_from_labels"
+"""Method of the seq2seq models that read texts."""
+_TOKENS = (
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
+    *("forced_eos_token_id", "bad_words_ids", "suppress_tokens"),
+)
+"""Entries of a generation_config that name tokens."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -96,7 +103,12 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     faults = []
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
-    if spec.task != metrics.CAUSAL_LM and type(config) not in auto_class(spec.task)._model_mapping:
+    model_classes = auto_class(spec.task)._model_mapping
+    if spec.task == metrics.SEQ2SEQ:
+        if not hasattr(model_classes.get(type(config), None), _SHIFT):
+            needs = "task seq2seq needs an encoder with a decoder, such as t5 or bart"
+            faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
+    elif spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
         head = "token" if spec.task == metrics.WORDS else "text"
         faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
@@ -129,16 +141,26 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     return [f"lora_target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
-def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
+def build_model(
+    spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any, longest_target: float | None = None
+) -> "transformers.PreTrainedModel":
     """The model with a head for `labels`, and with the trainable parameters of `fine_tuning`.
 
     Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
-    those of linear layers have four bits.
+    those of linear layers have four bits. A seq2seq model writes greedily, at most `longest_target` tokens.
     """
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
+    if longest_target is not None:
+        tokens = {name: value for name in _TOKENS if (value := getattr(model.generation_config, name)) is not None}
+        model.generation_config = transformers.GenerationConfig(max_new_tokens=int(longest_target), **tokens)
     return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora_alpha)
+
+
+def with_decoder_inputs(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The batch of a seq2seq model with what its decoder reads: the labels, shifted to the right by one token."""
+    return batch | {"decoder_input_ids": getattr(model, _SHIFT)(labels=batch["labels"])}
 
 
 def with_trained_weights(
@@ -150,7 +172,7 @@ def with_trained_weights(
     """
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        if spec.task == "causal-lm":  # even if it is tied to the embeddings
+        if spec.task in metrics.GENERATIVE:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
 
@@ -178,11 +200,11 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
 
 def auto_class(task: str) -> Any:
     """The class by which transformers finds the models of a task."""
-    if task == metrics.CAUSAL_LM:
-        return transformers.AutoModelForCausalLM
-    if task == metrics.WORDS:
-        return transformers.AutoModelForTokenClassification
-    return transformers.AutoModelForSequenceClassification
+    return {
+        metrics.CAUSAL_LM: transformers.AutoModelForCausalLM,
+        metrics.SEQ2SEQ: transformers.AutoModelForSeq2SeqLM,
+        metrics.WORDS: transformers.AutoModelForTokenClassification,
+    }.get(task, transformers.AutoModelForSequenceClassification)
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
@@ -208,8 +230,12 @@ def _without_weights(spec: JobSpec, folder: Path) -> Any:
 
 def _heads(model: Any) -> list[str]:
     """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
-    parts = model.named_children()
-    return [name for name, part in parts if name != model.base_model_prefix and any(True for _ in part.parameters())]
+    parts = dict(model.named_children())
+    if model.base_model_prefix not in parts:  # T5's parts are side by side
+        return [name for name, part in parts.items() if part is model.get_output_embeddings()]
+    return [
+        name for name, part in parts.items() if name != model.base_model_prefix and any(True for _ in part.parameters())
+    ]
 
 
 def _linear_layers(model: Any) -> list[str]:
@@ -237,15 +263,16 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
-    is_causal = spec.task == "causal-lm"
-    heads = [] if is_causal else _heads(model)
+    heads = [] if spec.task in metrics.GENERATIVE else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
-        task_type={metrics.CAUSAL_LM: TaskType.CAUSAL_LM, metrics.WORDS: TaskType.TOKEN_CLS}.get(
-            spec.task, TaskType.SEQ_CLS
-        ),
+        task_type={
+            metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
+            metrics.SEQ2SEQ: TaskType.SEQ_2_SEQ_LM,
+            metrics.WORDS: TaskType.TOKEN_CLS,
+        }.get(spec.task, TaskType.SEQ_CLS),
         r=spec.lora_rank,
         lora_alpha=lora_alpha,
         lora_dropout=spec.lora_dropout,

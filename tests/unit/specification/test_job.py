@@ -747,7 +747,7 @@ def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
         (
             "regression",
             {"strategy": "deepspeed", "instance_type": "ml.g5.xlarge"},
-            "goes with strategy ddp, fsdp or smddp, got deepspeed",
+            "goes with strategy ddp, smddp or fsdp, got deepspeed",
         ),
     ],
 )
@@ -803,7 +803,20 @@ def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
     assert refused.value.faults == (f"fallback_instance_types: on ml.g5.48xlarge {rule}",)
 
 
-@pytest.mark.parametrize("task", ["question-answering", "seq2seq", "summarization"])
-def test_tasks_without_a_training_of_ours_are_refused_with_the_way_to_one(task: str) -> None:
-    with pytest.raises(BadInput, match="give a script such as transformers' run_qa"):
+@pytest.mark.parametrize(
+    ("task", "remedy"),
+    [
+        ("question-answering", "give a script such as transformers' run_qa.py with entry_script"),
+        ("summarization", "set task=seq2seq"),
+    ],
+)
+def test_other_names_of_tasks_are_refused_with_what_to_do_instead(task: str, remedy: str) -> None:
+    with pytest.raises(BadInput, match=remedy):
         JobSpec(task=task)
+
+
+def test_seq2seq_goes_with_strategies_that_leave_the_model_whole() -> None:
+    job = {"task": "seq2seq", "instance_type": "ml.g5.12xlarge"}
+    assert JobSpec(**job, strategy="deepspeed").task == "seq2seq"
+    with pytest.raises(BadInput, match="goes with strategy smddp, deepspeed or ddp, got fsdp: set strategy=ddp"):
+        JobSpec(**job, strategy="fsdp")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForSeq2SeqLM, AutoModelForTokenClassification, Trainer
 
-from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport
+from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import device
 from paretune.training.loop import train
@@ -157,16 +157,56 @@ def test_words_are_learnt_and_judged_by_their_entities(folder: JobFolder, tmp_pa
         num_train_epochs=4.0,
         max_seq_length=16,
     )
-    tokenizer = load_tokenizer(folder.model_source.resolve())
-    read, names = read_rows(spec)
-    prepared = tokenised.prepare(spec, read, names, tokenizer, tmp_path / "words")
-    folder.dataset.unlink()
-    folder.dataset.symlink_to(prepared.folder)
+    prepared = prepared_for(spec, folder, folder.model_source.resolve())
 
     report = report_of(spec, folder)
 
-    assert names == ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
+    assert prepared.labels == ("B-BAD", "B-GOOD", "I-BAD", "I-GOOD", "O")
     assert prepared.facts["baseline_f1_words"] == 1.0
     assert report.metrics["f1"] > 0.9
     model = AutoModelForTokenClassification.from_pretrained(folder.model)
     assert model.config.id2label[0] == "B-BAD"
+
+
+def prepared_for(spec: JobSpec, folder: JobFolder, source: Path) -> PreparedDataset:
+    """The data set of `spec` in the job's folder, with the model of another folder."""
+    read, names = read_rows(spec)
+    prepared = tokenised.prepare(spec, read, names, load_tokenizer(source), folder.root.parent / "other")
+    for link, target in ((folder.dataset, prepared.folder), (folder.model_source, source)):
+        link.unlink()
+        link.symlink_to(target)
+    return prepared
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
+@pytest.mark.parametrize(
+    ("kind", "fine_tuning"),
+    [
+        ("t5", "full"),
+        pytest.param("bart", "full", marks=pytest.mark.slow),
+        pytest.param("t5", "lora", marks=pytest.mark.slow),
+    ],
+)
+def test_texts_are_learnt_and_judged_by_the_words_in_their_order(
+    folder: JobFolder, tmp_path: Path, tiny_seq2seq_models: dict[str, Path], kind: str, fine_tuning: str
+) -> None:
+    rows = tmp_path / "pairs.jsonl"
+    random = np.random.default_rng(0)
+    words = [str(word) for word in random.choice(["great", "cold"], size=60)]
+    rows.write_text("\n".join(json.dumps({"text": f"{row} {row} {row}", "label": f"the {row} film"}) for row in words))
+    spec = replace(
+        SPEC, task="seq2seq", dataset=str(rows), learning_rate=0.005, num_train_epochs=4.0, fine_tuning=fine_tuning
+    )
+    prepared = prepared_for(spec, folder, tiny_seq2seq_models[kind])
+
+    report = report_of(spec, folder)
+
+    assert prepared.facts["longest_target"] == 5  # three words between two special tokens
+    assert prepared.facts["baseline_rouge_l_lead"] == pytest.approx(1 / 3)
+    assert report.metrics["rouge_l"] > (0.9 if fine_tuning == "full" else 0.6)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder.model)
+    tokenizer = load_tokenizer(folder.model)
+    (tokens,) = model.generate(tokenizer("cold cold cold", return_tensors="pt")["input_ids"])
+    assert len(tokens) <= 6
+    if fine_tuning == "full":
+        assert tokenizer.decode(tokens, skip_special_tokens=True) == "the cold film"

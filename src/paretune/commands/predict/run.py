@@ -14,6 +14,7 @@ from paretune.presentation.numbers import duration, plain, usd
 _METRIC_NAMES = {
     "f1": "F1 (macro)",
     "accuracy": "accuracy",
+    "rouge_l": "ROUGE-L",
     "rmse": "root mean squared error",
     "mae": "mean absolute error",
 }

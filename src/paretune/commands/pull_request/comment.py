@@ -20,6 +20,7 @@ _ERRORS = 2.0 * math.sqrt(2)
 """Standard deviations of one run from which two runs count as different: two of their difference."""
 _ROWS = (  # metric, words, format, whether more is better (None: neither), noise, whether that is a share
     (metrics.F1, "F1 (macro, validation)", ".4f", True, F1_NOISE, False),
+    (metrics.ROUGE_L, "ROUGE-L (validation)", ".4f", None, 0.0, False),
     (metrics.PERPLEXITY, "perplexity", ".3f", False, F1_NOISE, True),
     (metrics.COST_USD, "cost, USD", ".4g", False, SECONDS_NOISE, True),
     (metrics.TRAIN_SECONDS, "training, s", ",.1f", False, SECONDS_NOISE, True),

@@ -34,6 +34,7 @@ OBJECTIVES = {
     metrics.SPEARMAN: _Objective("maximize", "rank correlation", task="regression"),
     metrics.F1_MICRO: _Objective("maximize", "micro F1", task="multi-label"),
     metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", task="multi-label"),
+    metrics.ROUGE_L: _Objective("maximize", "ROUGE-L", task="seq2seq"),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),

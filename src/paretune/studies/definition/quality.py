@@ -57,6 +57,7 @@ class Quality:
 F1 = Quality(metric=metrics.F1, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0, factors=None)
 _KNOWN = (
     F1,
+    Quality(metric=metrics.ROUGE_L, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     Quality(metric=metrics.RMSE, direction="minimize", lowest=0.0),
     Quality(metric=metrics.R2, direction="maximize", highest=1.0),
     Quality(metric=metrics.MAE, direction="minimize", lowest=0.0),

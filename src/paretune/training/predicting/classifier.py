@@ -19,11 +19,14 @@ from paretune.training import device
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import auto_class, find_model, load_tokenizer, longest_text
 from paretune.training.rows.tokenised import first_tokens, tokenise
+from paretune.training.tasks.evaluation import decode
 
 CLASSES, LABELS, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 """`problem_type` of a transformers configuration: one class per row, any number of labels, or a number."""
 WORD_CLASSES = "token_classification"
 """Kind of a model that gives each word a class."""
+TEXTS = metrics.SEQ2SEQ
+"""Kind of a model that writes a text for each text."""
 _ADAPTER = "adapter_config.json"
 _UNNAMED = re.compile(r"LABEL_\d+")  # names that transformers gives to classes without names
 _NO_LIMIT = 1_000_000  # a tokenizer without a limit has this `model_max_length` or a larger one
@@ -31,11 +34,11 @@ _NO_LIMIT = 1_000_000  # a tokenizer without a limit has this `model_max_length`
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A model that gives C numbers for each text.
+    """A model that gives C numbers, or a text, for each text.
 
     Attributes:
-        kind: CLASSES, LABELS, NUMBER or WORD_CLASSES.
-        names: C names of classes or labels; empty for NUMBER.
+        kind: CLASSES, LABELS, NUMBER, WORD_CLASSES or TEXTS.
+        names: C names of classes or labels; empty for NUMBER and TEXTS.
         limit: largest number of tokens of a text; the rest is cut off.
     """
 
@@ -57,7 +60,8 @@ class Classifier:
         """
         config = _read_config(folder)
         kind = _kind(config, folder)
-        names = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if kind != NUMBER else ()
+        has_names = kind not in {NUMBER, TEXTS}
+        names = tuple(str(config.id2label[number]) for number in range(config.num_labels)) if has_names else ()
         if names and all(_UNNAMED.fullmatch(name) for name in names):
             fault = f"model {folder} has no class names (id2label of its config.json is {', '.join(names[:3])})"
             raise BadInput([f'{fault}: write them there, such as "id2label": {{"0": "negative", "1": "positive"}}'])
@@ -75,7 +79,7 @@ class Classifier:
     def outputs(self, texts: Sequence[str]) -> tuple[np.ndarray, int]:
         """Logits (N, C; float64) of N texts, in their order, and how many texts were cut off.
 
-        Of words, N arrays (W, C) of the W words of each text that were not cut off.
+        Of words, N arrays (W, C) of the W words of each text that were not cut off; of TEXTS, N texts.
         A batch has texts of similar length, so that it needs little padding.
         """
         firsts: list[list[int]] = []
@@ -89,8 +93,10 @@ class Classifier:
         logits: list[np.ndarray | None] = [None] * len(tokens)
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            for row, values in zip(rows, self._batch_logits([tokens[row] for row in rows]), strict=True):
+            for row, values in zip(rows, self._batch_outputs([tokens[row] for row in rows]), strict=True):
                 logits[row] = values
+        if self.kind == TEXTS:
+            return np.array(logits, dtype=object), truncated
         if self.kind != WORD_CLASSES:
             return np.array(logits, dtype=np.float64), truncated
         of_words = np.empty(len(logits), dtype=object)
@@ -98,8 +104,8 @@ class Classifier:
             of_words[number] = None if values is None else values[places]
         return of_words, truncated
 
-    def _batch_logits(self, tokens: Sequence[Sequence[int]]) -> np.ndarray:
-        """Logits (B, C) of B rows of token ids; of words (B, T, C)."""
+    def _batch_outputs(self, tokens: Sequence[Sequence[int]]) -> np.ndarray | list[str]:
+        """Logits (B, C) of B rows of token ids; of words (B, T, C); of TEXTS the B texts that are written for them."""
         width = max(1, *map(len, tokens))
         ids = torch.full((len(tokens), width), self.tokenizer.pad_token_id)
         mask = torch.zeros((len(tokens), width), dtype=torch.int64)
@@ -107,10 +113,13 @@ class Classifier:
             ids[row, : len(line)] = torch.tensor(line, dtype=torch.int64)
             mask[row, : len(line)] = 1
         target = self.model.device
+        inputs = {"input_ids": ids.to(target), "attention_mask": mask.to(target)}
         precision = device.half_format(device.choose_precision("auto")) if device.has_gpu() else None
         try:
             with torch.inference_mode(), torch.autocast(target.type, dtype=precision, enabled=precision is not None):
-                logits = self.model(input_ids=ids.to(target), attention_mask=mask.to(target)).logits
+                if self.kind == TEXTS:
+                    return decode(self.tokenizer, self.model.generate(**inputs).cpu().numpy())
+                logits = self.model(**inputs).logits
         except Exception as error:
             if device.is_out_of_memory(error):
                 raise BadInput([f"batch_size {self.batch_size} does not fit into the memory: lower it"]) from error
@@ -142,10 +151,13 @@ def _kind(config: Any, folder: Path) -> str:
     architectures = getattr(config, "architectures", None) or []
     if any(str(name).endswith("ForTokenClassification") for name in architectures):
         return WORD_CLASSES
+    writers = auto_class(metrics.SEQ2SEQ)._model_mapping
+    if type(config) in writers and writers[type(config)].__name__ in architectures:
+        return TEXTS
     if not _has_adapters(folder) and not any(str(name).endswith("ForSequenceClassification") for name in architectures):
         named = ", ".join(architectures) or "no architecture"
         fault = f"model {folder} is not a classification model (its config.json says {named})"
-        raise BadInput([f"{fault}: predict needs one that was trained with task=classification"])
+        raise BadInput([f"{fault}: predict needs one that was trained with a task other than causal-lm"])
     if config.problem_type in (LABELS, NUMBER):
         return str(config.problem_type)
     return NUMBER if config.num_labels == 1 else CLASSES
@@ -157,7 +169,7 @@ def _load_model(folder: Path, config: Any, kind: str) -> Any:
     Raises:
         BadInput: the model cannot be loaded, or lacks weights.
     """
-    model_class = auto_class(metrics.WORDS if kind == WORD_CLASSES else metrics.CLASSIFICATION)
+    model_class = auto_class({WORD_CLASSES: metrics.WORDS, TEXTS: metrics.SEQ2SEQ}.get(kind, metrics.CLASSIFICATION))
     try:
         if _has_adapters(folder):
             from peft import PeftModel
@@ -175,7 +187,7 @@ def _load_model(folder: Path, config: Any, kind: str) -> Any:
         raise BadInput([f"model {folder} cannot be loaded: {first_line(error)}"]) from error
     if loading["missing_keys"]:
         missing = ", ".join(sorted(loading["missing_keys"])[:3])
-        raise BadInput([f"model {folder} lacks weights, such as {missing}: it was not trained to classify"])
+        raise BadInput([f"model {folder} lacks weights, such as {missing}: it was not trained for its task"])
     return model
 
 

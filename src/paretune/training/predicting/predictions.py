@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from paretune.training.predicting.classifier import CLASSES, LABELS, NUMBER, WORD_CLASSES
-from paretune.training.tasks.evaluation import macro_f1, word_metrics
+from paretune.specification import metrics
+from paretune.training.predicting.classifier import CLASSES, LABELS, NUMBER, TEXTS, WORD_CLASSES
+from paretune.training.tasks.evaluation import macro_f1, rouge_l, word_metrics
 from paretune.training.tasks.targets import words_of
 
 PREDICTION, SCORE = "prediction", "score"
@@ -188,10 +189,32 @@ class WordPredictions(Predictions):
         return word_metrics(list(true), whole)
 
 
+class TextPredictions(Predictions):
+    """The text that a model writes, in place of logits."""
+
+    columns = (PREDICTION,)
+
+    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
+        """The N texts."""
+        return {PREDICTION: logits.tolist()}
+
+    def predict(self, logits: np.ndarray) -> np.ndarray:
+        """The N texts."""
+        return logits
+
+    def parse_label(self, label: Any) -> str:
+        """The reference."""
+        return str(label)
+
+    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+        return {metrics.ROUGE_L: rouge_l(true, predicted)}
+
+
 KINDS: Mapping[str, type[Predictions]] = {
     WORD_CLASSES: WordPredictions,
     CLASSES: ClassPredictions,
     LABELS: LabelPredictions,
     NUMBER: NumberPredictions,
+    TEXTS: TextPredictions,
 }
 """`problem_type` of a model to the kind of its predictions."""

@@ -1,7 +1,9 @@
 """Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer.
 
 <key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
-                                                   float64 for regression, or list<float32>[C] for C labels per row
+                                                   float64 for regression, list<float32>[C] for C labels per row,
+                                                   or list<int32>: labels of tokens, or tokens of the text to write
+                                                   reference: that text, of evaluated splits
 <key>/vocabulary.arrow                             token ids that occur in any split
 <key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
 
@@ -33,27 +35,31 @@ from paretune.specification.metrics import (
     LABEL_MEAN,
     LABEL_STD,
     MULTI_LABEL,
+    SEQ2SEQ,
     TRUNCATED_SHARE,
     WORDS,
 )
 from paretune.training import device
 from paretune.training.tasks.baselines import (
     classification_baselines,
+    lead_baselines,
     multi_label_baselines,
     regression_baselines,
     word_baselines,
 )
 from paretune.training.tasks.losses import Units
 
+LONGEST_TARGET = "longest_target"
+"""Fact of prepared data: tokens of the longest text to write among the training rows."""
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split: N texts with N class ids (int64), N numbers (float64), (N, C) flags (float32), or N lists.
+    """Rows of one split: N texts with N class ids (int64), N numbers (float64), (N, C) flags (float32), or N objects.
 
-    A list has a class for each word; the words of these texts have one space between them.
+    These are lists with a class for each word, where words have one space between them, or texts to write.
     """
 
     texts: Sequence[str]
@@ -87,9 +93,12 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         self._start = offsets[:-1]
         self.lengths: np.ndarray = np.diff(offsets)
         self._labels = _read_labels(table, units or Units()) if "label" in table.column_names else None
-        # Labels of tokens have the offsets of the tokens.
-        self._of_tokens = self._labels is not None and pa.types.is_large_list(table.schema.field("label").type)
+        self._label_offsets: np.ndarray | None = None
+        if self._labels is not None and pa.types.is_large_list(table.schema.field("label").type):
+            self._label_offsets = table.column("label").chunk(0).offsets.to_numpy(zero_copy_only=True)
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
+        texts = table.column("reference").to_pylist() if "reference" in table.column_names else None
+        self.references = texts and [texts[row] for row in (range(len(texts)) if self._order is None else self._order)]
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
 
@@ -100,19 +109,15 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
         B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) next tokens for causal-lm,
-        both int64; (B,) scaled numbers or (B, C) flags, both float32.
+        both int64, and for seq2seq (B, U) of another length; (B,) scaled numbers or (B, C) flags, both float32.
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
-        lengths = self.lengths[rows]
-        longest = max(1, int(lengths.max()))  # texts may be empty; a batch has at least one column
-        width = -(-longest // self._pad_multiple) * self._pad_multiple
-        inside = np.arange(width) < lengths[:, None]
-        index_of_token = np.where(inside, self._start[rows][:, None] + np.arange(width), 0)
-        tokens = np.where(inside, self._tokens[index_of_token], self._pad_id).astype(np.int64)
+        tokens, inside = self._padded(self._tokens, self._start[rows], self.lengths[rows], self._pad_id)
         if self._labels is None:
             labels = np.where(inside, tokens, -100)
-        elif self._of_tokens:
-            labels = np.where(inside, self._labels[index_of_token], -100)
+        elif self._label_offsets is not None:
+            start = self._label_offsets[rows]
+            labels, _ = self._padded(self._labels, start, self._label_offsets[rows + 1] - start, -100)
         else:
             labels = self._labels[rows]
         return {
@@ -120,6 +125,16 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
             "attention_mask": torch.from_numpy(inside.astype(np.int64)),
             "labels": torch.from_numpy(labels),
         }
+
+    def _padded(
+        self, values: np.ndarray, start: np.ndarray, lengths: np.ndarray, padding: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The values of B rows (B, T) int64, with `padding` after them, and which are no padding (B, T)."""
+        longest = max(1, int(lengths.max()))  # texts may be empty; a batch has at least one column
+        width = -(-longest // self._pad_multiple) * self._pad_multiple
+        inside = np.arange(width) < lengths[:, None]
+        index = np.where(inside, start[:, None] + np.arange(width), 0)
+        return np.where(inside, values[index], padding).astype(np.int64), inside
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         """The batch of row `index` alone."""
@@ -210,6 +225,8 @@ def _label_facts(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...]) 
         return multi_label_baselines(*parts)
     if spec.task == WORDS:
         return word_baselines(*parts, names=labels)
+    if spec.task == SEQ2SEQ:
+        return lead_baselines(*parts)
     spread = {LABEL_MEAN: float(train.labels.mean()), LABEL_STD: float(train.labels.std())}
     if not spread[LABEL_STD]:
         same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
@@ -280,25 +297,37 @@ def _write_splits(
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
             tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
+            if spec.task == SEQ2SEQ and part.labels is not None:
+                labels, _ = tokenise(part.labels, tokenizer, spec.max_seq_length, key="text_target")
+                used.update(*labels)
+                if split == "train":
+                    facts[LONGEST_TARGET] = max(map(len, labels))
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
-        _write_split(folder / f"{split}.arrow", tokens, labels)
+        has_references = spec.task == SEQ2SEQ and split != "train"
+        _write_split(folder / f"{split}.arrow", tokens, labels, references=part.labels if has_references else None)
         used.update(*tokens)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
     _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
     return facts | {USED_TOKENS: len(used)}
 
 
-def tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
-    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
+def tokenise(
+    texts: Sequence[str] | np.ndarray, tokenizer: Any, limit: int, key: str = "text"
+) -> tuple[list[list[int]], int]:
+    """Token ids of each text, at most `limit`, and how many texts were longer than that.
+
+    `key` is the tokenizer's argument: `text` for what a model reads, `text_target` for what it writes.
+    """
     tokens: list[list[int]] = []
     truncated = 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
-        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+        short = tokenizer(**{key: batch}, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
         full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
         if full:
-            truncated += sum(len(ids) > limit for ids in tokenizer(full, return_attention_mask=False)["input_ids"])
+            whole = tokenizer(**{key: full}, return_attention_mask=False)["input_ids"]
+            truncated += sum(len(ids) > limit for ids in whole)
         tokens += short
     return tokens, truncated
 
@@ -355,16 +384,19 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
     return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
 
 
-def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
-    offsets = np.cumsum([0, *map(len, tokens)], dtype=np.int64)
-    flat = np.fromiter(itertools.chain.from_iterable(tokens), dtype=np.int32, count=int(offsets[-1]))
-    columns = {"input_ids": pa.LargeListArray.from_arrays(offsets, flat)}
-    if isinstance(labels, list):
-        flat = np.fromiter(itertools.chain.from_iterable(labels), dtype=np.int32, count=int(offsets[-1]))
-        columns["label"] = pa.LargeListArray.from_arrays(offsets, flat)
-    elif labels is not None:
-        columns["label"] = _label_column(labels)
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any, references: Any = None) -> None:
+    columns = {"input_ids": _list_column(tokens)}
+    if labels is not None:
+        columns["label"] = _list_column(labels) if isinstance(labels, list) else _label_column(labels)
+    if references is not None:
+        columns["reference"] = pa.array(references, pa.large_string())
     _write_table(path, pa.table(columns))
+
+
+def _list_column(rows: Sequence[Sequence[int]]) -> pa.Array:
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32, count=int(offsets[-1]))
+    return pa.LargeListArray.from_arrays(offsets, flat)
 
 
 def _label_column(labels: np.ndarray) -> pa.Array:

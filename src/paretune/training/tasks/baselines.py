@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.metrics import root_mean_squared_error
 
 from paretune.specification import metrics
-from paretune.training.tasks.evaluation import THRESHOLD, macro_f1, multi_label_metrics, word_metrics
+from paretune.training.tasks.evaluation import THRESHOLD, macro_f1, multi_label_metrics, rouge_l, word_metrics
 
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
@@ -62,6 +62,12 @@ def word_baselines(train: Rows, validation: Rows, names: Sequence[str]) -> dict[
     predicted = [[names[best.get(word, usual)] for word in text.split(" ")] for text in validation[0]]
     truth = [[names[number] for number in labels] for labels in validation[1]]
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
+
+
+def lead_baselines(train: Rows, validation: Rows) -> dict[str, float]:
+    """ROUGE-L of the first words of each text, as many as the references of the training rows have on average."""
+    length = round(np.mean([len(reference.split()) for reference in train[1]]))
+    return {metrics.BASELINE_LEAD: rouge_l(validation[1], [" ".join(text.split()[:length]) for text in validation[0]])}
 
 
 def multi_label_baselines(train: Rows, validation: Rows) -> dict[str, float]:

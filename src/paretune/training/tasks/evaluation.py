@@ -1,7 +1,8 @@
-"""Metrics of an evaluation, for each task; they are scikit-learn's."""
+"""Metrics of an evaluation, for each task; most are scikit-learn's."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,7 +26,7 @@ THRESHOLD = 0.5
 """Probability from which on a row has a label."""
 MOST_POINTS = 2000
 """Validation rows whose true and predicted number go into the report, enough for a figure."""
-
+_WORD = re.compile(r"[^\W_]+")
 
 Measured = tuple[dict[str, float], Mapping[str, Any]]
 """Metrics of an evaluation, and what the report shows of it."""
@@ -34,12 +35,16 @@ Measured = tuple[dict[str, float], Mapping[str, Any]]
 class Evaluation:
     """Calls `measure` with logits and labels, as the Trainer does; `report_entries` are those of the last evaluation.
 
-    They are None before the first evaluation in this process.
+    They are None before the first evaluation in this process. If it `generates`, `measure` gets the tokens (N, T) that
+    the model has written, and N references.
     """
 
-    def __init__(self, measure: Callable[[np.ndarray, np.ndarray], Measured], *, keeps_classes: bool = False) -> None:
+    def __init__(
+        self, measure: Callable[[np.ndarray, Any], Measured], *, keeps_classes: bool = False, generates: bool = False
+    ) -> None:
         self._measure = measure
         self._keeps_classes = keeps_classes
+        self.generates = generates
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> np.ndarray:
@@ -52,15 +57,51 @@ class Evaluation:
         return measured
 
 
-def evaluation_of(task: str, names: Sequence[str], units: Units) -> Evaluation | None:
-    """The metrics of a task with classes or labels `names`; None for language models, whose loss is enough."""
-    if task == metrics.REGRESSION:
-        return Evaluation(partial(_measure_numbers, units))
-    if task == metrics.MULTI_LABEL:
-        return Evaluation(_measure_labels)
-    if task == metrics.WORDS:
-        return Evaluation(partial(_measure_words, names), keeps_classes=True)
-    return Evaluation(partial(_measure_classes, len(names))) if task == metrics.CLASSIFICATION else None
+def evaluation_of(task: str, names: Sequence[str], units: Units, tokenizer: Any = None) -> Evaluation | None:
+    """The metrics of a task with classes or labels `names`; None for causal language models, whose loss is enough.
+
+    The `tokenizer` is needed for seq2seq.
+    """
+    return {
+        metrics.CLASSIFICATION: Evaluation(partial(_measure_classes, len(names))),
+        metrics.REGRESSION: Evaluation(partial(_measure_numbers, units)),
+        metrics.MULTI_LABEL: Evaluation(_measure_labels),
+        metrics.WORDS: Evaluation(partial(_measure_words, names), keeps_classes=True),
+        metrics.SEQ2SEQ: Evaluation(partial(_measure_texts, tokenizer), generates=True),
+    }.get(task)
+
+
+def _measure_texts(tokenizer: Any, tokens: np.ndarray, references: Sequence[str]) -> Measured:
+    """ROUGE-L of generated tokens (N, T), with -100 after the last one."""
+    return {metrics.ROUGE_L: rouge_l(references, decode(tokenizer, tokens))}, {}
+
+
+def decode(tokenizer: Any, tokens: np.ndarray) -> list[str]:
+    """The texts of tokens (N, T), with -100 after the last one."""
+    texts: list[str] = tokenizer.batch_decode(
+        np.where(tokens < 0, tokenizer.pad_token_id, tokens), skip_special_tokens=True
+    )
+    return [text.strip() for text in texts]
+
+
+def rouge_l(references: Iterable[str], answers: Iterable[str]) -> float:
+    """Mean F1 of the longest common subsequence of words, over N pairs of texts (ROUGE-L; Lin, ACL 2004, section 3).
+
+    Words are runs of letters and digits in lower case, without stemming, as the package rouge-score takes English.
+    """
+    return float(np.mean([_rouge_l(*pair) for pair in zip(references, answers, strict=True)]))
+
+
+def _rouge_l(reference: str, answer: str) -> float:
+    words, others = (_WORD.findall(text.lower()) for text in (reference, answer))
+    longest = [0] * (len(others) + 1)  # common subsequence of the words so far and the first n others
+    for word in words:
+        diagonal = 0
+        for number, other in enumerate(others, start=1):
+            above = longest[number]
+            longest[number] = diagonal + 1 if word == other else max(above, longest[number - 1])
+            diagonal = above
+    return 2 * longest[-1] / max(1, len(words) + len(others))
 
 
 def _measure_words(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> Measured:

@@ -25,6 +25,7 @@ def loss_of(task: str, smoothing: float) -> Callable[..., torch.Tensor] | None:
         metrics.REGRESSION: regression_loss,
         metrics.MULTI_LABEL: multi_label_loss,
         metrics.WORDS: token_loss,
+        metrics.SEQ2SEQ: token_loss,
     }.get(task)
 
 

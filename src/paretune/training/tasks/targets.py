@@ -1,5 +1,7 @@
 """Labels of a data set as arrays: class ids (N,) int64, numbers (N,) float64, or flags 0 and 1 (N, C) float32.
 
+Labels of words are N lists of class ids, and texts to write N texts, both in arrays of objects.
+
 Several labels per row are written as a list, as a list in JSON or Python text, or separated by |, or, if no row has
 one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
 """
@@ -21,7 +23,7 @@ from paretune.specification.inputs import Data
 from paretune.specification.parameters import split_list
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
-"""Split to labels, and the names of the C classes or labels; no names for regression."""
+"""Split to labels, and the names of the C classes or labels; no names for regression and seq2seq."""
 _BINS = 10  # groups of rows of equal size, by the number to be predicted, for a stratified split
 _EXAMPLES = 5  # rows or labels that a fault names
 
@@ -43,7 +45,9 @@ def may_be_empty(spec: Data, columns: Sequence[str]) -> bool:
 def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
     """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
     kind = features.get(spec.label_column)
-    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
+    is_text = isinstance(kind, datasets.Value) and kind.dtype in {"string", "large_string"}
+    is_value = isinstance(kind, datasets.Value | datasets.ClassLabel)
+    if spec.task == metrics.CAUSAL_LM or kind is None or (is_text if spec.task == metrics.SEQ2SEQ else is_value):
         return []
     is_list = isinstance(kind, datasets.List | datasets.LargeList)
     if is_list and spec.task in {metrics.MULTI_LABEL, metrics.WORDS}:
@@ -52,10 +56,13 @@ def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
     needed = {
         metrics.CLASSIFICATION: "one class per row, as text or a whole number",
         metrics.REGRESSION: "one number per row",
+        metrics.SEQ2SEQ: "the text to write",
     }
     rule = f"label_column {spec.label_column!r} must hold {needed.get(spec.task, 'lists or text')}, and holds {content}"
-    remedy = "set task=multi-label for rows with several labels, or label_column to another column"
-    return [f"{rule}: {remedy if is_list else 'set label_column to another column'}"]
+    remedy = "set label_column to another column"
+    if is_list and spec.task != metrics.SEQ2SEQ:
+        remedy = f"set task=multi-label for rows with several labels, or {remedy.removeprefix('set ')}"
+    return [f"{rule}: {remedy}"]
 
 
 def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
@@ -72,6 +79,8 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
         return _numbers(spec, tables), ()
     if spec.task == metrics.WORDS:
         return _word_labels(spec, tables)
+    if spec.task == metrics.SEQ2SEQ:
+        return {split: np.array(_cells(table, spec.label_column), object) for split, table in tables.items()}, ()
     columns = label_columns(spec, tables["train"].column_names)
     if len(columns) > 1:
         return _flags(columns, tables), columns
@@ -80,7 +89,7 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
 
 def missing_faults(spec: Data, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
     """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
-    if labels is None or spec.task in {metrics.REGRESSION, metrics.WORDS}:
+    if labels is None or spec.task in {metrics.REGRESSION, metrics.WORDS, metrics.SEQ2SEQ}:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
@@ -97,7 +106,7 @@ def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels
-    if task == metrics.WORDS:
+    if task in {metrics.WORDS, metrics.SEQ2SEQ}:
         return None
     if task == metrics.REGRESSION:
         bins = min(_BINS, len(labels) // 20)

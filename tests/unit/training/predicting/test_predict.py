@@ -337,3 +337,35 @@ def test_a_model_of_words_answers_a_label_for_each(tiny_model: Path, request_: R
     assert [len(row["prediction"].split()) for row in rows] == [2, 3, 2]
     right = sum(row["prediction"].split().count("O") for row in rows)
     assert document["metrics"]["accuracy"] == pytest.approx(right / 7)
+
+
+def test_texts_are_written_in_the_order_of_the_rows_and_compared_with_references(
+    tiny_seq2seq_models: dict[str, Path], tmp_path: Path
+) -> None:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tiny_seq2seq_models["t5"])
+    model.generation_config.max_new_tokens = 4
+    model.save_pretrained(tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny_seq2seq_models["t5"])
+    tokenizer.save_pretrained(tmp_path / "model")
+    data = write_csv(tmp_path / "rows.csv", [("great film", "great film"), ("cold dull the film", "")])
+    request = Request(
+        model=str(tmp_path / "model"),
+        data=str(data),
+        text_column="text",
+        label_column="label",
+        output=str(tmp_path / "out.csv"),
+        batch_size=1,
+        max_seq_length=None,
+    )
+
+    answer = predict(request, lambda done, total: None)
+
+    texts = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)["prediction"].tolist()
+    alone = [
+        tokenizer.decode(model.generate(tokenizer(text, return_tensors="pt")["input_ids"])[0], skip_special_tokens=True)
+        for text in ("great film", "cold dull the film")
+    ]
+    assert texts == alone
+    assert answer["kind"] == "seq2seq"
+    assert set(answer["metrics"]) == {"rouge_l"}
+    assert (answer["labelled_rows"], answer["counts"]) == (1, {})

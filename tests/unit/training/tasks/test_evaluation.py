@@ -13,12 +13,14 @@ from sklearn.metrics import (
 )
 from transformers import EvalPrediction
 
+from paretune.training.tasks.baselines import lead_baselines
 from paretune.training.tasks.evaluation import (
     MOST_POINTS,
     Evaluation,
     entities,
     evaluation_of,
     regression_metrics,
+    rouge_l,
     word_metrics,
 )
 from paretune.training.tasks.losses import Units
@@ -143,3 +145,27 @@ def test_tokens_without_a_label_are_left_out() -> None:
     measured = judge(EvalPrediction(predictions=judge.predict(logits), label_ids=labels))
 
     assert measured == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(2 / 3)}
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "score"),
+    [
+        ("police killed the gunman", "police kill the gunman", 0.75),  # Lin (2004), section 3.1
+        ("police killed the gunman", "the gunman kill police", 0.5),
+        ("The cat sat on the mat.", "the CAT, on the mat", 10 / 11),
+        ("Straße nach Köln", "nach KÖLN", 0.8),
+        ("words", "", 0.0),
+        ("", "", 0.0),
+    ],
+)
+def test_rouge_l_is_the_f1_of_the_longest_common_subsequence_of_words(
+    reference: str, answer: str, score: float
+) -> None:
+    assert rouge_l([reference], [answer]) == pytest.approx(score)
+
+
+def test_the_lead_is_as_long_as_the_references_of_the_training_rows() -> None:
+    train = (["a b c d", "e f g h"], np.array(["a b", "e f"], object))
+    assert lead_baselines(train, (["a b c d"], np.array(["a b c d"], object))) == {
+        "baseline_rouge_l_lead": pytest.approx(2 / 3)
+    }

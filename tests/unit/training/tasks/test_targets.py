@@ -123,6 +123,12 @@ def test_numbers_are_read_also_as_text(tmp_path: Path) -> None:
         ("classification", [["a"], ["b"]], "must hold one class per row, as text or a whole number, and holds lists"),
         ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
         ("classification", [{"a": 1}, {"a": 2}], "holds objects: set label_column to another column"),
+        (
+            "seq2seq",
+            [1, 2],
+            "must hold the text to write, and holds Value('int64'): set label_column to another column",
+        ),
+        ("seq2seq", [["a"], ["b"]], "must hold the text to write, and holds lists: set label_column to another column"),
         ("classification", [0.5, 1.5], "classes must be text or whole numbers; set task=regression to learn numbers"),
     ],
 )
