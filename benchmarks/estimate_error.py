@@ -11,7 +11,7 @@ devices. A relative error of dollars is that of seconds: the price multiplies bo
 --published: a table of jobs with the columns model, per_device_train_batch_size, num_train_epochs, instance_type,
 instance_count, strategy, dataset_size, billable_seconds; nine tenths of `dataset_size` train, a tenth validates.
 
---local: a table of local jobs, as `search_cost.py --measure-local` writes it; instance_count is that of processes.
+--local: a table of local jobs, such as benchmarks/results/local_runs.csv; instance_count is that of processes.
 
 --scaling: columns instances and minutes, the training time of a job on clusters of growing size; each row is predicted
 from the first.

@@ -1,15 +1,14 @@
 """How many dollars does a search need until its front is good, and what does it have at any budget?
 
-    python benchmarks/search_cost.py                            # tables and held-out worlds; hours on two quiet threads
+    python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
     python benchmarks/search_cost.py --tables plain --development           # worlds that may be looked at
     python benchmarks/search_cost.py --table runs.csv --tables ""           # a table of your own
-    python benchmarks/search_cost.py --measure-local benchmarks/results/local_runs.csv    # jobs of this machine, CPU
 
-Searches are run on tables of recorded jobs, see benchmarks/search/README.md: `modelled` and `contrary`, by a formula;
-`local`, measured here, what its jobs show drawn anew for each seed; worlds of other structure (benchmarks/search/
-worlds.py), a world a seed; and those named with --table. Every method searches the same points and is told the same
-answers. Nothing is billed and nothing is trained, but for --measure-local.
+Searches are run on tables of recorded jobs, see benchmarks/search/README.md: worlds drawn from a seed
+(benchmarks/search/worlds.py); `modelled` and `contrary`, by a formula; `local`, measured here, what its jobs show drawn
+anew for each seed; and those named with --table. Every method searches the same points and is told the same answers.
+Nothing is billed and nothing is trained.
 
 A job's dollars count when it ends in virtual time, whatever its end. After each end, the front of what was measured is
 scored at the true values of its points, the means over all seeds of the table: its hypervolume as a share of that of
@@ -18,13 +17,14 @@ recommends points it has not run (split) is scored twice: what it has run, and w
 
 This product is given the budget as `budget_usd` of its study, and searches once for each; it refuses what may not fit.
 Other libraries know no budget: they search once, may overspend with the last jobs, and are read off at each budget.
+Every search is kept in --results; one that is there already is not run again.
 
 Peers are those of benchmarks/search/peers.py and bayesian.py; those that are not installed are left out (`pip install
 ".[benchmarks]"`).
 """
 
 import argparse
-import csv
+import json
 import multiprocessing
 import os
 import sys
@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,7 +41,7 @@ from typing import Any
 import arguments
 import published
 from search import bayesian, local, modelled, peers, product, report, statements, worlds
-from search.report import Searches, Setting
+from search.report import PRODUCT, Searches, Setting
 from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
 
@@ -49,22 +49,23 @@ from paretune.core.errors import BadInput
 
 RESULTS = Path(__file__).parent / "results"
 LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
-OPTUNA = {"random": "random", "grid": "grid", "tpe": "tpe", "tpe-failure": "tpe", "gp": "gp", "nsga2": "nsga2"}
-SYNE = ("random", "morea", "morea-20", "moasha", "moasha-linear")
-PRODUCT = ("joint", "split")
-SLOW = ("gp", "botorch-qlognehvi", "ax")
-METHODS = ("naive", *OPTUNA, *(f"syne-{name}" for name in SYNE), *SLOW[1:], *PRODUCT)
-MORE_METHODS = ("joint-gp", "syne-ehvi", "botorch-qhvkg")  # by name only: slow
+OPTUNA = ("random", "tpe", "nsga2", "gp")
+SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
+LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
+"""What the name of a method begins with, and the module that it needs."""
+METHODS = (*OPTUNA, "syne-morea", "syne-moasha", "flaml-cfo", "flaml-blendsearch", *SLOW[1:], *PRODUCT)
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
-PACKAGES = ("paretune", "optuna", "syne-tune", "botorch", "ax-platform", "mlflow", "torch", "scipy", "numpy")
+PACKAGES = (
+    *("paretune", "optuna", "syne-tune", "botorch", "ax-platform", "smac", "flaml"),
+    *("mlflow", "torch", "scipy", "numpy"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One search. `budget` is dollars in median jobs, `slow` the most jobs of the SLOW methods."""
 
-    path: str
     name: str
     method: str
     objectives: str
@@ -76,29 +77,24 @@ class Task:
     @property
     def most(self) -> int:
         """How many jobs the search may take at most."""
-        is_slow = self.method in SLOW or self.method in MORE_METHODS
-        return self.slow if is_slow else 60 + int(6 * self.budget)
+        return self.slow if self.method in SLOW else 60 + int(6 * self.budget)
 
 
-def search(task: Task) -> Course:
+def search(task: Task, path: str) -> Course:
     """One search, in a process of its own pool; dollars in median jobs."""
-    table, score = _table(task.path, task.name, task.seed, task.objectives)
+    table, score = _table(path, task.name, task.seed, task.objectives)
     started, remark, most_usd = time.process_time(), "", task.budget * table.median_usd
-    if task.method == "naive":
-        booked = list(peers.naive(table, task.objectives, task.seed))
-    elif task.method.partition("-")[0] in PRODUCT:
-        way, _, sampler = task.method.partition("-")
-        limits: dict[str, Any] = {"parallel": task.parallel, "budget_usd": most_usd, "most": task.most}
+    limits: dict[str, Any] = {"parallel": task.parallel, "most": task.most}
+    if task.method in PRODUCT:
         try:
             booked, remark = product.search(
-                table, way, task.objectives, seed=task.seed, sampler=sampler or "tpe", **limits
+                table, task.method, task.objectives, seed=task.seed, budget_usd=most_usd, **limits
             )
         except BadInput as error:  # a table of jobs that the product would not make
             booked, remark = [], f"refused: {error.faults[0]}"
     else:
         asking = _asking(table, task)
-        limits = {"parallel": task.parallel, "most_usd": most_usd, "most": task.most}
-        booked = peers.drive(asking, table, task.objectives, draw=task.seed, **limits)
+        booked = peers.drive(asking, table, task.objectives, draw=task.seed, most_usd=most_usd, **limits)
     result = score.course(booked, time.process_time() - started, remark)
     return replace(result, usd=tuple(usd / table.median_usd for usd in result.usd))
 
@@ -109,17 +105,22 @@ def _asking(table: Table, task: Task) -> peers.Asking:
     count = len(OBJECTIVES[task.objectives])
     if library == "syne":
         return peers.SyneTune(table, name, task.seed, count)
+    if library == "flaml":
+        return peers.Flaml(table, name, task.seed)
+    if library == "smac":
+        return bayesian.Smac(table, name, task.seed, count, task.most)
     if library == "botorch":
-        return bayesian.BoTorch(table, name, task.seed, count)
+        return bayesian.BoTorch(table, task.seed, count)
     if library == "ax":
         return bayesian.Ax(table, task.seed, count)
-    return peers.OptunaAlone(table, OPTUNA[task.method], task.seed, constraint=name != "failure", objectives=count)
+    return peers.OptunaAlone(table, task.method, task.seed, count)
 
 
 @cache
 def _table(path: str, name: str, seed: int, objectives: str) -> tuple[Table, Score]:
     """The table of a seed; what the jobs of the local one show is drawn anew for each."""
-    table = Table(Path(path), name, RANGES if name == "continuous" else ())
+    ranges, finer = RANGES if name == "continuous" else (), worlds.LARGE if name == "large" else None
+    table = Table(Path(path), name, ranges, finer)
     if name == "local":
         table.resample(local.scatter(LOCAL, REPEATS), seed)
     return table, Score(table, objectives)
@@ -127,59 +128,56 @@ def _table(path: str, name: str, seed: int, objectives: str) -> tuple[Table, Sco
 
 def is_there(method: str) -> str:
     """Why a method cannot be had; empty where it can."""
-    library = method.partition("-")[0]
-    module = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax"}.get(library)
-    if method == "syne-ehvi":
-        module = "botorch"
-    if module and find_spec(module) is None:
-        return f'{module} is not installed (pip install ".[benchmarks]")'
-    return ""
+    module = LIBRARIES.get(method.partition("-")[0])
+    return f'{module} is not installed (pip install ".[benchmarks]")' if module and find_spec(module) is None else ""
 
 
-def compare(name: str, paths: Sequence[tuple[int, Path]], asked: argparse.Namespace, pool: ProcessPoolExecutor) -> None:
-    """All searches of one table, or of the worlds of one kind, printed; a line of the README for each setting."""
+class Searched:
+    """Searches that were run, in a file of a line each; a line that is there already is not run again."""
+
+    def __init__(self, path: Path, pool: ProcessPoolExecutor) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self._path, self._pool = path, pool
+        self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
+
+    def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
+        """The courses of tasks, each with the file of its table; those that are not there yet are run."""
+        waiting = [(task, path) for task, path in tasks if _line(task) not in self._courses]
+        results = self._pool.map(search, [task for task, _ in waiting], [str(path) for _, path in waiting])
+        for (task, _), course in zip(waiting, results, strict=True):
+            self._courses[_line(task)] = course
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(f"[{_line(task)}, {json.dumps(asdict(course))}]\n")
+        return [self._courses[_line(task)] for task, _ in tasks]
+
+
+def _line(task: Task) -> str:
+    return json.dumps(asdict(task))
+
+
+def compare(name: str, paths: Sequence[tuple[int, Path]], options: argparse.Namespace, searched: Searched) -> None:
+    """All searches of one table, or of the worlds of one kind, printed."""
     _describe(name, paths[0])
     seeds = [seed for seed, _ in paths]
-    for parallel in asked.parallel:
-        for objectives in _objectives(name, asked):
+    for parallel in options.parallel:
+        for objectives in ["cost/time/F1"] if name == "three" else options.objectives:
             result = []
-            for method in (method for method in asked.methods if not is_there(method)):
-                result.append(_all_seeds(name, paths, method, objectives, parallel, asked, pool))
+            for method in (method for method in options.methods if not is_there(method)):
+                shared = {"name": name, "method": method, "objectives": objectives, "parallel": parallel}
+                courses = {}
+                for usd in options.budgets if method in PRODUCT else options.budgets[-1:]:
+                    terms = {**shared, "slow": options.slow_jobs, "budget": usd}
+                    courses[usd] = searched.courses([(Task(seed=seed, **terms), path) for seed, path in paths])
+                result.append(Searches(method=method, budgets=options.budgets, courses=courses))
                 for refusal in {course.remark for course in result[-1].longest if not course.usd}:
                     print(f"  {method} {refusal}")
-                location = (name, asked.kept, parallel, objectives, method)
-                asked.writer.writerows(report.rows_of(location, seeds, result[-1]))
                 print(f"  {name} {parallel} {objectives} {method}", file=sys.stderr, flush=True)
             setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
             print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
-            report.show([report.head(asked.budgets), *(line for item in result for line in report.lines_of(item))])
-            asked.settings.append(Setting(name=name, objectives=objectives, parallel=parallel, searches=result))
-            asked.summaries.append(report.summary(f"{name}, {objectives}, {parallel}", result, PRODUCT))
+            report.show([report.head(options.budgets), *(line for item in result for line in report.lines_of(item))])
+            options.settings.append(Setting(name=name, objectives=objectives, parallel=parallel, searches=result))
             sys.stdout.flush()
-
-
-def _all_seeds(
-    name: str,
-    paths: Sequence[tuple[int, Path]],
-    method: str,
-    objectives: str,
-    parallel: int,
-    asked: argparse.Namespace,
-    pool: ProcessPoolExecutor,
-) -> Searches:
-    """The searches of one method; the product's once a budget."""
-    budgets = asked.budgets if method.partition("-")[0] in PRODUCT else asked.budgets[-1:]
-    shared = {"name": name, "method": method, "objectives": objectives, "parallel": parallel, "slow": asked.slow_jobs}
-    tasks = [Task(path=str(path), seed=seed, budget=usd, **shared) for usd in budgets for seed, path in paths]
-    courses = list(pool.map(search, tasks))
-    count = len(paths)
-    by_budget = {usd: courses[workspace * count : (workspace + 1) * count] for workspace, usd in enumerate(budgets)}
-    return Searches(method=method, budgets=asked.budgets, courses=by_budget)
-
-
-def _objectives(name: str, asked: argparse.Namespace) -> list[str]:
-    """What is searched for on a table: three objectives on those worlds alone."""
-    return ["cost/time/F1"] if name == "three" else asked.objectives
 
 
 def _describe(name: str, first: tuple[int, Path]) -> None:
@@ -188,7 +186,7 @@ def _describe(name: str, first: tuple[int, Path]) -> None:
     table, _ = _table(str(path), name, seed, "cost/F1")
     dollars = sorted(truth.cost_usd for truth in table.truths)
     print(
-        f"\n{name}{f', world {seed}' if name in worlds.KINDS else ''}: {len(table.points)} points, "
+        f"\n{name}{f', world {seed}' if name in worlds.KINDS else ''}: {len(table.points)} recorded points, "
         f"{table.lost_share:.0%} do not end well; a job costs {dollars[0]:.3g} to {dollars[-1]:.3g} USD, "
         f"median {table.median_usd:.3g}; searched: "
         + ", ".join(f"{axis} ({len(values)})" for axis, values in table.axes.items())
@@ -204,38 +202,33 @@ def _parser() -> argparse.ArgumentParser:
     every = ",".join(("modelled", "local", *worlds.KINDS))
     parser.add_argument("--tables", default=every, help=f"of {every},contrary; empty for none")
     parser.add_argument("--table", type=Path, action="append", default=[], help="a further CSV of recorded runs")
-    parser.add_argument("--methods", default=",".join(METHODS), help=f"also {', '.join(MORE_METHODS)}")
+    parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--objectives", default="cost/F1,time/F1", help="on all tables but `three`")
     parser.add_argument("--parallel", default="1", help="jobs at a time; 1,4: both")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--development", action="store_true", help="worlds that are not kept aside")
-    parser.add_argument("--budgets", default="1,2,5,20,80", help="dollars of a search, in median jobs of the table")
+    parser.add_argument("--budgets", default="1,5,40", help="dollars of a search, in median jobs of the table")
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.csv", help="where the CSV goes")
+    parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
     parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
-    parser.add_argument("--measure-local", type=Path, help="measure local jobs into this CSV, and do nothing else")
     return parser
 
 
 def main() -> None:
     """Read the arguments, search, print."""
     parser = _parser()
-    few = {"tables": "local", "methods": "naive,random,botorch-qlognehvi,ax,split", "objectives": "cost/F1"}
-    short = {"parallel": "2", "seeds": 1, "budgets": "4", "slow_jobs": 9, "processes": 1, "statements": 1}
-    options = arguments.parse(parser, **few, **short, results=None)
-    if options.measure_local:
-        local.measure(options.measure_local)
-        return
+    few = {"tables": "local", "methods": "random,flaml-cfo,smac-parego,botorch-qlognehvi,split"}
+    short = {"objectives": "cost/F1", "seeds": 1, "budgets": "3", "slow_jobs": 12}
+    options = arguments.parse(parser, **few, **short, processes=1, statements=1, results=None)
     options.methods, options.objectives = options.methods.split(","), options.objectives.split(",")
     options.parallel = [int(text) for text in options.parallel.split(",")]
     options.budgets = sorted(float(text) for text in options.budgets.split(","))
-    options.kept = "development" if options.development else "held out"
-    unknown = [name for name in options.methods if name not in (*METHODS, *MORE_METHODS)]
+    options.settings = []
+    unknown = [name for name in options.methods if name not in METHODS]
     if unknown:
-        parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join((*METHODS, *MORE_METHODS))}")
-    made = published.conditions(*PACKAGES)
-    print(made)
+        parser.error(f"unknown methods {', '.join(unknown)}: there are {', '.join(METHODS)}")
+    print(made := published.conditions(*PACKAGES))
     for method, reason in {**{name: is_there(name) for name in options.methods}, **peers.CANNOT}.items():
         if reason:
             print(f"{method}: {reason}")
@@ -243,58 +236,29 @@ def main() -> None:
     print("lost/again/all: median jobs that did not complete, that repeated an earlier one, and all")
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # searches run side by side, in processes that are spawned with this
-    with tempfile.TemporaryDirectory() as folder:
-        if options.small:
-            local.measure(Path(folder) / "local.csv", most=1, rows=40)
-        search_all(options, Path(folder), options.results or Path(folder) / "search_cost.csv")
-    print(
-        f"\naims, worlds {options.kept}, {options.seeds} seeds; dollars in median jobs, `not`: half of them never did"
-    )
-    report.show([report.AIMS_HEAD, *report.aims(options.settings)])
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.processes, context) as pool:
+        searched = Searched(options.results or Path(folder) / "searches.jsonl", pool)
+        for name, paths in _chosen(options, Path(folder)):
+            compare(name, paths, options, searched)
+    worlds_are = "development" if options.development else "kept aside"
+    head = f"{made}; simulated; {options.seeds} seeds, worlds {worlds_are}."
+    if options.settings:
+        print(published.block("search_cost", report.block(head, options.settings, options.slow_jobs)))
     if options.statements:
         begin = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT).start
-        print(
-            f"\nwhat studies state of their recommendation, {options.kept} (search/statements.py says what each means)"
-        )
-        report.show([statements.HEAD, statements.AIMS, *statements.rows(range(begin, begin + options.statements))])
-    print()
-    print(published.block("search_cost", _readme(options, made)))
+        rows = [statements.AIMS, *statements.rows(range(begin, begin + options.statements))]
+        head = f"{made}; simulated; {options.statements} studies a row, worlds {worlds_are}."
+        print(published.block("search_statements", [head, "", *published.table(statements.HEAD, rows)]))
 
 
-def _readme(asked: argparse.Namespace, made: str) -> list[str]:
-    """The block of the README."""
-    budgets = " and ".join(f"{budget:g}" for budget in report.shown(asked.budgets))
-    head = ("table, objectives, jobs at a time", "random", "best peer (which)", *PRODUCT)
-    return [
-        f"{made}; {asked.seeds} seeds, worlds {asked.kept}. In each cell, medians: dollars until the jobs that were",
-        "run hold 90 % of the true front's hypervolume, in median jobs of the table (`not`: half of the searches never",
-        f"did); the shares held for {budgets} median jobs.",
-        "",
-        *published.table(head, asked.summaries),
-    ]
-
-
-def search_all(asked: argparse.Namespace, folder: Path, results: Path) -> None:
-    """Search all tables that were asked for, side by side."""
-    results.parent.mkdir(parents=True, exist_ok=True)
-    asked.summaries, asked.settings = [], []
-    with (
-        ProcessPoolExecutor(asked.processes, multiprocessing.get_context("spawn")) as pool,
-        results.open("w", newline="", encoding="utf-8") as file,
-    ):
-        asked.writer = csv.writer(file, lineterminator="\n")
-        asked.writer.writerow(report.csv_head(asked.budgets))
-        for name, paths in _chosen(asked, folder):
-            compare(name, paths, asked, pool)
-
-
-def _chosen(asked: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list[tuple[int, Path]]]]:
+def _chosen(options: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list[tuple[int, Path]]]]:
     """Names of tables, and for each seed the file; worlds are drawn here."""
-    seeds = range(asked.seeds)
-    for name in filter(None, asked.tables.split(",")):
+    seeds = range(options.seeds)
+    for name in filter(None, options.tables.split(",")):
         path = folder / f"{name}.csv"
         if name in worlds.KINDS:
-            retained = (worlds.DEVELOPMENT if asked.development else worlds.HELD_OUT)[: asked.seeds]
+            retained = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT)[: options.seeds]
             paths = [(seed, folder / f"{name}-{seed}.csv") for seed in retained]
             for seed, file in paths:
                 worlds.World.draw(name, seed).write(file)
@@ -306,7 +270,7 @@ def _chosen(asked: argparse.Namespace, folder: Path) -> Iterable[tuple[str, list
             yield name, [(seed, path) for seed in seeds]
         else:
             raise SystemExit(f"--tables must be of modelled, contrary, local, {', '.join(worlds.KINDS)}; got {name}")
-    for path in asked.table:
+    for path in options.table:
         yield path.stem, [(seed, path) for seed in seeds]
 
 

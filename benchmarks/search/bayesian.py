@@ -1,40 +1,47 @@
-"""Searches by BoTorch and Ax over a table: hypervolume improvement under noise, and the hypervolume knowledge gradient.
+"""Searches by BoTorch, Ax and SMAC over a table.
 
-A point is numbers from 0 to 1: the rank of a value on an axis of numbers, the logarithm of the value on a range, a 0 or
-1 for each value of any other axis. BoTorch chooses among all points of the table (on ranges, among DRAWN points of the
-space) with its defaults: a SingleTaskGP per objective, after 2 (d + 1) random points for d axes, the logarithms of
-dollars and seconds. Neither library is told of memory: a job that does not complete is told to BoTorch with the worst
-values seen, and to Ax as a failed trial. Ax is given axes of numbers as ordered choices, and chooses its own models.
+For BoTorch, a point is numbers from 0 to 1: the rank of a value on an axis of numbers, the logarithm of the value on a
+range, a 0 or 1 for each value of any other axis. It chooses among all points of the table (of ranges and large spaces,
+among DRAWN points) by qLogNoisyExpectedHypervolumeImprovement, with its defaults: a SingleTaskGP per objective, after
+2 (d + 1) random points for d axes. Ax is given axes of numbers as ordered choices, and chooses its own models. SMAC is
+its HyperparameterOptimizationFacade (a random forest) with ParEGO, which draws new weights of the objectives for each
+job; `eips` divides expected improvement by the logarithm of a job's dollars, with SMAC's own EIPS and its encoder.
+
+BoTorch and SMAC are given the logarithms of dollars and seconds. None of them is told of memory: a job that does not
+complete is told with the worst values seen, and to Ax as a failed trial.
 """
 
 import math
 import random
+import tempfile
 import warnings
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from search.peers import Asking
 from search.tables import Outcome, Point, Table
 
 DRAWN = 512
-_FANTASIES, _PARETO = 8, 5  # of the knowledge gradient: its defaults take minutes a job
 
 
-class BoTorch:
-    """qLogNEHVI or qHVKG over the points of a table, in one thread."""
+class BoTorch(Asking):
+    """qLogNEHVI over the points of a table, in one thread."""
 
-    def __init__(self, table: Table, name: str, seed: int, objectives: int) -> None:
+    def __init__(self, table: Table, seed: int, objectives: int) -> None:
         import torch
 
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         torch.manual_seed(seed)
-        self._table, self._name, self._objectives = table, name, objectives
+        self._table, self._objectives = table, objectives
         self._draw = random.Random(seed)
         self._told: list[tuple[Point, tuple[float, ...] | None]] = []
         self._pending: list[Point] = []
 
     def ask(self) -> tuple[Any, Point] | None:
         """A random point, or the one with the largest acquisition."""
-        choices = [self._any() for _ in range(DRAWN)] if self._table.ranges else self._table.points
+        choices = [self._any() for _ in range(DRAWN)] if self._table.is_interpolated else self._table.points
         started = len(self._told) + len(self._pending)
         reference = [values for _, values in self._told if values is not None]
         if started < 2 * (len(self._table.axes) + 1) or len(reference) < 2:
@@ -43,10 +50,6 @@ class BoTorch:
             point = choices[self._best([self._coordinates(choice) for choice in choices])]
         self._pending.append(point)
         return point, point
-
-    def goes_on(self, handle: Any, epoch: int, costs: tuple[float, ...]) -> bool:
-        """Always."""
-        return True
 
     def tell(self, handle: Any, outcome: Outcome, costs: tuple[float, ...] | None) -> None:
         """Costs, or that there are none."""
@@ -57,11 +60,10 @@ class BoTorch:
     def _best(self, choices: list[list[float]]) -> int:
         """The choice with the largest acquisition."""
         import torch
-        from botorch.acquisition.multi_objective.hypervolume_knowledge_gradient import qHypervolumeKnowledgeGradient
         from botorch.acquisition.multi_objective.logei import qLogNoisyExpectedHypervolumeImprovement
         from botorch.fit import fit_gpytorch_mll
         from botorch.models import ModelListGP, SingleTaskGP
-        from botorch.optim import optimize_acqf, optimize_acqf_discrete
+        from botorch.optim import optimize_acqf_discrete
         from gpytorch.mlls import SumMarginalLogLikelihood
 
         history = [values for _, values in self._told if values is not None]
@@ -78,17 +80,10 @@ class BoTorch:
         pending = [self._coordinates(point) for point in self._pending]
         waiting = torch.tensor(pending, dtype=torch.double) if pending else None
         space = torch.tensor(choices, dtype=torch.double)
-        if self._name == "qlognehvi":
-            result = qLogNoisyExpectedHypervolumeImprovement(
-                model, ref_point=reference, X_baseline=at, X_pending=waiting, prune_baseline=True
-            )
-            chosen, _ = optimize_acqf_discrete(result, q=1, choices=space)
-        else:
-            gradient = qHypervolumeKnowledgeGradient(
-                model, ref_point=reference, num_fantasies=_FANTASIES, num_pareto=_PARETO, X_pending=waiting
-            )
-            bounds = torch.stack([torch.zeros(at.shape[1]), torch.ones(at.shape[1])]).double()
-            chosen, _ = optimize_acqf(gradient, bounds, q=1, num_restarts=1, raw_samples=32, options={"maxiter": 30})
+        gain = qLogNoisyExpectedHypervolumeImprovement(
+            model, ref_point=reference, X_baseline=at, X_pending=waiting, prune_baseline=True
+        )
+        chosen, _ = optimize_acqf_discrete(gain, q=1, choices=space)
         return int((space - chosen).pow(2).sum(dim=1).argmin())
 
     def _any(self) -> Point:
@@ -110,7 +105,7 @@ class BoTorch:
         return result
 
 
-class Ax:
+class Ax(Asking):
     """Ax's client with its own choice of models."""
 
     def __init__(self, table: Table, seed: int, objectives: int) -> None:
@@ -139,14 +134,7 @@ class Ax:
     def ask(self) -> tuple[Any, Point] | None:
         """The next trial."""
         ((number, result),) = self._client.get_next_trials(max_trials=1).items()
-        axes = self._table.axes.items()
-        return number, {
-            name: result[name] if name in self._table.ranges else values[int(result[name])] for name, values in axes
-        }
-
-    def goes_on(self, handle: Any, epoch: int, costs: tuple[float, ...]) -> bool:
-        """Always."""
-        return True
+        return number, self._table.chosen(result)
 
     def tell(self, handle: Any, outcome: Outcome, costs: tuple[float, ...] | None) -> None:
         """Costs, or a failed trial."""
@@ -154,6 +142,85 @@ class Ax:
             self._client.mark_trial_failed(trial_index=handle)
         else:
             self._client.complete_trial(trial_index=handle, raw_data=dict(zip(self._names, costs, strict=True)))
+
+
+class Smac(Asking):
+    """SMAC's facade for hyperparameters, with ParEGO over the objectives.
+
+    Args:
+        table: what is searched.
+        name: `parego`, or `eips` for expected improvement per logarithm of a dollar.
+        seed: of its draws.
+        objectives: how many.
+        jobs: SMAC's `n_trials`; a quarter of them at most are its initial design.
+    """
+
+    def __init__(self, table: Table, name: str, seed: int, objectives: int, jobs: int) -> None:
+        import logging
+
+        from ConfigSpace import Categorical, ConfigurationSpace, Float, Integer
+        from smac import HyperparameterOptimizationFacade as Facade
+        from smac import Scenario
+        from smac.acquisition.function import EIPS
+        from smac.model.multi_objective_model import MultiObjectiveModel
+        from smac.multi_objective.parego import ParEGO
+        from smac.runhistory.encoder import RunHistoryEIPSEncoder
+
+        warnings.simplefilter("ignore")
+        made = table.domains(
+            lambda low, high: partial(Integer if isinstance(low, int) else Float, bounds=(low, high), log=True),
+            lambda count: partial(Integer, bounds=(0, count - 1)),
+            lambda count: partial(Categorical, items=list(range(count))),
+        )
+        space = ConfigurationSpace(seed=seed)
+        space.add([make(name) for name, make in made.items()])
+        names = [*(f"cost{number}" for number in range(objectives - 1)), "loss"]
+        self._folder = tempfile.TemporaryDirectory(prefix="smac-")
+        scenario = Scenario(
+            space,
+            objectives=names,
+            deterministic=True,  # it would repeat each configuration with other seeds
+            n_trials=jobs,
+            seed=seed,
+            output_directory=Path(self._folder.name),
+        )
+        parts: dict[str, Any] = {}
+        if name == "eips":
+            models = [Facade.get_model(scenario), Facade.get_model(scenario)]
+            parts["model"] = MultiObjectiveModel(models, ["cost", "time"], seed)
+            parts |= {"acquisition_function": EIPS(), "runhistory_encoder": RunHistoryEIPSEncoder(scenario)}
+        parego = ParEGO(scenario)
+        self._facade = Facade(
+            scenario, _never, multi_objective_algorithm=parego, overwrite=True, logging_level=logging.ERROR, **parts
+        )
+        self._table = table
+        self._worst: list[float] = []
+        self._untold: list[tuple[Any, float]] = []
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """The facade's next trial."""
+        trial = self._facade.ask()
+        return trial, self._table.chosen(trial.config)
+
+    def tell(self, handle: Any, outcome: Outcome, costs: tuple[float, ...] | None) -> None:
+        """Costs, or a crash with the worst ones seen, as soon as there are any."""
+        from smac.runhistory import StatusType, TrialValue
+
+        if costs is None:
+            self._untold.append((handle, outcome.usd))
+        else:
+            values = [*map(math.log, costs[:-1]), costs[-1]]
+            self._worst = list(map(max, self._worst or values, values))
+            self._facade.tell(handle, TrialValue(cost=values, time=outcome.usd), save=False)
+        while self._worst and self._untold:
+            trial, usd = self._untold.pop()
+            crash = TrialValue(cost=list(self._worst), time=usd, status=StatusType.CRASHED)
+            self._facade.tell(trial, crash, save=False)
+
+
+def _never(config: object, seed: int = 0) -> float:
+    """SMAC wants a function, which it calls only when it is not asked and told."""
+    raise NotImplementedError
 
 
 def _between(share: float, values: tuple[Any, ...]) -> Any:

@@ -1,20 +1,23 @@
-"""Searches by others over a table: Optuna's samplers, Syne Tune's schedulers, a grid, chance, and the naive choice.
+"""Searches by others over a table: Optuna's samplers, Syne Tune's schedulers, and FLAML's cost-frugal searches.
 
 All of them search the same points with their libraries' defaults. Axes of numbers are given as ordered ones, by rank;
-what is no number as categories. Optuna is told of memory as a constraint (`Trial.set_constraint`, with the worst values
-seen so far for objectives, as no sampler looks at them), or, for reference, as a plain failure. Syne Tune knows no
-constraints: out of memory is `on_trial_error`. Nobody here remembers answers, for none of these libraries does: what is
-suggested twice is paid twice (and counted). MOREA begins with 100 random jobs, its default population; `morea-20` is it
-with a population of 20.
+what is no number as categories. Nobody here remembers answers, for none of these libraries does: what is suggested
+twice is paid twice (and counted). What each of them makes of two objectives and of jobs that run out of memory:
+
+    Optuna     a front; memory as a constraint (`Trial.set_constraint`), with the worst values seen so far for
+               objectives, as no sampler looks at them
+    Syne Tune  a front (MO-REA), or a sum with equal weights at each rung (MOASHA); memory is `on_trial_error`
+    FLAML      one objective: F1. Dollars, or seconds, are its `cost_attr`, and it begins with one instance as its
+               low-cost point, so that what it runs grows dearer as F1 improves; memory is an error
 """
 
 import heapq
 import warnings
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from search.scoring import OBJECTIVES, Booked
@@ -28,15 +31,18 @@ _REPEAT = 1000
 """Between the draws of a job's repeats; seeds of searches are smaller."""
 
 
-class Asking(Protocol):
+class Asking(ABC):
     """A search that is asked for points and told what came out."""
 
+    @abstractmethod
     def ask(self) -> tuple[Any, Point] | None:
         """A handle and a point; None when it has no more."""
 
     def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
-        """Whether a job goes on after an epoch that is not its last."""
+        """Whether a job goes on after an epoch that is not its last: always, but where a search halves."""
+        return True
 
+    @abstractmethod
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """How it ended; `costs` is None unless it completed."""
 
@@ -118,113 +124,79 @@ def _schedule(
     put(1)
 
 
-class OptunaAlone:
+class OptunaAlone(Asking):
     """One of Optuna's samplers by ask and tell, in memory."""
 
-    def __init__(self, table: Table, sampler: str, seed: int, *, constraint: bool = True, objectives: int = 2) -> None:
+    def __init__(self, table: Table, sampler: str, seed: int, objectives: int = 2) -> None:
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         warnings.simplefilter("ignore")
-        ranks = {name: list(range(len(values))) for name, values in table.axes.items()}
         samplers: dict[str, Callable[[], Any]] = {
             "tpe": lambda: optuna.samplers.TPESampler(seed=seed),
             "gp": lambda: optuna.samplers.GPSampler(seed=seed),
             "nsga2": lambda: optuna.samplers.NSGAIISampler(seed=seed),
             "random": lambda: optuna.samplers.RandomSampler(seed=seed),
-            "grid": lambda: optuna.samplers.GridSampler(ranks, seed=seed),
         }
         self._study = optuna.create_study(directions=["minimize"] * objectives, sampler=samplers[sampler]())
-        self._axes = table.axes
-        self._ranges = table.ranges
-        self._space = {name: _distribution(table, name, ranks[name]) for name in table.axes}
-        self._constraint = constraint
+        kinds = optuna.distributions
+        self._table = table
+        self._space = table.domains(
+            lambda low, high: (kinds.IntDistribution if isinstance(low, int) else kinds.FloatDistribution)(
+                low, high, log=True
+            ),
+            lambda count: kinds.IntDistribution(0, count - 1),
+            lambda count: kinds.CategoricalDistribution(list(range(count))),
+        )
         self._worst = (0.0,) * objectives
-        self._left = len(table.points) if sampler == "grid" else None
 
     def ask(self) -> tuple[Any, Point] | None:
         """The sampler's next point."""
-        if self._left is not None:
-            if not self._left:
-                return None
-            self._left -= 1
         trial = self._study.ask(self._space)
-        chosen = trial.params.items()
-        return trial, {name: value if name in self._ranges else self._axes[name][value] for name, value in chosen}
-
-    def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
-        """Always: Optuna has no pruning of several objectives."""
-        return True
+        return trial, self._table.chosen(trial.params)
 
     def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
         """Values, or the constraint that was violated."""
         import optuna
 
-        if costs is None and (not self._constraint or outcome.status != OUT_OF_MEMORY):
+        if costs is None and outcome.status != OUT_OF_MEMORY:
             self._study.tell(handle, state=optuna.trial.TrialState.FAIL)
             return
-        if self._constraint:
-            handle.set_constraint("memory", 1.0 if costs is None else 0.0)
+        handle.set_constraint("memory", 1.0 if costs is None else 0.0)
         if costs is not None:
             self._worst = tuple(map(max, self._worst, costs))
-        with suppress(RuntimeError):  # the grid has no more points and stops its study, which nobody runs
-            self._study.tell(handle, list(costs or self._worst))
+        self._study.tell(handle, list(costs or self._worst))
 
 
-def _distribution(table: Table, name: str, ranks: list[int]) -> Any:
-    """What Optuna is told of an axis: a range in logarithms, ranks in their order, or categories."""
-    import optuna
-
-    values = table.axes[name]
-    if name in table.ranges:
-        is_whole = isinstance(values[0], int)
-        kind = optuna.distributions.IntDistribution if is_whole else optuna.distributions.FloatDistribution
-        return kind(values[0], values[-1], log=True)
-    if table.is_ordered(name):
-        return optuna.distributions.IntDistribution(0, len(values) - 1)
-    return optuna.distributions.CategoricalDistribution(ranks)
-
-
-class SyneTune:
+class SyneTune(Asking):
     """One of Syne Tune's multi-objective schedulers, by suggest and on_trial_result."""
 
     def __init__(self, table: Table, name: str, seed: int, objectives: int = 2) -> None:
         import logging
 
         import numpy as np
-        from syne_tune.optimizer.baselines import EHVI
+        from syne_tune.config_space import choice, lograndint, loguniform, randint
         from syne_tune.optimizer.schedulers.multiobjective import MultiObjectiveRegularizedEvolution
         from syne_tune.optimizer.schedulers.multiobjective.moasha import MOASHA
         from syne_tune.optimizer.schedulers.multiobjective.multiobjective_priority import LinearScalarizationPriority
-        from syne_tune.optimizer.schedulers.searchers.random_searcher import MultiObjectiveRandomSearcher
         from syne_tune.optimizer.schedulers.single_fidelity_scheduler import SingleFidelityScheduler
 
         logging.getLogger("syne_tune").setLevel(logging.ERROR)
         np.random.seed(seed)  # its samples of a space come from numpy's own generator
         self._names = names = [*(f"cost{workspace}" for workspace in range(objectives - 1)), "loss"]
-        space = {axis: _domain(table, axis) for axis in table.axes}
+        space = table.domains(
+            lambda low, high: (lograndint if isinstance(low, int) else loguniform)(low, high),
+            lambda count: randint(0, count - 1),
+            lambda count: choice(list(range(count))),
+        )
         epochs = max(len(row.curve) for row in table.runs.table.rows) or 1
-        scalarised = LinearScalarizationPriority()
-
-        def evolution(**more: Any) -> Any:
-            searcher = MultiObjectiveRegularizedEvolution(space, random_seed=seed, **more)
-            return SingleFidelityScheduler(space, names, searcher=searcher, random_seed=seed)
-
-        def halving(**more: Any) -> Any:
-            return MOASHA(space, names, time_attr="epoch", max_t=epochs, random_seed=seed, **more)
-
-        made: dict[str, Callable[[], Any]] = {
-            "random": lambda: SingleFidelityScheduler(
-                space, names, searcher=MultiObjectiveRandomSearcher(space, random_seed=seed), random_seed=seed
-            ),
-            "morea": evolution,
-            "morea-20": lambda: evolution(population_size=20, sample_size=5),
-            "moasha": halving,
-            "moasha-linear": lambda: halving(multiobjective_priority=scalarised),
-            "ehvi": lambda: EHVI(space, names, random_seed=seed),
-        }
-        self._scheduler = made[name]()
-        self._axes, self._ranges, self._epochs, self._begun = table.axes, table.ranges, epochs, 0
+        if name == "morea":
+            searcher = MultiObjectiveRegularizedEvolution(space, random_seed=seed)
+            self._scheduler = SingleFidelityScheduler(space, names, searcher=searcher, random_seed=seed)
+        else:
+            terms = {"multiobjective_priority": LinearScalarizationPriority(), "random_seed": seed}
+            self._scheduler = MOASHA(space, names, time_attr="epoch", max_t=epochs, **terms)
+        self._table, self._epochs, self._begun = table, epochs, 0
 
     def ask(self) -> tuple[Any, Point] | None:
         """The scheduler's next configuration."""
@@ -236,11 +208,7 @@ class SyneTune:
         trial = Trial(trial_id=self._begun, config=suggestion.config, creation_time=datetime(2026, 1, 1))
         self._begun += 1
         self._scheduler.on_trial_add(trial)
-        result = suggestion.config
-        return trial, {
-            name: result[name] if name in self._ranges else values[int(result[name])]
-            for name, values in self._axes.items()
-        }
+        return trial, self._table.chosen(suggestion.config)
 
     def goes_on(self, handle: Any, epoch: int, costs: Costs) -> bool:
         """What the scheduler decides at a rung; dollars or seconds are those until then."""
@@ -262,31 +230,53 @@ class SyneTune:
         return {**dict(zip(self._names, costs, strict=True)), "epoch": epoch}
 
 
-def _domain(table: Table, name: str) -> Any:
-    """What Syne Tune is told of an axis."""
-    from syne_tune.config_space import choice, lograndint, loguniform, randint
+class Flaml(Asking):
+    """FLAML's CFO or BlendSearch, by suggest and on_trial_complete."""
 
-    values = table.axes[name]
-    if name in table.ranges:
-        return (lograndint if isinstance(values[0], int) else loguniform)(values[0], values[-1])
-    return randint(0, len(values) - 1) if table.is_ordered(name) else choice(list(range(len(values))))
+    def __init__(self, table: Table, name: str, seed: int) -> None:
+        import logging
+
+        import optuna
+        from flaml import tune
+        from flaml.tune.searcher import blendsearch
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)  # BlendSearch asks Optuna for its global search
+        logging.getLogger("flaml").setLevel(logging.ERROR)
+        space = table.domains(
+            lambda low, high: (tune.lograndint if isinstance(low, int) else tune.loguniform)(low, high),
+            lambda count: tune.randint(0, count),
+            lambda count: tune.choice(list(range(count))),
+        )
+        cheap = {"instance_count": 0} if "instance_count" in table.axes else {}
+        terms: dict[str, Any] = {"space": space, "low_cost_partial_config": cheap, "seed": seed, "num_samples": -1}
+        kind = blendsearch.CFO if name == "cfo" else blendsearch.BlendSearch
+        self._search = kind(metric="loss", mode="min", cost_attr="paid", **terms)
+        self._table, self._asked = table, 0
+
+    def ask(self) -> tuple[Any, Point] | None:
+        """The next configuration; a search that suggests nothing a hundred times is at its end."""
+        for _ in range(100):
+            self._asked += 1
+            config = self._search.suggest(str(self._asked))
+            if config is not None:
+                return (str(self._asked), config), self._table.chosen(config)
+        return None
+
+    def tell(self, handle: Any, outcome: Outcome, costs: Costs | None) -> None:
+        """F1 and what was paid for it, or the error."""
+        number, config = handle
+        result = None if costs is None else {"loss": costs[-1], "paid": costs[0], "config": config}
+        self._search.on_trial_complete(number, result, error=costs is None)
 
 
 CANNOT = {
+    "carbs": "Imbue's CARBS is on GitHub alone; `carbs` on PyPI is another project, which wandb-carbs would install",
+    "cfbo": "CFBO, cost-sensitive freeze-thaw, is on GitHub alone and needs a learning-curve model trained elsewhere; "
+    "ifbo, which is on PyPI, downloads such a model when it starts",
+    "smac-cost-aware": "SMAC 2.4.1 has no cost-aware facade; smac-eips puts its EIPS acquisition into its HPO facade",
     "syne-nsga2": "Syne Tune 0.16.0 has no NSGA-II searcher any more (0.13 had one)",
-    "syne-linear-scalarized": "Syne Tune 0.16.0 has no LinearScalarizedScheduler any more; its linear scalarisation is "
-    "left as a priority, here that of syne-moasha-linear",
-    "syne-multi-surrogate": "its module imports a module that Syne Tune 0.16.0 does not have (random_scalarization)",
 }
 """Searchers that were asked about and cannot be driven, and why."""
 
 
-def naive(table: Table, objectives: str, draw: int) -> Sequence[Booked]:
-    """One job, without a search."""
-    point = table.naive()
-    outcome = table.outcome(point, draw)
-    measured = None if outcome.f1 is None else (*_paid(outcome, objectives), outcome.f1)
-    return [Booked(usd=outcome.usd, point=point, measured=measured, status=outcome.status)]
-
-
-__all__ = ["CANNOT", "OptunaAlone", "SyneTune", "drive", "naive"]
+__all__ = ["CANNOT", "Asking", "Flaml", "OptunaAlone", "SyneTune", "drive"]

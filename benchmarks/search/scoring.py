@@ -1,5 +1,6 @@
 """What a search has found after each of its jobs: the share of the true front's hypervolume that its front has."""
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -55,13 +56,6 @@ class Course:
     def reached(self, kind: str, share: float) -> int | None:
         """The job after whose end the front first has that share; None: never."""
         return next((workspace for workspace, value in enumerate(self.shares(kind)) if value >= share), None)
-
-    def kept(self, kind: str, share: float) -> int | None:
-        """The same, and from then on the front has it to the end."""
-        count = len(self.usd)
-        while count and self.shares(kind)[count - 1] >= share:
-            count -= 1
-        return count if count < len(self.usd) else None
 
     def share_at(self, kind: str, usd: float) -> float:
         """Of the front when so many dollars were spent."""
@@ -133,12 +127,11 @@ def short(value: float) -> str:
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def middle(values: Sequence[float | None], spent: Sequence[float]) -> str:
+def middle(values: Sequence[float], spent: Sequence[float]) -> str:
     """Median over searches with the range, of dollars or jobs; a search that did not get there counts as infinite."""
-    reached = sorted(value for value in values if value is not None)
+    reached = sorted(value for value in values if value < math.inf)
     if 2 * len(reached) <= len(values):
         least = short(statistics.median(spent))
         return f"not in {least}" + (f" ({len(reached)}/{len(values)})" if reached else "")
-    padded = reached + [float("inf")] * (len(values) - len(reached))
     last = "-" if len(reached) < len(values) else short(reached[-1])
-    return f"{short(statistics.median_high(padded))} ({short(reached[0])}..{last})"
+    return f"{short(statistics.median_high(values))} ({short(reached[0])}..{last})"

@@ -5,7 +5,7 @@ import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +114,7 @@ class Table:
         name: what it is called in the output.
         ranges: axes that are searched as ranges, from their smallest to their largest value; recorded runs are
             interpolated between.
+        finer: axes to all their values, the recorded ones and others between, which are interpolated.
 
     Attributes:
         job: parameters that all its jobs share.
@@ -121,7 +122,13 @@ class Table:
         left_out: parameter that no study may search to the values whose rows are left out.
     """
 
-    def __init__(self, path: Path, name: str = "", ranges: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str = "",
+        ranges: Collection[str] = (),
+        finer: Mapping[str, tuple[Any, ...]] | None = None,
+    ) -> None:
         self.path = path.resolve()
         self.name = name or path.stem
         whole = RunTable.read(path)
@@ -136,7 +143,10 @@ class Table:
         if fixed.get("gradient_accumulation_steps") == 1:
             del fixed["gradient_accumulation_steps"]
         self.axes = {name: tuple(result) for name, result in values.items() if len(result) > 1}
+        self._recorded = self.axes
+        self.axes = self.axes | dict(finer or {})
         self.ranges = frozenset(ranges) & self.axes.keys()
+        self.is_interpolated = bool(self.ranges or finer)
         longest_s = max(row.billable_seconds or 0.0 for row in rows)
         self.job: dict[str, Any] = {
             **fixed,
@@ -149,7 +159,7 @@ class Table:
         self._truths: dict[tuple[Any, ...], Truth | None] = {}
         self._specs: dict[tuple[Any, ...], JobSpec | None] = {}
         self.points = list({self._key(point): point for point in map(self._point_of, rows)}.values())
-        between = self._points_between() if self.ranges else []
+        between = self._points_between() if self.is_interpolated else []
         self.truths = [outcome for point in [*self.points, *between] if (outcome := self.truth(point)) is not None]
 
     @property
@@ -171,6 +181,22 @@ class Table:
             for repeat in range(1, _DRAWS + 1)
         ]
         self.runs = Remembered(replace(self.runs.table, rows=tuple(rows)))
+
+    def domains(
+        self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
+    ) -> dict[str, Any]:
+        """What a library is told of each axis: a range by its ends, other values by how many ranks there are."""
+        return {
+            name: ranged(values[0], values[-1])
+            if name in self.ranges
+            else (ordered if self.is_ordered(name) else category)(len(values))
+            for name, values in self.axes.items()
+        }
+
+    def chosen(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The point that a library has chosen from `domains`."""
+        axes = self.axes.items()
+        return {name: config[name] if name in self.ranges else values[int(config[name])] for name, values in axes}
 
     def is_ordered(self, axis: str) -> bool:
         """Whether the values of an axis are numbers."""
@@ -235,10 +261,10 @@ class Table:
         return min(self.points, key=badness)
 
     def _points_between(self) -> list[dict[str, Any]]:
-        """Points of a finer grid over the ranges, in equal ratios."""
+        """Points of a finer grid over the ranges, in equal ratios, and over every eighth of the finer values."""
         columns = []
-        for name, values in self.axes.items():
-            result = list(values)
+        for name, values in self._recorded.items():
+            result = sorted({*values, *self.axes[name][::8]}, key=_order)
             if name in self.ranges:
                 steps = [(low, (high / low) ** (1 / _BETWEEN)) for low, high in itertools.pairwise(values)]
                 finer = [low * ratio**step for low, ratio in steps for step in range(1, _BETWEEN)]

@@ -20,6 +20,7 @@ its kind says what is unusual about it. Seconds and F1 follow formulas of the sh
     collapsing   10 % of the runs collapse to what the majority class gets; the same job with another seed may not
     brittle      20 % of them do, and noise is five times as large
     shifted      the instance type shifts F1, by a standard deviation of 0.05
+    large        62,592 points: LARGE are the values of batch and rate, which are interpolated between the recorded ones
 
 Seeds of DEVELOPMENT may be looked at while something is being built; what is reported comes from HELD_OUT alone.
 """
@@ -35,7 +36,7 @@ import numpy as np
 
 KINDS = (
     *("plain", "noisy", "cliff", "saturating", "failing", "wide", "continuous", "three"),
-    *("collapsing", "brittle", "shifted"),
+    *("collapsing", "brittle", "shifted", "large"),
 )
 DEVELOPMENT = range(10)
 HELD_OUT = range(100, 110)
@@ -47,6 +48,10 @@ COLLAPSED = 0.34
 """F1 of a run that names the majority class only."""
 BATCHES = (4, 8, 16, 32, 64, 128)
 RATES = tuple(1e-5 * 2.0**step for step in range(7))
+LARGE = {
+    "per_device_train_batch_size": tuple(range(4, 129, 4)),
+    "learning_rate": tuple(float(f"{1e-5 * 2 ** (step / 27):.4g}") for step in range(163)),
+}
 COUNTS = (1, 2, 4)
 TYPES = {
     "ml.g4dn.xlarge": (1, 45, 14.5),
