@@ -96,7 +96,7 @@ def _bill(values: Mapping[str, float], price: Price | None) -> str:
     parts = [] if seconds is None else [f"{seconds:,.0f} s"]
     if usd is not None and price is not None:
         kind = ", notional" if price.confidence == "notional" else ""
-        parts.insert(0, f"**{usd:.4g} USD** ({price.usd_per_hour:g} USD per hour{kind})")
+        parts.insert(0, f"**{usd:.4g} USD** ({price.stated}{kind})")
     if (share := values.get(metrics.PLAN_SHARE_USD)) is not None:
         parts.insert(1, f"paid in advance: {share:.4g} USD, its share of the training plan's fee")
     return ", ".join(parts)

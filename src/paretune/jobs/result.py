@@ -161,7 +161,7 @@ class JobResult(Result):
         value = self.metrics.get(metrics.COST_USD)
         if value is None or self.price is None:
             return "unknown: no price"
-        return f"{value:.5f} USD ({self.price.source.partition(';')[0]}, {self.price.usd_per_hour:g} USD per hour)"
+        return f"{value:.5f} USD ({self.price.source.partition(';')[0]}, {self.price.stated})"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -170,7 +170,7 @@ def _quality(job: FinishedJob) -> dict[str, str]:
 def _cost(job: FinishedJob) -> dict[str, str]:
     rows = {title: f"{job.metrics[name]:{form}}" for name, (title, form) in _COST.items() if name in job.metrics}
     if job.price is not None:
-        rows["one instance, USD per hour"] = f"{job.price.usd_per_hour:g} ({job.price.source.partition(';')[0]})"
+        rows["one instance"] = f"{job.price.stated} ({job.price.source.partition(';')[0]})"
     cluster = f"{job.spec.instance_count} x {job.spec.instance_type}" if job.spec.has_instances else "this machine"
     return rows | {"cluster": cluster}
 

@@ -51,7 +51,7 @@ def admit(job: Placement, price: Price | None, billed_after_limit_s: float) -> f
     if job.max_cost_usd is not None and worst_usd > job.max_cost_usd:
         raise BudgetRefused(
             f"worst case {worst_usd:.4g} USD ({minutes:g} minutes and {billed_after_limit_s:g} s to stop and upload, x "
-            f"{job.instance_count} x {price.usd_per_hour:g} USD per hour) must be at most max_cost_usd, "
+            f"{job.instance_count} x {price.stated}) must be at most max_cost_usd, "
             f"{job.max_cost_usd:g}: lower max_runtime_minutes or raise max_cost_usd"
         )
     return worst_usd

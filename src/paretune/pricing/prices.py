@@ -58,6 +58,12 @@ class Price:
         return _days(self.as_of)[0] if self.as_of else date.min
 
     @property
+    def stated(self) -> str:
+        """Dollars of an hour and the date of a billed price, for messages: `1.408 USD per hour, price of 2026-08`."""
+        date_of = f", price of {self.as_of}" if self.as_of and self.confidence != "notional" else ""
+        return f"{self.usd_per_hour:g} USD per hour{date_of}"
+
+    @property
     def plain_source(self) -> str:
         """The first of its sources, without the prefix for the confidence."""
         return self.source.removeprefix(_DOUBT.get(self.confidence, "")).partition(";")[0]
@@ -112,6 +118,12 @@ def plan_price(job: Placement, region: str) -> Price:
     return Price(
         usd_per_hour=0.0, region=region, as_of="", source=source, instance_type=job.instance_type, confidence="notional"
     )
+
+
+def dates_of(prices: Iterable[Price | None]) -> str:
+    """Dates of prices in words: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has one."""
+    dates = sorted({price.as_of for price in prices if price is not None and price.as_of})
+    return "of " + " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
 
 
 def price_remarks(price: Price | None, instance_type: str, region: str, today: date) -> list[str]:

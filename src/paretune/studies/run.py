@@ -19,6 +19,7 @@ from paretune.jobs.progress import say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.base import Launcher
 from paretune.ledger.study_ledger import StudyLedger
+from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
@@ -111,6 +112,8 @@ def run_study_file(
             if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
                 for text in _warnings(jobs, workplace, is_new=not ledger.booked(0) and not ledger.running()):
                     say(f"warning: {text}")
+                if prices := _prices(jobs, workplace):
+                    say(prices)
             with closing(OptunaStudy(file, storage)) as study:
                 record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
                 return drive(record.new_driver(file, study, workplace), record)
@@ -222,6 +225,14 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
     if refusals:
         warnings.append(f"{len(refusals)} of {len(estimated)} points looked at are not tried, the first: {refusals[0]}")
     return warnings
+
+
+def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:
+    """The prices that decide the study, with their dates; empty for local jobs."""
+    types = {spec.instance_type: spec for spec in jobs if spec.has_instances}
+    prices = {name: price for name, spec in types.items() if (price := workplace.launcher.price(spec)) is not None}
+    hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())
+    return f"prices in USD per hour {dates_of(prices.values())}: {hourly}" if prices else ""
 
 
 def notebook_front() -> Callable[[StudyAnswer], None] | None:

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.pricing.prices import ML_M5_LARGE, Price, PriceList, local_price, price_remarks, read_file, usual_price
+from paretune.pricing.prices import (
+    ML_M5_LARGE,
+    Price,
+    PriceList,
+    dates_of,
+    local_price,
+    price_remarks,
+    read_file,
+    usual_price,
+)
 from paretune.specification.catalog import instances
 from paretune.specification.job import JobSpec
 
@@ -341,3 +350,17 @@ def test_an_unknown_price_is_said_with_what_to_do() -> None:
     assert price_remark.startswith("price of ml.g5.xlarge in eu-west-3 is not known, so cost will be absent")
     assert "`paretune prices --refresh true --region eu-west-3`" in price_remark
     assert price_remarks(row(1), "ml.m5.large", "eu-west-1", TODAY) == []
+
+
+def test_a_price_that_decides_something_is_stated_with_its_date() -> None:
+    prices = [
+        PriceList(listed=()).price("ml.m5.large", "us-east-1"),
+        *(row(2.0, as_of) for as_of in ("2026-10", "2026-08-02", "")),
+    ]
+
+    assert row(2.0, "2026-08-02").stated == "2 USD per hour, price of 2026-08-02"
+    assert row(2.0, "").stated == "2 USD per hour"
+    assert ML_M5_LARGE.stated == "0.115 USD per hour"  # notional: nobody is billed
+    assert dates_of(prices) == "of 2026-08-02 to 2026-10"
+    assert dates_of(prices[:2]) == "of 2026-10"
+    assert dates_of([None]) == ""

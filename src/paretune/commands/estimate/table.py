@@ -9,6 +9,7 @@ from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import Seconds
+from paretune.pricing.prices import dates_of
 from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import spell
 
@@ -96,7 +97,9 @@ class EstimateTable(Result):
         sentences = [*self.remarks, *(f"warning: {text}" for text in self.warnings)]
         if not any(item.spec.has_instances for item in self.estimates):
             return sentences
-        of = f"prices of {self.region}, SageMaker Training, on demand; data and model are counted, storage is not"
+        dates = dates_of(item.price for item in self.estimates)
+        of = f"prices of {self.region}, SageMaker Training, on demand{dates and f', {dates}'}"
+        of += "; data and model are counted, storage is not"
         return [of, *sentences]
 
 

@@ -276,7 +276,7 @@ def _announcement(run_id: str, configuration: Configuration, launcher: SageMaker
     spec, price, cost = configuration.spec, launcher.price(configuration.spec), ""
     if price is not None:
         worst = launcher.worst_case_usd(spec)
-        cost = f", {price.usd_per_hour:g} USD an hour each"
+        cost = f", each {price.stated}"
         cost += "" if worst is None else f", at most {worst:.4g} USD in all"
     cluster = f"{spec.instance_count} x {spec.instance_type} in {launcher.account.region}"
     return f"{job_name(run_id, 1)} on {cluster}{cost}; run {run_id}"

@@ -10,6 +10,7 @@ from paretune.core.result import CommandOutput, as_json
 from paretune.jobs.progress import watched
 from paretune.jobs.workplace import Workplaces
 from paretune.presentation.numbers import duration, plain, usd
+from paretune.pricing.prices import dates_of
 
 _METRIC_NAMES = {
     "f1": "F1 (macro)",
@@ -80,7 +81,8 @@ def _basis(predictions: Predictions) -> str:
     hourly = f"{plain(price.usd_per_hour, 3)} USD an hour"
     if price.confidence == "notional":
         return f"estimated: this machine at a notional {hourly}"
-    return f"estimated: seconds of this machine at {hourly} of {price.instance_type} in {price.region}"
+    dated = f" ({dates_of([price])})" if price.as_of else ""
+    return f"estimated: seconds of this machine at {hourly} of {price.instance_type} in {price.region}{dated}"
 
 
 def _document(predictions: Predictions) -> dict[str, object]:

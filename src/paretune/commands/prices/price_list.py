@@ -30,6 +30,10 @@ _LARGEST_BYTES = 512 * 2**20  # the file of us-east-1 has tens of MB
 _CHUNK_BYTES = 2**18
 
 
+class NoPrices(LaunchRefused):
+    """AWS answers, but has no prices of SageMaker Training in a region."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reading:
     """Prices by instance type, their source, and notes on how they were read."""
@@ -47,7 +51,7 @@ def read_prices(region: str, source: str, environment: Mapping[str, str], clock:
 
     Raises:
         BadInput: PARETUNE_PRICE_LIST_URL is no address.
-        LaunchRefused: AWS does not answer, refuses, or has no such prices.
+        LaunchRefused: AWS does not answer or refuses; NoPrices if it has no such prices.
     """
     today = date.fromtimestamp(clock.now())
     if source == "bulk" or (source == "auto" and not has_credentials()):
@@ -60,7 +64,7 @@ def read_prices(region: str, source: str, environment: Mapping[str, str], clock:
         try:
             reading = _from_file(region, environment, clock, today)
         except LaunchRefused as error:
-            raise LaunchRefused(f"{refused}; nor does the public file help: {error}") from error
+            raise type(error)(f"{refused}; nor does the public file help: {error}") from error
         return replace(reading, notes=(f"{refused}; the public file was read instead",))
 
 
@@ -102,7 +106,7 @@ def _download(url: str, region: str, clock: Clock) -> bytes:
     """The file's content.
 
     Raises:
-        LaunchRefused: it cannot be downloaded.
+        LaunchRefused: it cannot be downloaded; NoPrices if AWS does not have it.
     """
     until = clock.monotonic() + _LONGEST_S
     content = bytearray()
@@ -119,7 +123,7 @@ def _download(url: str, region: str, clock: Clock) -> bytes:
     except urllib.error.HTTPError as error:
         error.close()
         if error.code in {403, 404}:  # S3 answers 403 for a missing file
-            raise LaunchRefused(f"AWS has no SageMaker price list of {region} at {url} (HTTP {error.code})") from error
+            raise NoPrices(f"AWS has no SageMaker price list of {region} at {url} (HTTP {error.code})") from error
         hint = "AWS is throttling: try again in a minute" if error.code in {429, 503} else "try again later"
         raise LaunchRefused(f"the price list at {url} cannot be read (HTTP {error.code}): {hint}") from error
     except (OSError, http.client.HTTPException, ValueError) as error:  # URLError and time-outs are OSErrors
@@ -134,7 +138,7 @@ def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today:
     """One price for each instance type, from products and their on-demand terms.
 
     Raises:
-        LaunchRefused: none of them is a price of a training instance.
+        NoPrices: none of them is a price of a training instance.
     """
     amounts_of: dict[str, set[float]] = {}
     usages: dict[str, str] = {}
@@ -147,7 +151,7 @@ def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today:
             amounts_of.setdefault(instance_type, set()).add(usd)
             usages[instance_type] = str(attributes.get("usagetype") or "component Training")
     if not amounts_of:
-        raise LaunchRefused(f"{source} has no price of SageMaker Training in {region}")
+        raise NoPrices(f"{source} has no price of SageMaker Training in {region}")
     prices = []
     for name, amounts in sorted(amounts_of.items()):
         doubt = "" if len(amounts) == 1 else f"uncertain: {len(amounts)} prices from {min(amounts):g} USD; "

@@ -6,6 +6,9 @@ from paretune.core.errors import BadInput
 from paretune.specification.parameters import check, parameter
 from paretune.specification.regions import region_faults
 
+ALL = "all"
+"""Value of `region` that reads the prices of every region."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PricesRequest:
@@ -16,7 +19,8 @@ class PricesRequest:
     """
 
     region: str | None = parameter(
-        None, "AWS region; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1"
+        None,
+        "AWS region, or with refresh `all`; by default the profile's, AWS_REGION, AWS_DEFAULT_REGION, else us-east-1",
     )
     instance_type: str | None = parameter(None, "types to show, comma-separated; all that are known by default")
     refresh: bool = parameter(False, "read today's prices of SageMaker Training from AWS into the cache")
@@ -27,6 +31,8 @@ class PricesRequest:
     )
 
     def __post_init__(self) -> None:
-        faults = check(self) + region_faults(self.region)
+        faults = check(self) + ([] if self.region == ALL else region_faults(self.region))
+        if self.region == ALL and not self.refresh:
+            faults.append("region=all goes with refresh=true, which reads every region: a table shows one of them")
         if faults:
             raise BadInput(faults)

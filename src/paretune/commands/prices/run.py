@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from datetime import date
 
 from paretune.commands.prices.cache import changes, store
-from paretune.commands.prices.request import PricesRequest
+from paretune.commands.prices.request import ALL, PricesRequest
 from paretune.commands.prices.table import PriceTable
 from paretune.core.clock import SystemClock
+from paretune.core.errors import LaunchRefused
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import printable
 from paretune.pricing.prices import VARIABLE, PriceList
 from paretune.specification.catalog import instances
 from paretune.specification.parameters import split_list
 from paretune.specification.profile import read_profile
-from paretune.specification.regions import usual_region
+from paretune.specification.regions import REGIONS, usual_region
 
 
 def run_prices(request: PricesRequest) -> CommandOutput:
@@ -23,6 +24,8 @@ def run_prices(request: PricesRequest) -> CommandOutput:
     environment = dict(os.environ)
     instance_types = split_list(request.instance_type)
     region = request.region or usual_region(read_profile(environment).get("region"), environment)
+    if region == ALL:
+        return _refresh_all(request.price_source, environment)
     prices = PriceList.read(environment)
     if "MLFLOW_RUN_ID" in environment:
         from paretune.tracking import Tracking, schema  # MLflow takes a second to import
@@ -39,6 +42,30 @@ def run_prices(request: PricesRequest) -> CommandOutput:
     today = date.fromtimestamp(SystemClock().now())
     table = PriceTable.of(prices, region, instance_types, today)
     return CommandOutput(text=str(table), document=document | table.to_dict())
+
+
+def _refresh_all(source: str, environment: Mapping[str, str]) -> CommandOutput:
+    """Read today's prices of every region.
+
+    Raises:
+        LaunchRefused: AWS does not answer; what was read before is kept.
+    """
+    from paretune.commands.prices.price_list import NoPrices  # boto3 takes a moment to import
+
+    prices, documents, without = PriceList.read(environment), dict[str, object](), list[str]()
+    for region in sorted(REGIONS):
+        try:
+            text, documents[region] = _refresh(region, source, environment, prices)
+        except NoPrices:
+            without.append(region)
+            continue
+        except LaunchRefused as error:
+            raise LaunchRefused(f"{region}: {error} (read and kept: {', '.join(documents) or 'none'})") from error
+        print(printable(text))
+    if not documents:
+        raise LaunchRefused("AWS has no price of SageMaker Training in any region: try again later")
+    text = f"prices of {len(documents)} regions read; AWS has none of {', '.join(without) or 'no other one'}"
+    return CommandOutput(text=text, document={"region": ALL, "refreshed": documents, "without_prices": without})
 
 
 def _refresh(

@@ -72,6 +72,33 @@ def lines_of(text: str, name: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f"{name} ")]
 
 
+def test_all_regions_are_read_in_one_command(run: Run, publish: Callable[..., None], workplace: Path) -> None:
+    publish("eu-west-3", ml_g5_xlarge=1.6)
+    publish("us-east-1", ml_g5_xlarge=1.4, ml_c6i_large=0.1)
+    code, out, _ = run("--refresh", "true", "--price_source", "bulk", "--region", "all")
+
+    assert code == 0
+    assert sorted(path.name for path in (workplace / "cache/paretune/prices").iterdir()) == [
+        "eu-west-3.csv",
+        "us-east-1.csv",
+    ]
+    assert "1 prices read (AWS price list, eu-west-3)" in out
+    assert "prices of 2 regions read; AWS has none of af-south-1, " in out
+    assert lines_of(run("--region", "eu-west-3")[1], "ml.g5.xlarge")[0].split()[5] == "1.600"
+
+
+def test_all_regions_go_with_refresh_and_end_at_a_network_that_is_away(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "region=all goes with refresh=true" in run("--region", "all")[2]
+    monkeypatch.setenv("PARETUNE_PRICE_LIST_URL", "http://127.0.0.1:1")
+    code, _, err = run("--refresh", "true", "--price_source", "bulk", "--region", "all")
+
+    assert code == 2
+    assert "af-south-1: the price list at http://127.0.0.1:1/af-south-1/index.json cannot be read" in err
+    assert "(read and kept: none)" in err
+
+
 @pytest.mark.usefixtures("no_store")
 def test_the_table_has_every_known_price_of_the_region_smallest_size_first(run: Run, workplace: Path) -> None:
     code, out, err = run()
