@@ -101,7 +101,8 @@ def main(arguments: Sequence[str]) -> int:
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), spelled(spelling_here()):
         try:
             answer = _answer(words, faults)
-            if text := as_document(answer.to_dict()) if as_json else printable(str(answer)):
+            parts = [as_document(answer.to_dict())] if as_json else map(printable, answer.parts())
+            for text in filter(None, parts):
                 print(text, file=output, flush=True)
             return answer.exit_code
         except BrokenPipeError:  # the reader has ended, as in `paretune report | head`

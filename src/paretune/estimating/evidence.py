@@ -18,7 +18,7 @@ from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
+from paretune.tracking import RecordedJob, RecordedRun, Runs, schema
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Numbers of runs that are read: more would cost every launch more time (1.5 ms each) than they improve its estimate.
@@ -49,7 +49,7 @@ class Evidence:
 
 
 def collect(
-    tracking: Tracking, *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
+    tracking: Runs, *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
 ) -> Evidence:
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 

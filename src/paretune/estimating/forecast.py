@@ -22,7 +22,7 @@ from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import Tracking
+from paretune.tracking import Runs
 
 
 class Forecast:
@@ -32,7 +32,7 @@ class Forecast:
     is no evidence. `steps` are traced steps; none is traced for a forecast, which must not take seconds.
     """
 
-    def __init__(self, tracking: Tracking | None, *, simulated: bool = False, steps: TracedSteps | None = None) -> None:
+    def __init__(self, tracking: Runs | None, *, simulated: bool = False, steps: TracedSteps | None = None) -> None:
         self._tracking = tracking
         self._simulated = simulated
         self._steps = steps

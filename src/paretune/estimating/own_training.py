@@ -9,14 +9,13 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
-from scipy.optimize import nnls
 
 from paretune.core.errors import BadInput
 from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, Tracking, schema
+from paretune.tracking import RecordedJob, Runs, schema
 
 NEWEST = 200
 """Number of runs of projects, and of scripts, that are read."""
@@ -35,7 +34,7 @@ class OwnTrainingTimes:
     runs: Sequence[tuple[JobSpec, float]] = ()
 
     @classmethod
-    def collect(cls, tracking: Tracking, machine: str) -> "OwnTrainingTimes":
+    def collect(cls, tracking: Runs, machine: str) -> "OwnTrainingTimes":
         """Read the newest measured runs; local ones only if they ran on `machine`.
 
         Raises:
@@ -102,6 +101,8 @@ def _line(sizes: Sequence[Sequence[float]], seconds: Sequence[float], target: Se
     columns = rows.shape[1]
     ridge = np.sqrt(_PRIOR_WEIGHT) * np.eye(columns)
     assumed = np.sqrt(_PRIOR_WEIGHT) * np.full(columns, 1.0 / columns)
+    from scipy.optimize import nnls  # takes a third of a second, which most estimates do not need
+
     shares, _ = nnls(np.vstack([rows, ridge]), np.concatenate([np.ones(len(measured)), assumed]))
     target_row = np.array([1.0, *target]) / scale
     middle = max(float(target_row @ shares), 1e-9)

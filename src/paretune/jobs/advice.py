@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable
@@ -19,7 +20,6 @@ from paretune.estimating.forecast import Forecast, known_architecture
 from paretune.estimating.traced_step import TracedSteps
 from paretune.estimating.workload import training_rows
 from paretune.jobs.verdicts import is_full_rate, is_unscaled
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
 from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
@@ -32,7 +32,10 @@ from paretune.specification.parallelism import single_device_defaults
 from paretune.specification.placement import Placement
 from paretune.specification.program import OWN_TRAINING
 from paretune.specification.regions import usual_region
-from paretune.tracking import Tracking, schema
+from paretune.tracking import Runs, schema
+
+if TYPE_CHECKING:
+    from paretune.jobs.workplace import Workplace
 
 LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9
 """Scaling efficiency below which, and share of memory above which, an estimate causes a warning."""
@@ -80,7 +83,7 @@ class ForeseenJob:
 
 
 def foreseen(
-    spec: JobSpec, inputs: JobInputs, workplace: Workplace, *, plan: BatchPlan | None = None, with_store: bool = True
+    spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: BatchPlan | None = None, with_store: bool = True
 ) -> ForeseenJob:
     """The facts about a job, except `has_worked`; without the MLflow store, its estimate has no evidence."""
     launcher = workplace.launcher
@@ -105,7 +108,7 @@ def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> 
     return None if built is None else bytes_of_weights(spec, built)
 
 
-def has_worked(spec: JobSpec, tracking: Tracking) -> bool | None:
+def has_worked(spec: JobSpec, tracking: Runs) -> bool | None:
     """Whether a job of the same model, data and script has completed on an instance; None for a single instance.
 
     A simulated job shows only that another simulated one works.
@@ -126,7 +129,7 @@ def has_worked(spec: JobSpec, tracking: Tracking) -> bool | None:
     return any(all(run.params.get(name, "") == text for name, text in shared.items()) for run in runs)
 
 
-def with_history(jobs: Sequence[ForeseenJob], tracking: Tracking) -> list[ForeseenJob]:
+def with_history(jobs: Sequence[ForeseenJob], tracking: Runs) -> list[ForeseenJob]:
     """The jobs with `has_worked` from the store; similar jobs are looked up once."""
     worked: dict[tuple[str, ...], bool | None] = {}
     completed = []

@@ -11,24 +11,26 @@ from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
 from paretune.core.packages import training_is_missing
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
-from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import training_process
-from paretune.projects.payload import project_inputs
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
+if TYPE_CHECKING:
+    from paretune.jobs.workplace import Workplace
+
 _POLL_S = 0.1
 _FETCHED = "fetched"
 
 
-def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
+def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None] = lambda: None) -> JobInputs:
     """The prepared rows and the model's folder for `spec`; an equal preparation of an earlier job is reused.
 
     A project's job gets its code and its command. The inputs are empty if the launcher reads none, or if a user's own
@@ -43,6 +45,8 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     inputs = JobInputs()
     faults: list[str] = []
     if spec.project is not None:
+        from paretune.projects.payload import project_inputs  # imports MLflow
+
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)
     elif not workplace.launcher.reads_inputs:
@@ -64,7 +68,7 @@ def inputs_of(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]
     return inputs
 
 
-def _fetch(spec: JobSpec, workplace: Workplace) -> None:
+def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
     """Fetch the files that the specification names in S3, and record where each is on this machine.
 
     Raises:
@@ -97,7 +101,7 @@ def _on_disk(text: str, home: Path) -> Path:
     return Path(json.loads(note.read_text())["path"]) if note.is_file() else note
 
 
-def known_inputs(spec: JobSpec, workplace: Workplace) -> JobInputs:
+def known_inputs(spec: JobSpec, workplace: "Workplace") -> JobInputs:
     """The inputs of a job from an earlier preparation; empty inputs if there is none."""
     is_cached = workplace.launcher.reads_inputs and not spec.runs_own_training
     return (load_cached_inputs(spec, workplace.home) if is_cached else None) or JobInputs()
@@ -107,7 +111,7 @@ def _profile_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
     return profile_faults(spec, None if inputs.dataset is None else inputs.dataset.facts["train_rows"])
 
 
-def _make(spec: JobSpec, workplace: Workplace, meanwhile: Callable[[], None]) -> JobInputs:
+def _make(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], None]) -> JobInputs:
     if missing := training_is_missing():  # rows are tokenised on this machine, wherever they are trained on
         raise BadInput([f"{missing}: model {spec.model} and dataset {spec.dataset} are prepared on this machine"])
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:

@@ -9,10 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import LostContact
 from paretune.launchers.processes import is_alive, this_process
-from paretune.tracking import Run, schema
+from paretune.tracking import schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Run
 
 ABANDONED_S = 300.0
 """Real seconds without a sign of life after which a process of another machine counts as dead."""
@@ -57,7 +61,7 @@ class Watches:
         self._runs: dict[str, Run] = {}
         self._heartbeat: Heartbeat | None = None
 
-    def hold(self, run: Run) -> dict[str, str]:
+    def hold(self, run: "Run") -> dict[str, str]:
         """Renew the lease on the run's job from now on; returns the tags of the lease, to be recorded now."""
         self._runs[run.run_id] = run
         if self._heartbeat is None:

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.commands import command_line
@@ -21,12 +22,15 @@ from paretune.launchers.base import Launcher
 from paretune.launchers.registry import open_launcher
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.ledger.budget_file import BudgetFile
-from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from paretune.storage.address import address_fault
-from paretune.tracking import Tracking
+from paretune.tracking import History
+
+if TYPE_CHECKING:
+    from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
+    from paretune.tracking import Tracking
 
 _HOME = ".paretune"
 _STUDIES = "studies.db"
@@ -53,7 +57,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> BudgetLedger:
+def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> "BudgetLedger":
     """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
     A ledger beside the file is shared by everybody on this machine who uses the file. Up to version 0.3 it was in the
@@ -62,6 +66,8 @@ def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) ->
     Raises:
         BadInput: the file has faults, or its storage does not answer.
     """
+    from paretune.ledger.budget_ledger import BudgetLedger  # imports SQLAlchemy, which estimates do not need
+
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
     ledger = BudgetLedger(file, usual_storage(beside, environment), beside)
@@ -88,11 +94,11 @@ class Workplace:
     clock: Clock
     environment: Mapping[str, str]
     interruption: Interruption
-    open_tracking: Callable[[], Tracking]
+    open_tracking: Callable[[], "Tracking"]
     shows_work: bool = False
-    _budget_ledgers: dict[str, BudgetLedger] = field(default_factory=dict)
+    _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
-    def budget_ledger(self, budget: str | None) -> BudgetLedger | None:
+    def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
         """The ledger of a file of budgets, the parameter `budget` of a job; None without one, or if jobs cost nothing.
 
         Raises:
@@ -125,7 +131,7 @@ class Workplace:
             yield work.update
 
     @cached_property
-    def tracking(self) -> Tracking:
+    def tracking(self) -> "Tracking":
         """The MLflow store.
 
         Raises:
@@ -159,7 +165,7 @@ class JobBudgets:
     spec: JobSpec
     attribution: Attribution
 
-    def check(self) -> list[BudgetStatus]:
+    def check(self) -> "list[BudgetStatus]":
         """The budgets that the job counts against; nothing is reserved.
 
         Raises:
@@ -206,7 +212,9 @@ class JobBudgets:
             "for it; set PARETUNE_STORAGE as it was when the job was launched"
         )
 
-    def _request(self, run_id: str) -> BudgetRequest:
+    def _request(self, run_id: str) -> "BudgetRequest":
+        from paretune.ledger.budget_ledger import BudgetRequest
+
         return BudgetRequest(
             job=run_id,
             run_id=run_id,
@@ -217,7 +225,7 @@ class JobBudgets:
             instance_type=self.spec.instance_type,
         )
 
-    def _ledger(self) -> BudgetLedger | None:
+    def _ledger(self) -> "BudgetLedger | None":
         return self.workplace.budget_ledger(self.spec.budget)
 
 
@@ -272,7 +280,7 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                open_tracking=lambda: Tracking(self.environment, clock),
+                open_tracking=lambda: History(self.environment, clock).store,
                 shows_work=self.shows_work,
             )
         return self._workplaces[key]

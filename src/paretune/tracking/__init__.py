@@ -3,6 +3,7 @@
 store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
 run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises
 recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it, and the job that it records
+history       History, Runs                            runs for readers; opens the store only if it can hold any
 schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
 models        the model of a job as a LoggedModel of MLflow
@@ -10,20 +11,41 @@ server        the server's version, and what an older one has no place for
 registry      versions of registered models, and their aliases
 in_job        logging inside a job
 ui_view       the view of the table of runs in MLflow's UI
+
+Names are imported when they are first used: MLflow takes two seconds of CPU to import.
 """
 
-from paretune.tracking.recorded_job import RecordedJob, RecordedRun
-from paretune.tracking.run import TROUBLE, Run, RunStatus, without_password
-from paretune.tracking.store import Tracking, require_answer, tracking_uri
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from paretune.tracking.history import History, Runs
+    from paretune.tracking.recorded_job import RecordedJob, RecordedRun
+    from paretune.tracking.run import TROUBLE, Run, RunStatus, without_password
+    from paretune.tracking.store import Tracking, require_answer, tracking_uri
 
 __all__ = [
     "TROUBLE",
+    "History",
     "RecordedJob",
     "RecordedRun",
     "Run",
     "RunStatus",
+    "Runs",
     "Tracking",
     "require_answer",
     "tracking_uri",
     "without_password",
 ]
+_MODULES = {
+    "history": ("History", "Runs"),
+    "recorded_job": ("RecordedJob", "RecordedRun"),
+    "run": ("TROUBLE", "Run", "RunStatus", "without_password"),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = next((module for module, names in _MODULES.items() if name in names), "store")
+    return getattr(import_module(f"{__name__}.{module}"), name)

@@ -5,8 +5,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Generic, TypeVar
 
-from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
-
 from paretune.core.commands import parameters_of
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import exists
@@ -233,9 +231,9 @@ class RecordedJob(_Section):
     """Its specification, and the settings of its last attempt."""
     run_id = _Recorded(lambda run: run.run_id)
     """MLflow's id of the run."""
-    name = _text(MLFLOW_RUN_NAME)
+    name = _text("mlflow.runName")
     """MLflow's name of the run."""
-    parent_run_id = _text(MLFLOW_PARENT_RUN_ID)
+    parent_run_id = _text("mlflow.parentRunId")
     """MLflow's id of the study's run; empty if the job is part of no study."""
     row_key = _text(schema.ROW_KEY)
     """Key of the row of a table that it was imported from."""

@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paretune.commands.estimate.own_trainings import OwnEstimates, estimate_own
 from paretune.commands.estimate.probing import probes, require_limit, run_probes
@@ -24,7 +25,6 @@ from paretune.estimating.timing_features import step_setting
 from paretune.estimating.traced_step import StepSetting, TracedSteps
 from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
-from paretune.jobs.launch import run_job
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
 from paretune.jobs.workplace import Workplaces
@@ -36,7 +36,10 @@ from paretune.specification.parameters import COMPUTES, affecting
 from paretune.specification.placement import Placement
 from paretune.specification.profile import completed
 from paretune.specification.regions import usual_region
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import History, schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Tracking
 
 # What decides which rows a job gets, and how they are prepared.
 _OF_THE_DATA = affecting(JobSpec, "data")
@@ -79,7 +82,9 @@ def estimate(
     }
     request = EstimateRequest.of(jobs, lists, probe=probe)
     request = replace(request, specs=tuple(completed(spec, os.environ) for spec in request.specs))
-    return run_estimate(request, say=(lambda _: None) if quiet else say_on_stderr, quiet=quiet)
+    table = run_estimate(request, say=(lambda _: None) if quiet else say_on_stderr, quiet=quiet)
+    table.run_id  # records it  # noqa: B018
+    return table
 
 
 def run_estimate(
@@ -91,7 +96,7 @@ def run_estimate(
         environment = dict(os.environ)
         prices = PriceList.read(environment)
         hourly = [usual_price(spec, prices, environment) for spec in request.specs]
-        return estimate_own(request.specs, hourly, Tracking(environment, SystemClock()), machine_name())
+        return estimate_own(request.specs, hourly, History(environment, SystemClock()).store, machine_name())
     return _estimate_ours(request, say=say, quiet=quiet)
 
 
@@ -108,11 +113,11 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     trace(step_settings(request.specs, built, facts), steps, environment)
     if (missing := training_is_missing()) and not quiet:
         say(f"memory by formula, and not traced: {missing}")
-    tracking = Tracking(environment, SystemClock())
+    history = History(environment, SystemClock())
 
     def table() -> tuple[list[ForeseenJob], list[Estimate]]:
         simulated = request.specs[0].is_simulated
-        estimator = Estimator(collect(tracking, simulated=simulated, machine=machine_name(), steps=steps), steps)
+        estimator = Estimator(collect(history, simulated=simulated, machine=machine_name(), steps=steps), steps)
         jobs = [
             _foreseen(spec, data, built[spec.model], usual_price(spec, prices, environment), region, estimator)
             for spec, data in zip(request.specs, facts, strict=True)
@@ -137,16 +142,14 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
                 lambda spec: _run_probe(spec, probing, say, quiet=quiet),
                 say,
             )
+            history = History(environment, SystemClock())
             jobs, estimates = table()
-    own_experiment = tracking.for_estimates()
-    run_id = _record(estimates, own_experiment)
     return EstimateTable(
         estimates=estimates,
         region=region,
         remarks=[*_left_out(request.specs), *_plan_remarks(request.specs, workplaces), *_remarks(estimates)],
-        warnings=warnings_of(with_history(jobs, tracking)),
-        run_id=run_id,
-        open_command=own_experiment.open_command(run_id),
+        warnings=warnings_of(with_history(jobs, history)),
+        record=lambda: _record(estimates, history.store.for_estimates()),
     )
 
 
@@ -262,6 +265,8 @@ def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | No
 
 def _run_probe(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None], *, quiet: bool) -> float | None:
     """One probe, as a job with a run of its own; its dollars. One that fails has shown something, too."""
+    from paretune.jobs.launch import run_job  # imports MLflow
+
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         try:
             return run_job(spec, workplaces.of(spec), on_events).metrics.get("cost_usd")
@@ -309,13 +314,15 @@ def _remarks(estimates: Sequence[Estimate]) -> list[str]:
     return remarks
 
 
-def _record(estimates: list[Estimate], tracking: Tracking) -> str:
-    """Keep table and picture in a run; its id."""
+def _record(estimates: list[Estimate], tracking: "Tracking") -> tuple[str, str]:
+    """Keep table and picture in a run; its id, and the command that opens it."""
+    from paretune.tracking import RunStatus
+
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED})
     run.log_text(as_csv(estimates), "estimate.csv")
     picture = figure(estimates)
     if picture is not None:
         run.log_figure(picture, "estimate.png")
     run.end(RunStatus.FINISHED)
-    return run.run_id
+    return run.run_id, tracking.open_command(run.run_id)

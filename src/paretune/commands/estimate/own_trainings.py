@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from paretune.commands.estimate.table import PHASE_COLUMNS, phase_columns
 from paretune.core.result import Result, Row, as_json, csv_text
@@ -10,7 +11,10 @@ from paretune.estimating.time_estimate import TimeEstimate
 from paretune.presentation.table import Column, Table
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Tracking
 
 _UNKNOWN = "nothing known: run one"
 _COLUMNS = (
@@ -81,13 +85,15 @@ class OwnEstimates(Result):
 
 
 def estimate_own(
-    specs: Sequence[JobSpec], prices: Sequence[Price | None], tracking: Tracking, machine: str
+    specs: Sequence[JobSpec], prices: Sequence[Price | None], tracking: "Tracking", machine: str
 ) -> OwnEstimates:
     """The estimates of these jobs from what the store holds, recorded as a run."""
+    from paretune.tracking import RunStatus
+
     learnt = OwnTrainingTimes.collect(tracking, machine)
     jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: "estimated"})
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED})
     rows = [_row(spec, expected) for spec, expected in jobs]
     run.log_text(csv_text(_COLUMNS, rows), "estimate.csv")
     run.end(RunStatus.FINISHED)

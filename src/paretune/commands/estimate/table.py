@@ -1,7 +1,8 @@
 """A table of estimates, as text, as CSV and as a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from paretune.commands.estimate.request import DIVISIONS
@@ -51,14 +52,28 @@ class EstimateTable(Result):
     Attributes:
         remarks: what is to be said of dollars and intervals, a sentence each.
         warnings: what is to be known before such a job is paid for, a sentence each.
+        record: keeps the table in a run; its id, and the command that opens it. Called once, when one of them is read.
     """
 
     estimates: Sequence[Estimate]
     region: str
     remarks: Sequence[str]
-    run_id: str
-    open_command: str
+    record: Callable[[], tuple[str, str]]
     warnings: Sequence[str] = ()
+
+    @cached_property
+    def _recorded(self) -> tuple[str, str]:
+        return self.record()
+
+    @property
+    def run_id(self) -> str:
+        """The MLflow run that holds the table."""
+        return self._recorded[0]
+
+    @property
+    def open_command(self) -> str:
+        """The command or address that shows the run."""
+        return self._recorded[1]
 
     @property
     def title(self) -> str:
@@ -86,9 +101,12 @@ class EstimateTable(Result):
 
     def __str__(self) -> str:
         """The table for a terminal with remarks and warnings."""
-        return "\n".join(
-            [as_text(self.estimates), "", f"{self.title}; {_MARK}", *self._remarks(), "", f"  {self.open_command}"]
-        )
+        return "\n".join(self.parts())
+
+    def parts(self) -> Iterator[str]:
+        """The table, and then where to look: recording it takes longer than the estimate."""
+        yield "\n".join([as_text(self.estimates), "", f"{self.title}; {_MARK}", *self._remarks(), ""])
+        yield f"  {self.open_command}"
 
     def _shown(self) -> "DataFrame":
         return self.to_frame()[list(_SHOWN)]

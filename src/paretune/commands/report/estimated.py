@@ -8,7 +8,6 @@ from paretune.commands.report.factors import DEFAULTS
 from paretune.specification import metrics
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
-ORIGIN = "estimated"
 TABLE = "estimate.csv"
 _METRICS = {
     "seconds": metrics.BILLABLE_SECONDS,
@@ -33,7 +32,7 @@ def estimated_jobs(runs: Iterable[RecordedRun], table_of: Callable[[str], str | 
             texts = {**run.params, **{name: text for name, text in row.items() if text}}
             params = {name: text for name, text in texts.items() if name in _JOB_PARAMETERS}
             numbers = {metric: float(row[name]) for name, metric in _METRICS.items() if row[name]}
-            tags = {schema.ORIGIN: ORIGIN, schema.STATE: "Completed"}
+            tags = {schema.ORIGIN: schema.ESTIMATED, schema.STATE: "Completed"}
             job = RecordedJob(RecordedRun(run.run_id, params, tags, numbers, run.started))
             jobs.setdefault(frozenset(params.items()), job)
     return list(jobs.values())

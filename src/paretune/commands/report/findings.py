@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from paretune.commands.report.estimated import ORIGIN, TABLE
+from paretune.commands.report.estimated import TABLE
 from paretune.commands.report.factors import COMPUTING, OF_THE_CLUSTER
 from paretune.commands.report.observations import varying
 from paretune.commands.report.regression import BOTH, DEVICES, ROWS, SIGNIFICANT, Line, Pair, line, tukey
@@ -10,6 +10,7 @@ from paretune.commands.report.scaling import Level, Scaling, signed_dollars
 from paretune.commands.report.spread import CONFIDENCE
 from paretune.presentation.numbers import duration, p_value, plain
 from paretune.specification import metrics
+from paretune.tracking import schema
 
 _OF_THE_RATE = {"learning_rate": "learning rate", "learning_rate_scaling": "scaling of the learning rate"}
 _NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
@@ -17,7 +18,7 @@ _NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1
 
 def findings(scaling: Scaling) -> list[str]:
     """Return sentences on each step up, whether it exceeds noise, the fitted lines, and what is not comparable."""
-    if scaling.kind.origin == ORIGIN:
+    if scaling.kind.origin == schema.ESTIMATED:
         return [f"None of these has run: they are rows of {TABLE}, which has their 80 % intervals.", *_steps(scaling)]
     return [*_cautions(scaling), *_steps(scaling), *_lines(scaling)]
 
@@ -61,7 +62,7 @@ def _steps(scaling: Scaling) -> list[str]:
             parts.append(f"speed-up {speed_up:.2f} over {scaling.levels[0].name}, efficiency {efficiency:.0%}")
         if parts:
             sentences.append(f"From {before.name} to {level.name}: {', '.join(parts)}.")
-        if scaling.kind.origin != ORIGIN:
+        if scaling.kind.origin != schema.ESTIMATED:
             tests = {name: comparisons for name, comparisons in pairs.items() if level.mean(name) is not None}
             sentences += _significance(before, level, tests)
     return sentences
