@@ -58,14 +58,13 @@ class UntriedPoints:
     def why_exhausted(self) -> str:
         """Why `next_point` has found none, in words."""
         if self._count_too_long:
-            count = f"{self._count_too_long:,} points"
-            reason = "which by their estimates are ended by max_runtime_minutes: raise it, or set allow_timeout"
-            return f"{self._why_no_other()}, but {count} {reason}"
+            reason = "that max_runtime_minutes would end by their estimates (raise it, or set allow_timeout)"
+            return f"{self._why_no_other()}; not tried: {self._count_too_long:,} {reason}"
         return self._why_no_other()
 
     def _why_no_other(self) -> str:
         if not self._count_too_dear:
-            return "every point was tried" if self.is_exact else "no point was found that was not tried"
+            return f"every {'other ' * bool(self._count_too_long)}point was tried" if self.is_exact else "no point was found that was not tried"
         none_fits = "no untried point fits" if self.is_exact else f"none of {self._count_too_dear:,} points drawn fits"
         left = self._driver.admission.tightest_budget(self._cheapest)
         if not left or math.isinf(self._least_usd):
