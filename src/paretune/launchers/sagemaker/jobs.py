@@ -103,6 +103,8 @@ class SageMakerJob(AwsJob):
         status = self.description.get("TrainingJobStatus", "InProgress")
         if status in {"Completed", *_GONE}:
             return self._results.end_state(status)
+        if self._watched.has_ended and not self._results.is_project and self._results.archive.files() is None:
+            return JobState.STOPPING if self._asked_to_stop else JobState.RUNNING  # its events are still to be read
         if self._stopped_itself:
             return JobState.STOPPED
         state = _STATES.get(status, JobState.RUNNING)
@@ -374,9 +376,9 @@ class _SageMakerWarmPool(WarmPool):
         description = self._job.description
         requested_s = float(description.get("ResourceConfig", {}).get("KeepAlivePeriodInSeconds") or 0.0)
         self._keep_alive_s = max(self._keep_alive_s, requested_s)
-        if not self._keep_alive_s or not description.get("TrainingStartTime"):
+        pool = description.get("WarmPoolStatus", {})  # stays when another process has given the instances back
+        if not (self._keep_alive_s or pool) or not description.get("TrainingStartTime"):
             return None
-        pool = description.get("WarmPoolStatus", {})
         status = str(pool.get("Status", "Available"))
         seconds, is_kept = float(pool.get("ResourceRetainedBillableTimeInSeconds", 0.0)), status in _KEPT
         if status == DELETED:

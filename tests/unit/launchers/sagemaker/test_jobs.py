@@ -15,7 +15,8 @@ from paretune.launchers.sagemaker import results
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
+from paretune.specification.placement import Placement
+from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, FakeClock
 
 NAME = "paretune-run1-1"
 REPORT = JobReport(metrics={"f1": 0.75})
@@ -120,6 +121,18 @@ def test_results_that_s3_does_not_give_just_now_are_no_failure(aws: Aws, job: Sa
     assert job.failure() is None
     assert look(job, clock, 40) is JobState.COMPLETED
     assert job.report() == REPORT
+
+
+def test_the_events_of_a_failed_job_are_waited_for_while_s3_does_not_answer(
+    aws: Aws, job: SageMakerJob, clock: FakeClock
+) -> None:
+    leave(aws, {"events.jsonl": f"{line(1)}\n"})
+    aws.refuse("GetObject", EndpointConnectionError(endpoint_url="https://s3"), times=40)
+    aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: broken")
+
+    assert look(job, clock, 20) is JobState.RUNNING
+    assert look(job, clock, 40) is JobState.FAILED
+    assert 1 in [event.step for event in job.events()]
 
 
 def test_results_that_may_not_be_read_are_lost_sight_of_and_no_failure(
@@ -517,6 +530,17 @@ def test_kept_instances_are_given_back(aws: Aws, kept: SageMakerJob) -> None:
     assert (pool.status, pool.is_kept, pool.most_seconds) == ("Terminated", False, 600.0)
     kept.warm_pool.release()
     assert aws.count("UpdateTrainingJob") == 1
+
+
+def test_instances_that_another_process_has_given_back_are_billed_as_aws_says(aws: Aws, kept: SageMakerJob) -> None:
+    aws.sagemaker.jobs[NAME]["WarmPoolStatus"] = {"Status": "Available", "ResourceRetainedBillableTimeInSeconds": 4}
+    kept.warm_pool.release()
+    from_elsewhere = SageMakerLauncher(Placement(role=ROLE, bucket=BUCKET), aws.clock, {}).attach(NAME)
+
+    assert from_elsewhere is not None
+    pool = from_elsewhere.warm_pool and from_elsewhere.warm_pool.status()
+    assert pool is not None
+    assert (pool.status, pool.is_kept, pool.seconds) == ("Terminated", False, 4.0)
 
 
 def test_instances_that_were_reused_just_before_are_not_given_back(aws: Aws, kept: SageMakerJob) -> None:
