@@ -125,12 +125,26 @@ class Run:
 
     def log_metrics(self, metrics: Mapping[str, float]) -> None:
         """Record headline values, at step 0; one that this object has recorded already is not written twice."""
-        now = int(self._clock.now() * 1000)
         named = _named_for_mlflow(metrics)
         fresh = {name: float(value) for name, value in named.items() if self._headlines.get(name) != float(value)}
+        recorded = {} if self._is_new or not fresh else self.metrics()
+        for name, value in fresh.items():
+            time_ms = self._headline_time_ms(name, is_recorded=name in recorded)
+            self._waiting.append(Metric(name, value, time_ms, 0))
         self._headlines |= fresh
-        self._waiting += [Metric(name, value, now, 0) for name, value in fresh.items()]
         self._record()
+
+    def _headline_time_ms(self, name: str, *, is_recorded: bool) -> int:
+        """Time of a new headline value, later than those before it, whatever the clock of this machine says.
+
+        MLflow takes the value with the latest time for the current one.
+        """
+        times = [int(self._clock.now() * 1000)]
+        times += [point.timestamp + 1 for point in self._waiting if point.key == name]
+        if is_recorded or name in self._headlines:
+            with contextlib.suppress(*TROUBLE):
+                times += [point.timestamp + 1 for point in self._client.get_metric_history(self.run_id, name)]
+        return max(times)
 
     def log_text(self, text: str, path: str) -> None:
         """Store a text as an artifact."""
@@ -173,9 +187,9 @@ class Run:
             return {point.step: point.value for point in self._client.get_metric_history(self.run_id, name)}
         return {}
 
-    def end(self, status: RunStatus) -> None:
-        """Close the run."""
-        self._try(lambda: self._client.set_terminated(self.run_id, status.value))
+    def end(self, status: RunStatus) -> bool:
+        """Close the run; returns whether MLflow has done so."""
+        return self._try(lambda: self._client.set_terminated(self.run_id, status.value))
 
     def reopen(self) -> None:
         """Mark the run as running again."""
