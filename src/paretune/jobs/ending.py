@@ -199,6 +199,7 @@ class _Ending:
         run, job, report, model_uri = record.run, self.job, self.report, ""
         values = _all_metrics(report, bill)
         facts = {} if job is None else job.facts()
+        is_closed = run.end(RUN_STATUS[self.state])  # first: `sync` comes back to a run as long as its state is Running
         with run.later():
             run.log_metrics({name: value for name, value in values.items() if record.former_metrics.get(name) != value})
             if report is not None:
@@ -212,7 +213,7 @@ class _Ending:
             record.has_gap_tag = has_gap
             run.set_tags(
                 {
-                    schema.STATE: self.state.value,
+                    schema.STATE: self.state.value if is_closed else None,
                     schema.GAP: gap_tag,
                     schema.FAILURE_REASON: self.reason or None,
                     schema.OVER_BOUND_USD: f"{self.over_bound_usd:.6g}" if self.over_bound_usd else None,
@@ -226,7 +227,6 @@ class _Ending:
             if not record.spec.runs_project:  # the run of another project is not ours to describe
                 run.set_tags({schema.NOTE: self._note(record, bill, values)})
         run.flush()
-        run.end(RUN_STATUS[self.state])
         if bill.pool is not None and job is not None:
             tag_reusing_job(record.workplace.tracking, bill.pool, job.name)
         return model_uri

@@ -185,6 +185,31 @@ def desk(workplace: Path) -> Desk:
     return Desk(Tracking({}, SystemClock()), MlflowClient(), Account(), workplace)
 
 
+@pytest.mark.parametrize("killed_before", ["set_terminated", "log_batch"])
+def test_a_run_whose_watcher_was_killed_while_it_closed_the_run_is_closed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, killed_before: str
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    run_id = desk.leave(EndingJob("", looks=0))
+    is_moment = {"set_terminated": lambda: True, "log_batch": lambda: desk.status(run_id) != "RUNNING"}[killed_before]
+    write = getattr(MlflowClient, killed_before)
+
+    def killed(client: MlflowClient, *words: Any, **request: Any) -> None:
+        if is_moment():
+            raise Killed
+        write(client, *words, **request)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MlflowClient, killed_before, killed)
+        with pytest.raises(Killed):
+            desk.sync()
+
+    assert desk.sync()[run_id].result is not None
+    assert (desk.status(run_id), desk.tags(run_id)["state"]) == ("FINISHED", "Completed")
+
+
 def test_jobs_that_run_and_jobs_that_have_ended_are_followed_to_their_ends(desk: Desk) -> None:
     ended, running, failed = (
         desk.leave(EndingJob("", looks=0)),
