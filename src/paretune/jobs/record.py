@@ -125,13 +125,20 @@ class JobRecord:
         retried_by_default = "false" if schema.TRIAL in tags else "true"
         self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, retried_by_default) == "true"
         with self.run.later():
-            self._describe_project() if self.spec.entry_script == PROJECT else self._describe_request()
+            if self.spec.entry_script == PROJECT:
+                self._describe_project()
+            else:
+                self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
         self.baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
 
-    def _describe_request(self) -> None:
+    def _describe_request(self, command: str = "") -> None:
+        """Tag location, specification and command: as it was typed if an earlier process has recorded it.
+
+        The same command finds the job by it.
+        """
         self._tag_location()
-        self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: self.spec.command()})
+        self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: command or self.spec.command()})
         self.run.log_params(params_of(self.spec))
 
     def _describe_project(self) -> None:

@@ -66,6 +66,18 @@ def user(workplace: Path) -> User:
     return User(workplace)
 
 
+def test_the_same_command_watches_a_job_that_another_process_has_adopted_meanwhile(user: User) -> None:
+    run_id = user.is_killed(keep_alive_minutes=30)
+    read_back = user.spec(keep_alive_minutes=30.0, region="us-east-1")  # as `sync` reads it from the run
+    workplace = make_workplace(launcher=user.launcher, tracking=Tracking({}, SystemClock()), clock=user.clock)
+    record = JobRecord(read_back, workplace, run=workplace.tracking.run(run_id))
+    record.adopt()
+    record.leave()
+
+    assert user.type(keep_alive_minutes=30).run_id == run_id
+    assert len(user.launcher.created) == 1
+
+
 @pytest.mark.parametrize("before_creation", [False, True])
 def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_creation: bool) -> None:
     run_id = user.is_killed(before_creation=before_creation)
