@@ -6,9 +6,8 @@
     python benchmarks/search_cost.py --table runs.csv --tables ""           # a table of your own
 
 Searches are run on tables of recorded jobs, see benchmarks/search/README.md: worlds drawn from a seed
-(benchmarks/search/worlds.py); `modelled` and `contrary`, by a formula; `local`, measured here, what its jobs show drawn
-anew for each seed; and those named with --table. Every method searches the same points and is told the same answers.
-Nothing is billed and nothing is trained.
+(benchmarks/search/worlds.py); `local`, measured here, what its jobs show drawn anew for each seed; and those named with
+--table. Every method searches the same points and is told the same answers. Nothing is billed and nothing is trained.
 
 A job's dollars count when it ends in virtual time, whatever its end. After each end, the front of what was measured is
 scored at the true values of its points, the means over all seeds of the table: its hypervolume as a share of that of
@@ -40,7 +39,7 @@ from typing import Any
 
 import arguments
 import published
-from search import bayesian, local, modelled, peers, product, report, statements, worlds
+from search import bayesian, local, peers, product, report, statements, worlds
 from search.report import PRODUCT, Searches, Setting
 from search.scoring import OBJECTIVES, Course, Score
 from search.tables import Table
@@ -199,8 +198,8 @@ def _describe(name: str, first: tuple[int, Path]) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    every = ",".join(("modelled", "local", *worlds.KINDS))
-    parser.add_argument("--tables", default=every, help=f"of {every},contrary; empty for none")
+    every = ",".join(("local", *worlds.KINDS))
+    parser.add_argument("--tables", default=every, help=f"of {every}; empty for none")
     parser.add_argument("--table", type=Path, action="append", default=[], help="a further CSV of recorded runs")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--objectives", default="cost/F1,time/F1", help="on all tables but `three`")
@@ -256,7 +255,6 @@ def _chosen(options: argparse.Namespace, folder: Path) -> Iterable[tuple[str, li
     """Names of tables, and for each seed the file; worlds are drawn here."""
     seeds = range(options.seeds)
     for name in filter(None, options.tables.split(",")):
-        path = folder / f"{name}.csv"
         if name in worlds.KINDS:
             retained = (worlds.DEVELOPMENT if options.development else worlds.HELD_OUT)[: options.seeds]
             paths = [(seed, folder / f"{name}-{seed}.csv") for seed in retained]
@@ -265,11 +263,8 @@ def _chosen(options: argparse.Namespace, folder: Path) -> Iterable[tuple[str, li
             yield name, paths
         elif name == "local":
             yield name, [(seed, LOCAL) for seed in seeds]
-        elif name in {"modelled", "contrary"}:
-            modelled.write(path, modelled.CONTRARY if name == "contrary" else None)
-            yield name, [(seed, path) for seed in seeds]
         else:
-            raise SystemExit(f"--tables must be of modelled, contrary, local, {', '.join(worlds.KINDS)}; got {name}")
+            raise SystemExit(f"--tables must be of local, {', '.join(worlds.KINDS)}; got {name}")
     for path in options.table:
         yield path.stem, [(seed, path) for seed in seeds]
 

@@ -36,11 +36,6 @@ _METHODS = {"joint": joint, "split": split}
 _EMPTY = Path(tempfile.gettempdir()) / f"paretune-search-{os.getpid()}"
 
 
-def is_there(method: str) -> bool:
-    """Whether the product has the method."""
-    return method in _METHODS
-
-
 def search(
     table: Table,
     method: str,
@@ -50,14 +45,12 @@ def search(
     parallel: int,
     budget_usd: float,
     most: int,
-    sampler: str = "tpe",
 ) -> tuple[list[Booked], str]:
     """Run one study to its end; its jobs in the order of their ends, and why it ended.
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     """
-    limits: dict[str, Any] = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel}
-    limits |= {"method": method, "sampler": sampler if method == "joint" else None}
+    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method}
     with empty_home() as home:
         result = run(study(table, objectives, seed, **limits), table, home)
         return result.booked, result.remark
