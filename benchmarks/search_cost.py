@@ -140,6 +140,10 @@ class Searched:
         self._path, self._pool = path, pool
         self._courses = {json.dumps(task): Course(**course) for task, course in map(json.loads, lines)}
 
+    def has(self, tasks: Iterable[tuple[Task, Path]]) -> bool:
+        """Whether all these tasks are there."""
+        return all(_line(task) in self._courses for task, _ in tasks)
+
     def courses(self, tasks: Sequence[tuple[Task, Path]]) -> list[Course]:
         """The courses of tasks, each with the file of its table; those that are not there yet are run."""
         waiting = [(task, path) for task, path in tasks if _line(task) not in self._courses]
@@ -164,14 +168,19 @@ def compare(name: str, paths: Sequence[tuple[int, Path]], options: argparse.Name
             result = []
             for method in (method for method in options.methods if not is_there(method)):
                 shared = {"name": name, "method": method, "objectives": objectives, "parallel": parallel}
-                courses = {}
+                tasks = {}
                 for usd in options.budgets if method in PRODUCT else options.budgets[-1:]:
                     terms = {**shared, "slow": options.slow_jobs, "budget": usd}
-                    courses[usd] = searched.courses([(Task(seed=seed, **terms), path) for seed, path in paths])
+                    tasks[usd] = [(Task(seed=seed, **terms), path) for seed, path in paths]
+                if options.report_only and not all(map(searched.has, tasks.values())):
+                    continue
+                courses = {usd: searched.courses(budgeted) for usd, budgeted in tasks.items()}
                 result.append(Searches(method=method, budgets=options.budgets, courses=courses))
                 for refusal in {course.remark for course in result[-1].longest if not course.usd}:
                     print(f"  {method} {refusal}")
                 print(f"  {name} {parallel} {objectives} {method}", file=sys.stderr, flush=True)
+            if not result:
+                continue
             setting = f"{name}, {objectives}, {parallel} job{'s' if parallel > 1 else ''} at a time"
             print(f"\n{setting}; seeds {seeds[0]} to {seeds[-1]}; dollars in median jobs")
             report.show([report.head(options.budgets), *(line for item in result for line in report.lines_of(item))])
@@ -210,6 +219,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slow-jobs", type=int, default=40, help=f"jobs at most of {', '.join(SLOW)}, which are slow")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--results", type=Path, default=RESULTS / "search_cost.jsonl", help="where searches are kept")
+    parser.add_argument("--report-only", action="store_true", help="of the searches that --results holds; none is run")
     parser.add_argument("--statements", type=int, default=20, help="studies whose statements are checked; 0: none")
     return parser
 

@@ -137,7 +137,8 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
         values = {method: _usd(searches, front, share) for method, searches in _by_method(chosen).items()}
         yield label, aim, *_cells(values, min)
     for label, budget, over_tables, aim in _HELD:
-        chosen = [item for item in settings if item.parallel == 1 and item.searches[0].budgets[-1] >= budget]
+        chosen = [item for item in settings if (item.objectives, item.parallel) == ("cost/F1", 1)]
+        chosen = [item for item in chosen if item.searches[0].budgets[-1] >= budget]
         values = {
             method: over_tables([statistics.median(found.shares("run", budget)) for found in searches])
             for method, searches in _by_method(chosen).items()
@@ -156,8 +157,8 @@ _DOLLARS = (
     ("time/F1", 1, "recommended", 0.9, "20"),
 )
 _HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = (
-    ("share held at 1 median job, median table", 1.0, statistics.median, "random's"),
-    ("share held at 40 median jobs, worst table", 40.0, min, "0.97 and best peer's"),
+    ("cost/F1, 1 at a time, share held at 1 median job, median table", 1.0, statistics.median, "random's"),
+    ("cost/F1, 1 at a time, share held at 40 median jobs, worst table", 40.0, min, "0.97 and best peer's"),
 )
 
 
@@ -174,7 +175,7 @@ def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]
     peers = {method: value for method, value in values.items() if method not in {*PRODUCT, "random"}}
     top = best(peers.values()) if peers else None
     name = next((method for method, value in peers.items() if value == top), "")
-    peer = "" if top is None else f"{_text(top)} ({name})"
+    peer = "" if top is None else _text(top) + (f" ({name})" if math.isfinite(top) else "")
     return _text(values.get("split")), peer, _text(values.get("random"))
 
 
@@ -200,7 +201,7 @@ def _table_row(setting: Setting) -> tuple[str, ...]:
         top = best(peers, key=measure, default=None)
         chosen = [by_method.get("random"), top, *(by_method.get(method) for method in PRODUCT)]
         cells = [_text(None if found is None else measure(found)) for found in chosen]
-        return [*cells[:2], top.method if top else "", *cells[2:]]
+        return [*cells[:2], top.method if top and math.isfinite(measure(top)) else "", *cells[2:]]
 
     to_90 = row(lambda found: _usd([found], "run", 0.9), min)
     return (setting.name, *to_90, *row(lambda found: statistics.median(found.shares("run", found.budgets[-1])), max))
