@@ -7,7 +7,7 @@
   const [svg, tip, note] = [box.querySelector("svg.chart"), box.querySelector(".tip"), box.querySelector(".broken")];
   const marks = [...svg.querySelectorAll(".mark")];
   const [frames, line] = [[...svg.querySelectorAll(".frame")], svg.querySelector(".line path")];
-  const selects = [...box.querySelectorAll("select")];
+  const selects = [...box.querySelectorAll("select")], predictions = box.querySelector("input[type='checkbox']");
   const texts = marks.map(mark => mark.querySelector("title").textContent.split("\n"));
   const label = mark => mark.querySelector(".label text");
   // MLflow's artifact viewer shows a page in a frame from which no link opens, at an address that holds the server's.
@@ -50,13 +50,20 @@
     svg.setAttribute("aria-label", `${y.heading} over ${x.heading}. ${svg.dataset.about}`);
     const chosen = `.${size.name}:is(.x.${x.frame}, .y.${y.frame}, .legend)`;
     frames.forEach(frame => frame.classList.toggle("chosen", frame.matches(chosen)));
-    marks.forEach((mark, at) => place(mark, at, x.positions[at], y.positions[at]));
+    // Dollars spent by the study stand in for the dollars of a job.
+    const over = [xName, yName, ...(xName === "spent_usd" || yName === "spent_usd" ? ["cost_usd"] : [])];
+    marks.forEach((mark, at) => {
+      mark.classList.toggle("picked", data.rings[at].some(axes => axes.every(name => over.includes(name))));
+      place(mark, at, x.positions[at], y.positions[at]);
+    });
+    box.classList.toggle("predictions", Boolean(predictions?.checked));
     const swapped = (data.lines[`${yName}\n${xName}`] ?? []).map(([up, across]) => [across, up]);
     const corners = data.lines[`${xName}\n${yName}`] ?? swapped;
     line?.setAttribute("d", corners.map(([one, other], at) => `${at ? "L" : "M"}${toX(one)} ${toY(other)}`).join(""));
     note.textContent = [x.note, xName === yName ? "" : y.note].filter(Boolean).join(" ");
     const isBest = mark => !mark.matches(".dominated, .unmet") || mark.matches(".picked");
     shown = marks.map((_, at) => at).filter(at => x.positions[at] && y.positions[at])
+      .filter(at => predictions?.checked || !marks[at].matches(".predicted"))
       .map(at => ({at, x: toX(x.positions[at][0]), y: toY(y.positions[at][0]), isBest: isBest(marks[at])}))
       .sort((one, other) => one.x - other.x || one.y - other.y);
     hide();
@@ -173,16 +180,14 @@
     if (point) showTip(point, true);
     else hide();
   });
-  selects.forEach((select, number) => {
-    select.value = data.first[number];
-    select.addEventListener("change", () => {
-      show();
-      // The point that the keyboard stands on may not be drawn over the new axes.
-      if (!shown.some(point => marks[point.at].getAttribute("tabindex") === "0") && shown.length) {
-        marks[shown[0].at].setAttribute("tabindex", 0);
-      }
-    });
-  });
+  selects.forEach((select, number) => { select.value = data.first[number]; });
+  [...selects, ...(predictions ? [predictions] : [])].forEach(control => control.addEventListener("change", () => {
+    show();
+    // The point that the keyboard stands on may not be drawn any more.
+    if (!shown.some(point => marks[point.at].getAttribute("tabindex") === "0") && shown.length) {
+      marks[shown[0].at].setAttribute("tabindex", 0);
+    }
+  }));
   box.classList.add("alive");
   new ResizeObserver(fit).observe(svg.parentElement);
   fit();

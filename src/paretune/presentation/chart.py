@@ -7,7 +7,7 @@ axes or has a small window. Ranges, breaks, ticks and texts are worked out and t
 
 import html
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -28,7 +28,6 @@ _LEGEND = {
     "front": "on the front",
     "dominated": "dominated",
     "unmet": "a constraint is not met",
-    "predicted": "predicted, not run",
 }
 _RING: dict[str, Any] = {
     "linestyle": "",
@@ -75,7 +74,8 @@ class Mark:
         spreads: its value and error bar on each axis; a chart over another axis leaves it out.
         tooltip: lines of its tooltip, the heading first.
         address: URL of its run, or empty.
-        label: text beside it; a mark with a label is ringed.
+        label: text beside it; a mark with a label is ringed over the axes of `label_over`.
+        label_over: sets of axes; it is ringed in a picture whose axes contain one of them.
     """
 
     kind: str
@@ -83,6 +83,11 @@ class Mark:
     tooltip: Sequence[str]
     address: str = ""
     label: str = ""
+    label_over: Sequence[Set[str]] = ()
+
+    def is_ringed(self, pair: tuple[str, str]) -> bool:
+        """Whether it has its ring and label over these two axes."""
+        return any(axes <= {*pair} for axes in self.label_over)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +112,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Marks over any two of its axes.
+    """Marks over any two of its axes. Predicted marks are hidden until a reader asks for them, and stretch no axis.
 
     Attributes:
         lines: pair of axes to the corners of a line over them, as values.
@@ -140,7 +145,7 @@ class Chart:
     def _scales(self) -> dict[str, Scale]:
         scales = {}
         for axis in self.axes:
-            marks = [mark for mark in self.marks if axis.name in mark.spreads]
+            marks = [mark for mark in self.marks if axis.name in mark.spreads and mark.kind != "predicted"]
             prominent = [mark.spreads[axis.name] for mark in marks if mark.kind in _PROMINENT or mark.label]
             scales[axis.name] = scale_of(
                 [mark.spreads[axis.name].value for mark in marks],
@@ -180,6 +185,7 @@ class Chart:
                 for pair, corners in self.lines.items()
             },
             "addresses": [mark.address for mark in self.ordered],
+            "rings": [[sorted(axes) for axes in mark.label_over] for mark in self.ordered],
         }
 
     def break_note(self, pair: tuple[str, str]) -> str:
@@ -220,7 +226,8 @@ class Chart:
                     for axis in self.axes if has_choice else [self._axis(chosen)]:
                         is_first = axis.name == chosen and layout is layouts[0]
                         self._draw_frame(figure, layout, axis, side, is_chosen=is_first)
-                self._draw_legend(figure, layout, is_chosen=layout is layouts[0])
+                has_ring = any(mark.label if has_choice else mark.is_ringed(pair) for mark in self.marks)
+                self._draw_legend(figure, layout, is_chosen=layout is layouts[0], has_ring=has_ring)
             self._draw_marks(figure, layouts[0], pair, has_absent=has_choice)
 
         return Picture(
@@ -255,7 +262,7 @@ class Chart:
         frame.plot(*_sides([(0, 0), (1, 0)], side), **looks, linewidth=1)
         frame.plot(*_sides(at, side), **looks, marker=[(-0.6, -1), (0.6, 1)], linestyle="", markersize=11)
 
-    def _draw_legend(self, figure: Any, layout: Layout, *, is_chosen: bool) -> None:
+    def _draw_legend(self, figure: Any, layout: Layout, *, is_chosen: bool, has_ring: bool) -> None:
         from matplotlib.lines import Line2D
 
         counts = Counter(mark.kind for mark in self.marks)
@@ -264,7 +271,7 @@ class Chart:
             for kind, text in _LEGEND.items()
             if counts[kind]
         ]
-        if any(mark.label for mark in self.marks):
+        if has_ring:
             signs.insert(0, Line2D([], [], label="recommended", **{**_RING, "markersize": 12}))
         width, height = (72 * inches for inches in figure.get_size_inches())
         frame = figure.add_axes((0, 1 - layout.height / height, layout.width / width, 0.1))
@@ -282,7 +289,7 @@ class Chart:
         )
 
     def _draw_marks(self, figure: Any, layout: Layout, pair: tuple[str, str], *, has_absent: bool) -> None:
-        """The line and all marks; marks without a value on an axis are drawn, hidden by their class, or left out."""
+        """The line and all marks; what is hidden at first is drawn with its class for chart.js, or left out."""
         from matplotlib.artist import Artist
 
         class Group(Artist):
@@ -306,14 +313,18 @@ class Chart:
         for mark in self.ordered:
             across, up = (self._positions(mark, name) for name in pair)
             is_absent = across is None or up is None
-            if is_absent and not has_absent:
+            if (is_absent or mark.kind == "predicted") and not has_absent:
                 continue
-            group = Group(self._parts(axes, mark, across or [0.0] * 3, up or [0.0] * 3))
-            classes = ["mark", mark.kind, *(["picked"] if mark.label else []), *(["absent"] if is_absent else [])]
+            is_ringed = mark.is_ringed(pair)
+            has_ring = is_ringed or (has_absent and bool(mark.label))
+            group = Group(self._parts(axes, mark, across or [0.0] * 3, up or [0.0] * 3, has_ring=has_ring))
+            classes = ["mark", mark.kind, *(["picked"] if is_ringed else []), *(["absent"] if is_absent else [])]
             classify(group, " ".join(classes), "\n".join(mark.tooltip))
             axes.add_artist(group)
 
-    def _parts(self, axes: Any, mark: Mark, across: Sequence[float], up: Sequence[float]) -> list[Any]:
+    def _parts(
+        self, axes: Any, mark: Mark, across: Sequence[float], up: Sequence[float], *, has_ring: bool
+    ) -> list[Any]:
         """Error bars, sign, ring and label of a mark."""
         from matplotlib.lines import Line2D
         from matplotlib.text import Annotation
@@ -331,7 +342,7 @@ class Chart:
         parts["outline"] = Line2D(
             [x], [y], alpha=None if is_prominent or not self.is_full else 0.35, **SIGNS[mark.kind]
         )
-        if mark.label:
+        if has_ring:
             side: dict[str, Any] = {"xytext": (-14, 7), "ha": "right"} if x > 0.8 else {"xytext": (14, 7), "ha": "left"}
             parts["ring"] = Line2D([x], [y], **_RING)
             parts["label"] = Annotation(
@@ -350,8 +361,12 @@ class Chart:
         return list(self.lines.get(pair, ())) or swapped
 
     def _positions(self, mark: Mark, name: str) -> list[float] | None:
+        """Positions of value and bar ends; None without a value, or for a prediction outside the measured range."""
         spread = mark.spreads.get(name)
-        return None if spread is None else [self._at(name, value) for value in spread]
+        scale = self.scale(name)
+        if spread is None or (mark.kind == "predicted" and not scale.low <= spread.value <= scale.high):
+            return None
+        return [self._at(name, value) for value in spread]
 
     def _at(self, name: str, value: float) -> float:
         return round(self.scale(name).at(value), 4)

@@ -14,6 +14,9 @@ def mark(number: int, kind: str = "dominated", **fields: object) -> Mark:
     return replace(Mark(kind=kind, spreads=spreads, tooltip=[f"mark {number}", EVIL]), **fields)  # type: ignore[arg-type]
 
 
+RINGED = mark(1, "front", label="trial 1", label_over=[{"x", "y"}])
+
+
 def chart(*marks: Mark) -> Chart:
     with_z = replace(mark(5), spreads={**mark(5).spreads, "z": Spread(1, 1, 1)})
     corners = {("x", "y"): [(1.0, 9.0), (2.0, 9.0), (2.0, 8.0)]}
@@ -62,12 +65,33 @@ def test_the_page_holds_a_frame_of_each_axis_for_both_sides_and_widths_and_shows
 
 
 def test_the_legend_names_the_kinds_that_are_drawn() -> None:
-    texts = "".join(root(chart(mark(1, "front", label="trial 1")).picture("pair", ("x", "y")).svg()).itertext())
+    texts = "".join(root(chart(RINGED).picture("pair", ("x", "y")).svg()).itertext())
 
     assert "on the front (1)" in texts
     assert "dominated (1)" in texts
     assert "recommended" in texts
     assert "predicted" not in texts
+
+
+def test_a_recommended_mark_is_ringed_over_the_axes_that_decided_it() -> None:
+    marks = chart(replace(RINGED, spreads={**RINGED.spreads, "z": Spread(2, 1, 3)}))
+
+    for pair, count in ((("x", "y"), 1), (("y", "x"), 1), (("x", "z"), 0)):
+        assert len(classified(marks.picture("pair", pair).svg(), "ring")) == count
+        assert len(classified(marks.picture("pair", pair).svg(), "picked")) == count
+    assert marks.data()["rings"] == [[], [["x", "y"]]]
+    over_z = replace(marks, first=("x", "z")).svg()  # drawn for the script, which shows it over other axes
+    assert (len(classified(over_z, "ring")), len(classified(over_z, "picked"))) == (1, 0)
+
+
+def test_predictions_are_left_to_the_script_and_stretch_no_axis() -> None:
+    near, far = (replace(mark(number, "predicted"), tooltip=["a guess"]) for number in (3, 900))
+    marks, without = chart(mark(1, "front"), near, far), chart(mark(1, "front"))
+
+    assert marks.scale("x") == without.scale("x")
+    assert classified(marks.picture("pair", ("x", "y")).svg(), "predicted") == []
+    classes = [item.get("class", "") for item in classified(marks.svg(), "predicted")]
+    assert sorted("absent" in names for names in classes) == [False, True]  # the far one has no place on the axes
 
 
 def test_texts_are_escaped() -> None:

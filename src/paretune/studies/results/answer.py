@@ -81,11 +81,11 @@ class StudyAnswer:
         """Hypervolume of the front over all objectives, against its reference point; 0 without a feasible point."""
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
 
-    def opening(self) -> list[str]:
-        """The answer in a few sentences, and what was borrowed for it."""
+    def opening(self, *, has_reason: bool = True) -> list[str]:
+        """The answer in a few sentences, `has_reason` as in `headline`, and what was borrowed for it."""
         over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
         borrowed = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
-        return [*headline(self.front, self.picks), *borrowed, *filter(None, [over])]
+        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *filter(None, [over])]
 
     @property
     def over_budget_usd(self) -> float:

@@ -14,22 +14,28 @@ from paretune.specification import metrics
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import axis, between, format_value, label
 from paretune.studies.results.points import Point
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.recommendation import Pick
+from paretune.studies.results.trials import Trial, short_name
 
 MOST_PAIRS = 10
 """Pairs of objectives that are drawn with a line along their front: all pairs of 5 objectives."""
 _SPENT = "spent_usd"
 
 
-def front_chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> Chart:
+def front_chart(front: StudyFront, picks: Sequence[Pick], address: Callable[[str], str]) -> Chart:
     """Every point over any two of: objectives, other metrics, numeric parameters, dollars spent so far.
 
-    Points that lack an objective are left out, such as jobs that were cut off to measure seconds. `picked` are the
-    numbers of the recommended points; `address` gives the URL of a run id, or an empty text.
+    Points that lack an objective are left out, such as jobs that were cut off to measure seconds. The recommended
+    points are ringed over the objectives that they are judged by; `address` gives the URL of a run id, or nothing.
     """
     axes = _axes(front)
+    judged_by = {pick.point.number: pick.judged_by for pick in picks}
     marks = [
-        replace(_mark(front, point, axes, picked), address=address(point.trial.run_id)) for point in front.measured
+        replace(
+            _mark(front, point, axes, judged_by.get(point.number, ())),
+            address=address(point.trial.run_id),
+        )
+        for point in front.measured
     ]
     marks += [_predicted(trial, axes) for trial in front.forecast]
     return Chart(
@@ -52,7 +58,7 @@ def _axes(front: StudyFront) -> dict[str, Axis]:
     for name in front.shown:
         values = {point.trial.value(name) for point in front.measured}
         if name not in axes and len(values) > 1 and all(map(_is_number, values)):
-            axes[name] = Axis(name=name, heading=name, short=name)
+            axes[name] = Axis(name=name, heading=short_name(name), short=short_name(name))
     return {
         **axes,
         _SPENT: Axis(name=_SPENT, heading="spent by the study (USD)", short="spent by the study", may_be_log=False),
@@ -64,8 +70,8 @@ def _axis(front: StudyFront, name: str) -> Axis:
     return Axis(name=name, heading=f"{axis(name)}{way}", short=label(name), may_be_log=name != front.quality)
 
 
-def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], picked: Sequence[int]) -> Mark:
-    """The mark of a point, with its standard errors as bars."""
+def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], judged_by: Sequence[frozenset[str]]) -> Mark:
+    """The mark of a point, with its standard errors as bars; `judged_by` as of its recommendation, or empty."""
     kind = "unmet" if point.rank is None else "dominated" if point.rank else "front"
     state = {"front": "on the front", "dominated": "dominated"}.get(kind, "no rank")
     spreads = {
@@ -76,16 +82,17 @@ def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], picked: Seq
     spreads |= _settings(point.trial, axes)
     spreads[_SPENT] = Spread(*[point.found_at_usd] * 3)
     runs = f"{len(point.trials)} run{'s' if len(point.trials) > 1 else ''}"
-    recommended = ", recommended" if point.number in picked else ""
+    recommended = ", recommended" if judged_by else ""
     tooltip = [f"Trial {point.number}, {runs}: {state}{recommended}", *point.unmet]
     names = [name for name in dict.fromkeys([*front.objectives, metrics.COST_USD]) if name in point.means]
     tooltip += [f"{label(name)}: {format_value(name, point.means[name], point.errors[name])}" for name in names]
-    tooltip += [f"{name}: {text}" for name in front.shown if (text := point.trial.shown(name))]
+    tooltip += [f"{short_name(name)}: {text}" for name in front.shown if (text := point.trial.shown(name))]
     return Mark(
         kind=kind,
         spreads=spreads,
         tooltip=[*tooltip, f"run {point.trial.run_id}"],
-        label=f"trial {point.number}" if point.number in picked else "",
+        label=f"trial {point.number}" if judged_by else "",
+        label_over=[*judged_by, *({_SPENT, *names} - {metrics.COST_USD} for names in judged_by)],
     )
 
 
@@ -144,11 +151,11 @@ def hypervolume_curve(front: StudyFront) -> str:
     def draw(axes: Any) -> None:
         spent, volumes = zip(*grown, strict=True)
         axes.plot(spent, [100 * volume / last for volume in volumes], drawstyle="steps-post", color=FRONT)
-        axes.set(xlabel="spent by the study (USD)", ylabel="hypervolume (% of today's)", ylim=(0, 105))
+        axes.set(xlabel="spent by the study (USD)", ylabel="share of today's front (%)", ylim=(0, 105))
         axes.set_xlim(left=0)
         axes.grid(alpha=0.3)
 
-    return _svg(draw, "hypervolume", (8.6, 3.2), "hypervolume of the front over dollars spent")
+    return _svg(draw, "hypervolume", (8.6, 3.2), "share of today's front over dollars spent")
 
 
 def parallel(front: StudyFront, searched: Sequence[str]) -> str:
@@ -171,8 +178,8 @@ def parallel(front: StudyFront, searched: Sequence[str]) -> str:
             for height, text in marks:
                 box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.75, "pad": 0.6}
                 axes.text(column + 0.03, height, text, fontsize=8, va="center", bbox=box, zorder=5)
-        heads = [axis(name) if name in front.objectives else name for name in names]
-        axes.set_xticks(range(len(names)), [head.replace("_", "_\n", 1) if len(head) > 14 else head for head in heads])
+        heads = [axis(name) if name in front.objectives else short_name(name) for name in names]
+        axes.set_xticks(range(len(names)), [head.replace(" ", "\n", 1) if len(head) > 14 else head for head in heads])
         axes.tick_params(axis="x", labelsize=8, length=0)
         axes.set(xlim=(-0.1, len(names) - 0.55), ylim=(-0.05, 1.05), yticks=[])
         for side in axes.spines.values():

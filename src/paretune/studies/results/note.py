@@ -37,6 +37,6 @@ def picture(answer: StudyAnswer) -> Picture | None:
     if front.main_pair is None or not front.feasible:
         return None
     x, y = front.main_pair
-    chart = front_chart(front, [pick.point.number for pick in answer.picks], lambda _: "")
+    chart = front_chart(front, answer.picks, lambda _: "")
     kind = "Simulated: " if front.is_simulated else ""
     return chart.picture("front", (x, y), heading=f"{kind}{label(y)} over {label(x)}", is_narrow=True)

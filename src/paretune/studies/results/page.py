@@ -1,7 +1,7 @@
 """The page of a study, pareto.html: one file that loads nothing and is complete without its scripts."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         budget += [("left", usd(total - parts[0] - parts[1])), ("budget", usd(total))]
         bar = [100 * min(part / total, 1.0) if total > 0 else 0.0 for part in parts]
     is_all_simulated = all(trial.origin == "simulated" for trial in front.trials)
-    opening = answer.opening()
+    opening = answer.opening(has_reason=False)
 
     def web_address(run_id: str) -> str:
         """The address if a browser opens it as a page, else an empty text: another scheme could run something."""
@@ -59,7 +59,7 @@ def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> s
         telling=_TELLING,
         interval=f"{INTERVAL:.0%}",
         label=label,
-        **_chart(front, [pick.point.number for pick in answer.picks], web_address),
+        **_chart(answer, web_address),
         **(_figures(front) if front.feasible else {}),
     )
 
@@ -75,11 +75,12 @@ def _goal(front: StudyFront) -> str:
     return f"Wanted: {', '.join(goals)}" + (f"; required: {', '.join(limits)}" if limits else "")
 
 
-def _chart(front: StudyFront, picked: Sequence[int], address: Callable[[str], str]) -> dict[str, Any]:
+def _chart(answer: StudyAnswer, address: Callable[[str], str]) -> dict[str, Any]:
     """The chart at the top, None if no point can be drawn, and the pictures of the other pairs of objectives."""
+    front = answer.front
     if not front.points or not all(any(name in point.means for point in front.points) for name in front.objectives):
         return {"chart": None}
-    chart = front_chart(front, picked, address)
+    chart = front_chart(front, answer.picks, address)
     others = [pair for pair in front.pairs[:MOST_PAIRS] if set(pair) != set(chart.first)]
     return {
         "chart": chart,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,6 +30,7 @@ class Pick:
 
     Attributes:
         titles: its roles: the cheapest within noise of the best F1, the fastest, the knee.
+        judged_by: the objectives that decide each role.
         runs: how many runs it rests on, and why not on more.
         alike: points of its group that cannot be told apart from it.
         command: the command that repeats its job; empty if its parameters make no job.
@@ -38,6 +40,7 @@ class Pick:
     titles: tuple[str, ...]
     point: Point
     why: str
+    judged_by: tuple[frozenset[str], ...] = ()
     runs: str = ""
     alike: tuple[Point, ...] = ()
     command: str = ""
@@ -84,12 +87,15 @@ def recommend(front: StudyFront, unverified: Mapping[int, str] | None = None) ->
     roles: dict[int, list[_Reason]] = {}
     for reason in (_cheapest_good(front), _fastest(front), _knee(front)):
         if reason is not None:
-            roles.setdefault(reason[0].number, []).append(reason)
+            roles.setdefault(reason.point.number, []).append(reason)
     return [_pick(reasons, front, unverified or {}) for reasons in roles.values()]
 
 
-def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
-    """The answer in a few sentences, or the reasons why there is none; simulated studies say so first."""
+def headline(front: StudyFront, picks: Sequence[Pick], *, has_reason: bool = True) -> list[str]:
+    """The answer in a few sentences, or the reasons why there is none; simulated studies say so first.
+
+    Without `has_reason`, what says why the first configuration is recommended and how risky it is is left out.
+    """
     opening = []
     origins = sorted({trial.origin for trial in front.trials})
     if origins == ["simulated"]:
@@ -101,8 +107,9 @@ def headline(front: StudyFront, picks: Sequence[Pick]) -> list[str]:
     pick = picks[0]
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
     opening.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.")
-    opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
-    opening += [pick.risk] if pick.risk else []
+    if has_reason:
+        opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+        opening += [pick.risk] if pick.risk else []
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
     verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
@@ -144,8 +151,13 @@ def _below_baseline(point: Point) -> list[str]:
     return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), values)]
 
 
-_Reason = tuple[Point, str, str]
-"""A point, its title, and the reason for it."""
+class _Reason(NamedTuple):
+    """Why a point is recommended."""
+
+    point: Point
+    title: str
+    why: str
+    judged_by: frozenset[str]
 
 
 def _cheapest_good(front: StudyFront) -> _Reason:
@@ -153,17 +165,18 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
-        return min(front.feasible, key=front.cost_of), cheap, "No objective of the study says how good a model is."
+        why = "No objective of the study says how good a model is."
+        return _Reason(min(front.feasible, key=front.cost_of), cheap, why, frozenset(front.objectives))
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
-    title = f"{cheap} within noise of the best {label(name)}"
+    title, judged_by = f"{cheap} within noise of the best {label(name)}", {name, metrics.COST_USD} & {*front.objectives}
     if point.number == best.number:
-        return point, title, f"It has the best {label(name)} itself."
+        return _Reason(point, title, f"It has the best {label(name)} itself.", frozenset(judged_by))
     reason = (
         f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
         f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
     )
-    return point, title, reason
+    return _Reason(point, title, reason, frozenset(judged_by))
 
 
 def _fastest(front: StudyFront) -> _Reason | None:
@@ -175,7 +188,7 @@ def _fastest(front: StudyFront) -> _Reason | None:
     reason = f"The fastest is judged by {label(name)}"
     if point.number != best.number:
         reason += f"; trial {best.number} is within noise of it and costs more"
-    return point, "the fastest", f"{reason}."
+    return _Reason(point, "the fastest", f"{reason}.", frozenset({name}))
 
 
 def _knee(front: StudyFront) -> _Reason | None:
@@ -201,16 +214,17 @@ def _knee(front: StudyFront) -> _Reason | None:
     leader = next((group.recommended for group in front.groups if knee in group.others), knee)
     if leader.number != knee.number:
         reason += f" Trial {knee.number}, which does, is equal to it within noise and costs more."
-    return leader, "the knee", reason
+    return _Reason(leader, "the knee", reason, frozenset(pair))
 
 
 def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
     """The recommendation with its group and commands."""
-    points, titles, sentences = zip(*reasons, strict=True)
+    points, titles, sentences, judged_by = zip(*reasons, strict=True)
     trial, count = points[0].trial, len(points[0].trials)
     why_no_more = f" ({unverified[trial.number]})" if trial.number in unverified else ""
     return Pick(
         titles=titles,
+        judged_by=judged_by,
         point=points[0],
         why=" ".join(sentences),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",

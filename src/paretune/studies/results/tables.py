@@ -12,7 +12,7 @@ from paretune.specification.parameters import spell
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import axis, between
 from paretune.studies.results.points import Point, value_of
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import Trial, short_name
 
 
 def pareto_csv(front: StudyFront) -> str:
@@ -111,14 +111,15 @@ def _settings(front: StudyFront, trial_of: Callable[[Item], Trial], *, has_setti
     def setting(name: str, item: Item) -> str:
         return trial_of(item).shown(name)
 
-    return [Column(name, partial(setting, name)) for name in front.shown]
+    return [Column(short_name(name), partial(setting, name)) for name in front.shown]
 
 
 def forecast_table(front: StudyFront, most: int, *, has_settings: bool = False) -> Table:
     """The points that were predicted and not run, cheapest first, at most this many rows, with their intervals."""
     columns: list[Column[Trial]] = [Column(axis(name), partial(_predicted, name)) for name in front.objectives]
     columns += _settings(front, lambda trial: trial, has_settings=has_settings)
-    return Table.of(columns, front.forecast[:most])
+    different = {tuple(column.cell(trial) for column in columns): trial for trial in front.forecast}
+    return Table.of(columns, list(different.values())[:most])
 
 
 def _predicted(name: str, trial: Trial) -> Cell:

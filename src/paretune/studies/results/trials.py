@@ -22,6 +22,18 @@ _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 WITHOUT_SECONDS = _BESIDE_SECONDS - {"per_device_train_batch_size", *AS_RUN}
 """Parameters that seconds and dollars of a completed job do not depend on, such as the learning rate."""
 
+_SHORT_NAMES = {
+    "instance_type": "instance",
+    "instance_count": "instances",
+    "global_batch_size": "batch",
+    "per_device_train_batch_size": "batch per device",
+    "gradient_accumulation_steps": "accumulation",
+    "learning_rate": "rate",
+    "num_train_epochs": "epochs",
+    "max_train_samples": "rows",
+    "max_seq_length": "tokens",
+}
+
 
 class _Derived(NamedTuple):
     """Values that follow from the parameters of a trial."""
@@ -107,16 +119,31 @@ class Trial:
         return "Probe" if is_probe else self.status.value
 
     def shown(self, name: str) -> str:
-        """`value` as text, floats with four digits; empty for None."""
+        """`value` as text, floats with three digits: 3, 0.15, 5.08e-5; empty for None."""
         value = self.value(name)
-        return f"{value:.4g}" if isinstance(value, float) else spell(value)
+        if not isinstance(value, float):
+            return spell(value)
+        text = f"{value:.2e}" if 0 < abs(value) < 1e-3 else f"{value:.3g}"
+        digits, exponent, power = text.partition("e")
+        digits = digits.rstrip("0").rstrip(".") if exponent and "." in digits else digits
+        return f"{digits}e{int(power)}" if exponent else digits
 
     def setting(self) -> str:
-        """The searched parameters, then the batch as it ran: learning_rate=5e-05, global_batch_size=128."""
-        names = dict.fromkeys([*self.point, "global_batch_size"])
+        """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
+        texts = {name: text for name in dict.fromkeys([*self.point, "global_batch_size"]) if (text := self.shown(name))}
+        cluster = texts.pop("instance_type", "")
+        if cluster and (count := texts.pop("instance_count", "1")) != "1":
+            cluster = f"{count} x {cluster}"
         if self.plan is not None and self.plan.gradient_accumulation_steps > 1:
-            names["gradient_accumulation_steps"] = None
-        return ", ".join(f"{name}={text}" for name in names if (text := self.shown(name)))
+            texts["gradient_accumulation_steps"] = self.shown("gradient_accumulation_steps")
+        if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):
+            del texts["per_device_train_batch_size"]
+        return ", ".join(filter(None, [cluster, *(f"{short_name(name)} {text}" for name, text in texts.items())]))
+
+
+def short_name(parameter: str) -> str:
+    """What tables and sentences call a parameter: batch for global_batch_size; underscores become spaces."""
+    return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 
 
 def counted(trials: Sequence[Trial]) -> str:

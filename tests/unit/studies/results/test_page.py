@@ -64,8 +64,10 @@ def read(page: str) -> Reader:
     return reader
 
 
-@pytest.mark.parametrize("count", [1, 3, 40])
-@pytest.mark.parametrize("objectives", [COST_AND_F1, ALL_THREE, {"f1": "maximize"}, {"train_seconds": "minimize"}])
+@pytest.mark.parametrize(
+    ("count", "objectives"),
+    [(1, COST_AND_F1), (3, {"f1": "maximize"}), (1, {"train_seconds": "minimize"}), (40, ALL_THREE)],
+)
 def test_it_parses_and_refers_to_nothing_outside(count: int, objectives: dict[str, str]) -> None:
     reader = read(page_of(many_trials(count, seed=3), objectives, {"f1": {"min": 0.9}}))
 
@@ -153,13 +155,12 @@ def test_the_answer_comes_first_and_everything_is_there() -> None:
     trials = many_trials(60)
     text = read(page_of(trials, ALL_THREE, later_runs=50, default=trials[0])).text
 
-    parts = ["a study", "Take trial", "recommended", "The cheapest within noise", "Command that launches it"]
+    parts = ["a study", "Take trial", "paretune main --", "recommended", "The cheapest within noise"]
     parts += ["Pareto front over all", "Whether the search paid", "Budget", "hypervolume", "Parallel coordinates"]
     parts += ["Which parameters matter", "global batch size", "How far one run scatters", "All trials"]
     places = [text.index(part, text.index("</style>") if "</style>" in text else 0) for part in parts]
     assert places == sorted(places)
     assert all(trial.run_id in text for trial in trials)
-    assert "paretune main --" in text
 
 
 def test_the_budget_adds_up() -> None:
@@ -237,4 +238,4 @@ def test_a_thousand_trials_make_a_page_below_3_mb_in_a_few_seconds() -> None:
 
 
 def test_the_same_trials_make_the_same_page() -> None:
-    assert page_of(many_trials(20)) == page_of(many_trials(20))
+    assert page_of(many_trials(9)) == page_of(many_trials(9))
