@@ -40,6 +40,8 @@ _RING: dict[str, Any] = {
 """Around a mark with a label."""
 _PROMINENT = ("front", "predicted")
 """Kinds that no other marks may hide or flatten."""
+_ROOM = 0.3
+"""How far a prediction may stretch an axis, as a share of the range of what was measured."""
 MANY = 150
 """Number of marks above which only prominent and ringed marks have error bars, and the others are faded."""
 _EDGE = "#767676"
@@ -112,7 +114,7 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Marks over any two of its axes. Predicted marks are hidden until a reader asks for them, and stretch no axis.
+    """Marks over any two of its axes. Predicted marks are hidden until a reader asks for them; far ones have no place.
 
     Attributes:
         lines: pair of axes to the corners of a line over them, as values.
@@ -147,8 +149,14 @@ class Chart:
         for axis in self.axes:
             marks = [mark for mark in self.marks if axis.name in mark.spreads and mark.kind != "predicted"]
             prominent = [mark.spreads[axis.name] for mark in marks if mark.kind in _PROMINENT or mark.label]
+            values = [mark.spreads[axis.name].value for mark in marks]
+            room = _ROOM * (max(values) - min(values))
+            ends = min(values) - room, max(values) + room
+            guesses = [
+                m.spreads[axis.name].value for m in self.marks if m.kind == "predicted" and axis.name in m.spreads
+            ]
             scales[axis.name] = scale_of(
-                [mark.spreads[axis.name].value for mark in marks],
+                [*values, *(value for value in guesses if ends[0] <= value <= ends[1])],
                 [spread.value for spread in prominent],
                 bar_ends=[end for spread in prominent for end in (spread.low, spread.high)],
                 may_be_log=axis.may_be_log,

@@ -84,7 +84,7 @@ def test_a_recommended_mark_is_ringed_over_the_axes_that_decided_it() -> None:
     assert (len(classified(over_z, "ring")), len(classified(over_z, "picked"))) == (1, 0)
 
 
-def test_predictions_are_left_to_the_script_and_stretch_no_axis() -> None:
+def test_predictions_are_left_to_the_script_and_far_ones_stretch_no_axis() -> None:
     near, far = (replace(mark(number, "predicted"), tooltip=["a guess"]) for number in (3, 900))
     marks, without = chart(mark(1, "front"), near, far), chart(mark(1, "front"))
 
