@@ -8,14 +8,14 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from paretune.cli.invocation import spelling_here
 from paretune.core.clock import SystemClock
 from paretune.core.commands import spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
 from paretune.core.result import CommandOutput, Result, as_document, error_document
-from paretune.core.untrusted import printable
+from paretune.core.untrusted import is_secret_name, markdown, printable
 
 if TYPE_CHECKING:
     from paretune.commands.command import Command
@@ -95,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
 
     With `--json`, standard output gets one document, be it the answer or the error.
     """
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
     as_json, words, faults = _take_json(arguments)
     output = sys.stdout
@@ -186,17 +187,21 @@ def _take_json(arguments: Sequence[str]) -> tuple[bool, list[str], list[str]]:
     return as_json, rest, faults
 
 
+def _shown(name: str, text: str) -> str:
+    return "..." if is_secret_name(name) else repr(text)
+
+
 def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dict[str, str], list[str]]:
     """Return parameter to text, from `--name value`, `--name=value` and the bare `--name` of a switch, and faults."""
     texts: dict[str, str] = {}
     faults = []
-    words = list(arguments)
+    words, name = list(arguments), ""
     while words:
         word = words.pop(0)
-        name, equals, text = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or not name:
-            faults.append(f"unexpected {word!r}: parameters are given as --name value")
+        if not word.startswith("--") or word.startswith("--=") or word == "--":
+            faults.append(f"unexpected {_shown(name, word)}: parameters are given as --name value")
             continue
+        name, equals, text = word.removeprefix("--").partition("=")
         if not equals and words and not words[0].startswith("--"):
             text = words.pop(0)
         elif not equals and name in switches:
@@ -204,9 +209,14 @@ def read_words(arguments: Sequence[str], switches: Collection[str]) -> tuple[dic
         elif not equals:
             faults.append(f"{name} needs a value: --{name} VALUE, or --{name} '' for its default")
         if name in texts:
-            faults.append(f"{name} is given twice: {texts[name]!r} and {text!r}")
+            faults.append(f"{name} is given twice: {_shown(name, texts[name])} and {_shown(name, text)}")
         texts[name] = text
     return texts, faults
+
+
+class _Parser(argparse.ArgumentParser):
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        super().exit(status, message and printable(message))
 
 
 class _PrintVersion(argparse.Action):
@@ -240,7 +250,7 @@ def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentPar
 
     `with_all` is whether it has all parameters of a job, or only the basic ones.
     """
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="paretune",
         description="which SageMaker cluster, batch size and learning rate should I pay for?",
         epilog=f"{_ABOUT_COMPLETION}; paretune COMMAND --help: its most used parameters, --help all: all of them",
@@ -292,5 +302,5 @@ def _record_refusal(error: ParetuneError, environment: Mapping[str, str]) -> Non
     with contextlib.suppress(ParetuneError):
         run = Tracking(environment, SystemClock()).run(run_id)
         if not run.tags().get(schema.FAILURE_REASON):
-            note = f"**Refused, nothing was launched.**\n\n```\n{error}\n```"
+            note = f"**Refused, nothing was launched.**\n\n{markdown(str(error))}"
             run.set_tags({schema.FAILURE_REASON: str(error), schema.NOTE: note})

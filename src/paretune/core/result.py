@@ -133,7 +133,7 @@ def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> st
     """
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
+    writer.writerow({name: as_cell(name) for name in columns})
     writer.writerows({name: as_cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
 
@@ -159,7 +159,10 @@ def read_rows(text: str) -> list[Row]:
     The column run_id is always text, because a run id may consist of digits.
     """
     return [
-        {name: (cell or None) if name == "run_id" else value_of(_unescaped(cell)) for name, cell in row.items()}
+        {
+            _unescaped(name): (cell or None) if name == "run_id" else value_of(_unescaped(cell))
+            for name, cell in row.items()
+        }
         for row in csv.DictReader(io.StringIO(text))
     ]
 

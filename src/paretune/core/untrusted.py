@@ -29,15 +29,57 @@ _TERMINAL_CONTROLS = re.compile(
 )
 """Control characters except line feed and tab, characters that reorder or hide text (UAX 9), and lone surrogates."""
 
+_SECRET_NAME = re.compile("secret|pass?w|pwd|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
+_PASSWORD = re.compile(r"//[^/@\s'\"]*:[^\s'\"]*@")  # a password may contain any other character
+_KEY = re.compile(
+    r"\bhf_\w{20,}|\b(AKIA|ASIA)[A-Z0-9]{16}|\bgh[pousr]_\w{30,}|\bsk-[\w-]{20,}|-----BEGIN.*?(-----END[^-]*-----|\Z)",
+    re.DOTALL,
+)
+"""Tokens of the Hugging Face hub, AWS, GitHub and others, and private keys (PEM)."""
+
 
 def printable(text: str) -> str:
-    r"""The text with escapes such as \x1b for characters that would control a terminal or reorder the text."""
-    return _TERMINAL_CONTROLS.sub(lambda match: ascii(match.group())[1:-1], text)
+    r"""The text without secrets, with escapes such as \x1b for characters that control a terminal or reorder text."""
+    return _TERMINAL_CONTROLS.sub(lambda match: ascii(match.group())[1:-1], without_secrets(text))
 
 
 def printable_json(document: str) -> str:
-    r"""The JSON document with escapes of JSON such as \u202e for the same characters; its values do not change."""
-    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", document)
+    r"""The JSON document without secrets, and with JSON's escapes such as \u202e for the same characters."""
+    return _TERMINAL_CONTROLS.sub(lambda match: f"\\u{ord(match.group()):04x}", without_secrets(document))
+
+
+def without_secrets(text: str) -> str:
+    """The text without keys of well-known forms, and without user and password in its addresses.
+
+    >>> without_secrets("postgresql://ann:pass/wo@rd@host/studies")
+    'postgresql://host/studies'
+    """
+    return _KEY.sub("...", _PASSWORD.sub("//", text))
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether something of this name is likely to be a password or a key."""
+    return bool(_SECRET_NAME.search(name))
+
+
+def markdown(text: str) -> str:
+    r"""The text for a page in Markdown: HTML is shown, not interpreted, and no name becomes a link or a picture.
+
+    >>> markdown("<b> ![x](http://host/x.png)")
+    '&lt;b> ![x]\\(http://host/x.png)'
+    """
+    return printable(text).replace("<", "&lt;").replace("](", "]\\(")
+
+
+def code_span(text: str) -> str:
+    """The text as code in a line of Markdown, between more backticks than it has in a row.
+
+    >>> code_span("a`b")
+    '``a`b``'
+    """
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    padding = " " if text[:1] == "`" or text[-1:] == "`" else ""
+    return f"{fence}{padding}{printable(text)}{padding}{fence}"
 
 
 def at_home(path: str | Path) -> Path:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from paretune.core.untrusted import code_span, markdown
 from paretune.estimating.noise import binomial_error
 from paretune.pricing.prices import Price
 from paretune.specification import metrics
@@ -34,11 +35,12 @@ def job_note(
     if over_bound_usd:
         lines.append(f"- it cost {over_bound_usd:.4g} USD more than its worst case")
     if model:
-        lines.append(f"- model: `{model}`")
+        lines.append(f"- model: {code_span(model)}")
     quotes = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
-    parts = [_summary(spec, values, state, reason, origin, ran or spec), "\n".join(lines), "\n>\n".join(quotes)]
-    return "\n\n".join([*filter(None, parts), f"Again: `{spec.command()}`"])
+    summary = markdown(_summary(spec, values, state, reason, origin, ran or spec))
+    parts = [summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
+    return "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 
 def _summary(spec: JobSpec, values: Mapping[str, float], state: str, reason: str, origin: str, ran: Placement) -> str:

@@ -8,9 +8,10 @@ the move and that look can leave the other; both stay versions of the model.
 """
 
 from paretune.core.errors import ParetuneError, first_line
+from paretune.core.untrusted import without_secrets
 from paretune.models.champion import Decision, Figures, decide
 from paretune.models.figures import MOST_ALIKE, condition_of_repeats, figures_in, figures_of, tags_of
-from paretune.tracking import TROUBLE, RecordedRun, Tracking, schema, without_password
+from paretune.tracking import TROUBLE, RecordedRun, Tracking, schema
 from paretune.tracking.registry import RegisteredVersion, Registry
 
 CANDIDATE, CHAMPION = "candidate", "champion"
@@ -32,7 +33,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
         with registry.alone():
             return _register(name, run, tracking, registry)
     except (*TROUBLE, ParetuneError) as error:
-        reason = without_password(first_line(error))
+        reason = without_secrets(first_line(error))
         return f"the model is not registered as {name} yet ({reason}): `paretune sync` does it"
 
 

@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from paretune.core.result import Row, csv_text
+from paretune.core.untrusted import markdown
 
 Item = TypeVar("Item")
 Value = str | int | float | Decimal | None
@@ -97,10 +98,11 @@ class Table:
         )
 
     def markdown(self) -> str:
-        """The table in Markdown."""
-        rows = [[cell.text.replace("|", "\\|") for cell in row] for row in self.cells]
+        """The table in Markdown, which nothing in a cell can leave."""
+        texts = [self.headers, *([cell.text for cell in row] for row in self.cells)]
+        head, *rows = ([" ".join(markdown(text).replace("|", "\\|").split()) for text in row] for row in texts)
         rule = ["---:" if is_right else "---" for is_right in self.right]
-        return "\n".join(f"| {' | '.join(row)} |" for row in [list(self.headers), rule, *rows])
+        return "\n".join(f"| {' | '.join(row)} |" for row in [head, rule, *rows])
 
     def csv(self) -> str:
         """The table as CSV: values in full, decimals without an exponent, empty cells for what is not known."""

@@ -23,10 +23,11 @@ from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LostContact, first_line
+from paretune.core.untrusted import without_secrets
 from paretune.launchers.base import Job
 from paretune.projects.container_entrypoint import RUN_NAME, STORE
 from paretune.storage.archives import unpack
-from paretune.tracking import schema, without_password
+from paretune.tracking import schema
 
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
@@ -70,7 +71,7 @@ class Collector:
                     output = None if job.output is None else job.output.fetch(Path(folder))
                     return [] if output is None else collect(output, run_id, self.client)
             except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
-                problem = f"the records of the command could not be copied ({without_password(first_line(error))})"
+                problem = f"the records of the command could not be copied ({without_secrets(first_line(error))})"
                 if isinstance(error, _DAMAGED):
                     return [problem]
                 if attempt == _ATTEMPTS:

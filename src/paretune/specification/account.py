@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paretune.core.tags import tag_faults
+from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification.parameters import STEP, parameter, split_list
 from paretune.specification.regions import region_faults
 
@@ -12,10 +13,6 @@ LONGEST_KEEP_ALIVE_MINUTES = 360
 """Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
 _LONGEST_USER = 128  # characters
 _TAGS_EXAMPLE = '{"team": "search"}'
-_SECRET_NAME = re.compile(r"secret|passw|token|credential|private.?key|api.?key|access.?key", re.IGNORECASE)
-_SECRET_VALUE = re.compile(
-    r"hf_\w{20}|(AKIA|ASIA)[A-Z0-9]{16}|gh[pousr]_\w{30}|sk-[\w-]{20}|-----BEGIN|//[^/\s:]*:[^/\s@]+@"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +71,7 @@ class AccountSettings:
 
 def looks_secret(name: str, value: str) -> bool:
     """Whether a value has the form of a well-known key, or is long and has a name such as password."""
-    return bool(_SECRET_VALUE.search(value) or (_SECRET_NAME.search(name) and re.fullmatch(r"\S{12,}", value)))
+    return without_secrets(value) != value or (is_secret_name(name) and re.fullmatch(r"\S{12,}", value) is not None)
 
 
 def owner_faults(section: AccountSettings) -> list[str]:

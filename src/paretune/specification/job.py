@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.untrusted import without_secrets
 from paretune.specification import metrics
 from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
 from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
@@ -141,7 +142,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + placement_faults(self) + fine_tuning_faults(self) + program_faults(self)
-        faults += _contradictions(self)
+        faults += _contradictions(self) + _secret_faults(self)
         if not faults:
             with collecting(faults):
                 self.plan()
@@ -274,6 +275,14 @@ def _contradictions(spec: JobSpec) -> list[str]:
         rule = "validation_file goes with a data set of your own"
         faults.append(f"{rule}, got dataset={spec.dataset}: set dataset to your training rows")
     return faults
+
+
+def _secret_faults(spec: JobSpec) -> list[str]:
+    return [
+        f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
+        for name, text in spec.as_text().items()
+        if name not in {"tags", "package_index"} and without_secrets(text) != text  # these have rules of their own
+    ]
 
 
 def _project_faults(spec: JobSpec) -> list[str]:

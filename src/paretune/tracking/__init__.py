@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from paretune.tracking.history import History, Runs
     from paretune.tracking.recorded_job import RecordedJob, RecordedRun
-    from paretune.tracking.run import TROUBLE, Run, RunStatus, without_password
+    from paretune.tracking.run import TROUBLE, Run, RunStatus
     from paretune.tracking.store import Tracking, require_answer, tracking_uri
 
 __all__ = [
@@ -35,12 +35,11 @@ __all__ = [
     "Tracking",
     "require_answer",
     "tracking_uri",
-    "without_password",
 ]
 _MODULES = {
     "history": ("History", "Runs"),
     "recorded_job": ("RecordedJob", "RecordedRun"),
-    "run": ("TROUBLE", "Run", "RunStatus", "without_password"),
+    "run": ("TROUBLE", "Run", "RunStatus"),
 }
 
 

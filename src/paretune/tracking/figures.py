@@ -1,11 +1,10 @@
 """Figures and tables of the validation rows in a job's report, which become artifacts of its run."""
 
-import csv
-import io
 from typing import Any
 
 import numpy as np
 
+from paretune.core.result import csv_text
 from paretune.specification.container import JobReport
 
 _MOST_CLASSES_WITH_NUMBERS = 12
@@ -57,14 +56,14 @@ def confusion_figure(report: JobReport) -> Any:
 
 def label_table(report: JobReport) -> str:
     """Precision, recall, F1 and number of validation rows per label, as CSV; 0 where a label was never answered."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["label", "rows", "answered", "precision", "recall", "f1"])
+    columns = ["label", "rows", "answered", "precision", "recall", "f1"]
+    lines = []
     for name, (both, answered, true, _) in zip(report.labels, report.label_counts, strict=True):
         precision, recall = both / max(both + answered, 1), both / max(both + true, 1)
         f1 = 2 * both / max(2 * both + answered + true, 1)
-        table.writerow([name, both + true, both + answered, f"{precision:.4f}", f"{recall:.4f}", f"{f1:.4f}"])
-    return text.getvalue()
+        line = [name, both + true, both + answered, f"{precision:.4f}", f"{recall:.4f}", f"{f1:.4f}"]
+        lines.append(dict(zip(columns, line, strict=True)))
+    return csv_text(columns, lines)
 
 
 def prediction_figure(report: JobReport) -> Any:

@@ -23,6 +23,7 @@ from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
 from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.clock import Clock
+from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
 from paretune.tracking.models import JobModel, add_model
 
@@ -105,7 +106,7 @@ class Run:
 
     def set_tags(self, tags: Mapping[str, str | None]) -> None:
         """Set tags; None leaves a tag absent."""
-        self._tags |= {name: text[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
+        self._tags |= {name: without_secrets(text)[:_LONGEST_TAG] for name, text in tags.items() if text is not None}
         self._record()
 
     def renew(self, tags: Mapping[str, str]) -> None:
@@ -252,7 +253,7 @@ class Run:
                 if isinstance(error, MlflowException) and error.error_code == "RESOURCE_DOES_NOT_EXIST":
                     problem = "MLflow has no such run"
                     hint = " (it was deleted, or MLFLOW_TRACKING_URI names another store than when it was begun)"
-                text = without_password(str(error))
+                text = without_secrets(str(error))
                 logging.getLogger(__name__).warning("%s; the job goes on: %s%s", problem, text, hint)
             self.has_gap = True
             self._is_refused = is_refused(error)
@@ -275,11 +276,6 @@ def _data_source(source: str) -> tuple[str, str]:
     if scheme == "file" or source.startswith((".", "/", "bundled:")) or Path(source).suffix:
         return "local", json.dumps({"uri": source})
     return "hugging_face", json.dumps({"path": source})
-
-
-def without_password(text: str) -> str:
-    """`text` with the user and password taken out of every address in it."""
-    return re.sub(r"//[^/@\s]*:[^/@\s]*@", "//", text)
 
 
 def _named_for_mlflow(metrics: Mapping[str, float]) -> dict[str, float]:

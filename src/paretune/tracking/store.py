@@ -25,11 +25,12 @@ from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
+from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.recorded_job import RecordedRun
 from paretune.tracking.registry import Registry
-from paretune.tracking.run import TROUBLE, Run, is_refused, without_password
+from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
 _ESTIMATES = "-estimates"  # what the name of the experiment of estimates ends with
@@ -61,7 +62,7 @@ class Tracking:
         # It logs a traceback of every error that it raises; `Run` says the error itself.
         logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
         self.uri = mlflow.get_tracking_uri()
-        if without_password(self.uri) != self.uri:
+        if without_secrets(self.uri) != self.uri:
             os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"  # it would print the password with it
         self._environment = environment
         self._clock = clock
@@ -185,7 +186,7 @@ class Tracking:
         kind = "workflowType=machine_learning"
         runs = f"#/experiments/{self._experiment}/runs"
         path = f"{runs}/{run_id}?{kind}" if view is None else f"{runs}?viewStateShareKey={view}&{kind}"
-        server = without_password(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
+        server = without_secrets(self.uri) if self.uri.startswith("http") else "http://127.0.0.1:5000"
         return f"{server}/{path}"
 
     def open_command(self, run_id: str, view: str | None = None) -> str:
@@ -199,7 +200,7 @@ class Tracking:
             return addresses
         # `mlflow run` starts a command in the project's folder, which need not be where its user stands.
         is_default = self.uri == f"sqlite:///{Path.cwd() / 'mlflow.db'}" and not is_started_by_mlflow()
-        store = "" if is_default else f" --backend-store-uri {without_password(self.uri)}"
+        store = "" if is_default else f" --backend-store-uri {without_secrets(self.uri)}"
         return f"mlflow ui{store}  # then open {addresses}"
 
     def _open(self) -> None:
@@ -216,8 +217,8 @@ class Tracking:
                     raise
                 if self._clock.monotonic() > until:
                     raise TrackingUnavailable(
-                        f"the tables of the MLflow store at {without_password(self.uri)} are half made "
-                        f"({without_password(first_line(error))}): another process was making them at the same time, "
+                        f"the tables of the MLflow store at {without_secrets(self.uri)} are half made "
+                        f"({without_secrets(first_line(error))}): another process was making them at the same time, "
                         "or was killed while it did. `mlflow db upgrade` with that address may complete them; a store "
                         "that holds no runs yet can be removed; nothing was launched"
                     ) from None
@@ -242,7 +243,7 @@ class Tracking:
             if condition is not None and is_refused(error):
                 raise BadInput([f"MLflow cannot search for {condition!r}: {reason}"]) from None
             raise TrackingUnavailable(
-                f"the MLflow store at {without_password(self.uri)} cannot be used ({without_password(reason)}): "
+                f"the MLflow store at {without_secrets(self.uri)} cannot be used ({without_secrets(reason)}): "
                 "check MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME; nothing was launched"
             ) from None
 
@@ -323,7 +324,7 @@ def require_answer(uri: str) -> None:
     """
     if uri.startswith("sqlite") and (path := sqlite_file(uri)) and (fault := file_fault(path)):
         raise TrackingUnavailable(
-            f"the MLflow store at {without_password(uri)} cannot be used: {fault}: move it away, or change "
+            f"the MLflow store at {without_secrets(uri)} cannot be used: {fault}: move it away, or change "
             "MLFLOW_TRACKING_URI; nothing was launched"
         )
     address = urlsplit(uri)
@@ -334,7 +335,7 @@ def require_answer(uri: str) -> None:
         socket.create_connection((address.hostname or "", port), timeout=_PROBE_TIMEOUT_S).close()
     except OSError as error:
         raise TrackingUnavailable(
-            f"the MLflow tracking server at {without_password(uri)} does not answer ({error}): start it, "
+            f"the MLflow tracking server at {without_secrets(uri)} does not answer ({error}): start it, "
             "or change MLFLOW_TRACKING_URI; nothing was launched"
         ) from error
 

@@ -343,3 +343,16 @@ def test_the_list_of_commands_needs_no_outside_package_and_no_command(workplace:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.slow  # a process of its own that imports MLflow, which writes ~/.config/mlflow/telemetry.json when it is
+def test_a_command_writes_nothing_into_the_user_s_home(workplace: Path) -> None:
+    home = workplace / "home"
+    home.mkdir()
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(home)}
+    command = [sys.executable, "-P", "-m", "paretune", "report"]
+
+    ended = subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, check=False)
+
+    assert ended.stdout == "no job is recorded\n", ended
+    assert [*home.rglob("*")] == []

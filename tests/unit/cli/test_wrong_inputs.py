@@ -1,5 +1,6 @@
 """Ten wrong inputs of three commands: one message each, exit code 2, and no run."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,39 @@ def test_a_wrong_input_ends_with_one_message_and_no_run(
     assert err.count("paretune: ") == 1
     assert "Traceback" not in err
     assert not (workplace / "mlflow.db").exists()
+
+
+ADDRESS = "postgresql://ann:hunter2@db/studies"
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"main --storge {ADDRESS}",
+        f"main --seed {ADDRESS}",
+        f"main --model {ADDRESS}",
+        f"main --dataset {ADDRESS}",
+        f"main --budget {ADDRESS}",
+        f"main {ADDRESS}",
+        f"study --study {ADDRESS}",
+        "study --study wrong.yaml",
+        "main --pasword a hunter2",
+        "main --password hunter2 --password hunter2",
+        'main --training_arguments {"hub_token":"hf_hunter2hunter2hunter2"}',
+        ADDRESS,
+    ],
+)
+def test_a_password_in_the_wrong_parameter_is_not_shown(
+    line: str, as_json: bool, workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "wrong.yaml").write_text(
+        f"name: x\nstorge: {ADDRESS}\njob: {{password: hunter2, seed: '{ADDRESS}'}}\nsearch: {{seed: {ADDRESS}}}\n"
+    )
+    with contextlib.suppress(SystemExit):  # of argparse, which does not know the command
+        assert main([*line.split(), *["--json"] * as_json]) == 2
+
+    out, err = capsys.readouterr()
+    assert "hunter2" not in out + err
+    assert err

@@ -16,6 +16,7 @@ from paretune.core.untrusted import (
     printable_json,
     read_bytes,
     read_text,
+    without_secrets,
 )
 
 
@@ -117,3 +118,20 @@ def test_a_json_document_without_what_would_command_a_terminal_has_the_same_valu
     assert json.loads(output) == value
     assert printable(output) == output != document
     assert "é, 漢" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("storage postgresql://ann:hunter2@db/s is wrong", "storage postgresql://db/s is wrong"),
+        ("http://ann:hunter2/with@signs@host:5000/x", "http://host:5000/x"),
+        ("got 'hf_abcdefghijklmnopqrst'", "got '...'"),
+        ("AKIA0123456789ABCDEF", "..."),
+        ("-----BEGIN KEY-----\nhunter2\n-----END KEY----- after", "... after"),
+        ('{"a": "http://host:80", "b": "x@y"}', '{"a": "http://host:80", "b": "x@y"}'),
+        ("git+https://host/name@v1 http://host:5000/#/runs task-classification-with-a-name", None),
+    ],
+)
+def test_no_message_shows_a_secret(text: str, shown: str | None) -> None:
+    assert without_secrets(text) == (text if shown is None else shown)
+    assert printable(text).count("hunter2") == 0

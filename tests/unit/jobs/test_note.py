@@ -1,5 +1,7 @@
 """The note that MLflow's UI shows on a job's run."""
 
+import re
+
 from paretune.jobs.note import job_note
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
@@ -42,3 +44,15 @@ def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing
     assert "**Failed**: the disk is full" in failed
     assert simulated.startswith("**Simulated**, nothing was trained: ")
     assert "F1" not in failed + simulated.partition("Again:")[0]
+
+
+def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
+    evil = "<img src=x>![a](http://host/pixel.png)`<b>`"
+    spec = JobSpec(model=f"org/{evil}", dataset=evil)
+
+    note = job_note(spec, {}, state="Failed", reason=evil, model=evil, verdicts=[evil])
+    outside_code = re.sub(r"(`{2,}).*?\1", "", note)
+
+    assert "``" in note
+    assert "<" not in outside_code
+    assert "](" not in outside_code

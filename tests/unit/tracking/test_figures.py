@@ -128,13 +128,13 @@ def test_a_large_matrix_leaves_out_what_could_not_be_read(classes: int, numbers:
 
 
 def test_the_table_of_labels_counts_as_scikit_learn_does() -> None:
-    report = JobReport(metrics={}, labels=("war", "never"), label_counts=((6, 2, 1, 11), (0, 0, 3, 17)))
+    report = JobReport(metrics={}, labels=("war", "=1+1"), label_counts=((6, 2, 1, 11), (0, 0, 3, 17)))
 
     lines = label_table(report).splitlines()
 
     assert lines[0] == "label,rows,answered,precision,recall,f1"
     assert lines[1] == f"war,7,8,{6 / 8:.4f},{6 / 7:.4f},{12 / 15:.4f}"
-    assert lines[2] == "never,3,0,0.0000,0.0000,0.0000"
+    assert lines[2] == "'=1+1,3,0,0.0000,0.0000,0.0000"
 
 
 def test_predicted_numbers_are_drawn_over_true_ones() -> None:

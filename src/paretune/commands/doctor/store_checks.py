@@ -17,8 +17,9 @@ from packaging.version import Version
 
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import TrackingUnavailable, first_line
+from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
-from paretune.tracking.run import TROUBLE, without_password
+from paretune.tracking.run import TROUBLE
 from paretune.tracking.server import LOGGED_MODELS, OLDEST, missing_in, server_version
 from paretune.tracking.store import give_up_early, require_answer, silence_arn_warnings, sqlite_file, tracking_uri
 
@@ -50,11 +51,11 @@ def store_findings() -> list[Finding]:
             )
         ]
     except TROUBLE as error:
-        reason = without_password(first_line(error))  # MLflow's text may contain the password of the address
+        reason = without_secrets(first_line(error))  # MLflow's text may contain the password of the address
         return [
             failed(
                 MLFLOW,
-                f"the MLflow store at {without_password(uri)} cannot be used ({reason}): check MLFLOW_TRACKING_URI and "
+                f"the MLflow store at {without_secrets(uri)} cannot be used ({reason}): check MLFLOW_TRACKING_URI and "
                 "its credentials, or `unset MLFLOW_TRACKING_URI` for a store in this folder",
             )
         ]
@@ -63,7 +64,7 @@ def store_findings() -> list[Finding]:
 def _answer(uri: str) -> Finding:
     """The finding of asking the store one question."""
     MlflowClient().search_experiments(max_results=1)
-    return passed(MLFLOW, f"{without_password(uri)} answers")
+    return passed(MLFLOW, f"{without_secrets(uri)} answers")
 
 
 def _managed_findings(uri: str) -> Iterator[Finding]:
@@ -97,7 +98,7 @@ def _version_findings() -> Iterator[Finding]:
 
 def _database_findings(uri: str) -> Iterator[Finding]:
     """Whether a database has the tables of this version of MLflow, and whether a SQLite file can be written."""
-    address = without_password(uri)
+    address = without_secrets(uri)
     if uri.startswith("sqlite"):
         path = sqlite_file(uri) or Path()
         fault = _write_fault(path)

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from mlflow.utils.credentials import get_default_host_creds
 
-from paretune.tracking import without_password
+from paretune.core.untrusted import without_secrets
 
 
 def resolve(host: str) -> list[str]:
@@ -30,7 +30,7 @@ def can_log_directly(tracking_uri: str, addresses: Callable[[str], list[str]] = 
     url = urlsplit(tracking_uri)
     if url.scheme not in {"http", "https"} or not url.hostname:
         return False
-    has_password = url.username or url.password or without_password(tracking_uri) != tracking_uri
+    has_password = url.username or url.password or without_secrets(tracking_uri) != tracking_uri
     if has_password or _needs_secret(tracking_uri):
         return False
     try:

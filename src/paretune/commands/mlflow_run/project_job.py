@@ -19,6 +19,7 @@ from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, te
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting, refuse
 from paretune.core.interruption import Interruption
+from paretune.core.untrusted import without_secrets
 from paretune.jobs.adoption import elsewhere, unwatched_project
 from paretune.jobs.record import JobRecord
 from paretune.jobs.workplace import Workplace, home_of
@@ -36,7 +37,7 @@ from paretune.projects.environment import Environment, read_environment, scripts
 from paretune.projects.payload import project_payload
 from paretune.projects.project import Command, read_command
 from paretune.specification.container import JobInputs, ProjectPayload
-from paretune.tracking import Run, Tracking, schema, without_password
+from paretune.tracking import Run, Tracking, schema
 
 _CLOCK: Clock = SystemClock()
 _pollers: dict[tuple[str, ...], Poller] = {}
@@ -65,7 +66,7 @@ class ProjectRequest:
         keys = {name: value for name, value in user_keys(self.configuration).items() if name not in {"run_id", "again"}}
         words += ["--backend", "sagemaker", "--backend-config", dumps(keys)]
         words += [word for name, text in self.parameters.items() for word in ("-P", f"{name}={text}")]
-        return without_password(shlex.join(words))
+        return without_secrets(shlex.join(words))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,10 +9,11 @@ from mlflow import MlflowClient
 from mlflow.utils.file_utils import local_file_uri_to_path
 
 from paretune.core.errors import BadInput, first_line
+from paretune.core.untrusted import without_secrets
 from paretune.storage.archives import unpack
 from paretune.tracking import schema
 from paretune.tracking.models import location_of, recorded_model
-from paretune.tracking.run import TROUBLE, without_password
+from paretune.tracking.run import TROUBLE
 
 _BELOW = ("", "model", "peft", "data/model")
 """Where in a model of MLflow the files of a Hugging Face model lie."""
@@ -50,7 +51,7 @@ def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:
         root = _downloaded(location, scratch)
         params = dict(client.get_run(run_id).data.params) if run_id else {}
     except (tarfile.TarError, *TROUBLE) as error:
-        reason = without_password(first_line(error))
+        reason = without_secrets(first_line(error))
         raise BadInput([f"model {address} cannot be read from MLflow: {reason}"]) from error
     for below in _BELOW:
         if any((root / below / mark).is_file() for mark in _MARKS):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from paretune.core.result import csv_text
-from paretune.core.untrusted import printable
+from paretune.core.untrusted import markdown, printable
 from paretune.presentation.page import template
 from paretune.presentation.picture import Picture
 from paretune.presentation.table import Table
@@ -62,15 +62,16 @@ class Report:
 
     def markdown(self) -> str:
         """Return the report as Markdown, with the pictures as files beside it."""
-        blocks = [f"# {self.title}", " ".join(self.about)]
+        blocks = [markdown(f"# {self.title}"), markdown(" ".join(self.about))]
         for section in self.sections:
-            blocks.append(f"## {section.heading}")
+            blocks.append(markdown(f"## {section.heading}"))
             for about, table in section.tables:
-                blocks += [f"{about}:", table.markdown()]
-            blocks += ["\n".join(f"- {sentence}" for sentence in section.sentences)] if section.sentences else []
+                blocks += [markdown(f"{about}:"), table.markdown()]
+            blocks.append(markdown("\n".join(f"- {sentence}" for sentence in section.sentences)))
             for picture in section.pictures:
-                blocks += [f"### {picture.title}", f"![{picture.title}]({picture.name}.png)", picture.caption]
-        return printable("\n\n".join(filter(None, blocks)) + "\n")
+                title = markdown(picture.title)
+                blocks += [f"### {title}", f"![{title}]({picture.name}.png)", markdown(picture.caption)]
+        return "\n\n".join(filter(None, blocks)) + "\n"
 
     def html(self) -> str:
         """Return one HTML page without outside references; a click on a heading sorts its table."""

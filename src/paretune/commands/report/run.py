@@ -17,9 +17,10 @@ from paretune.commands.report.views import comparison_report, dates, scaling_rep
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput, as_json, read_rows
+from paretune.core.untrusted import without_secrets
 from paretune.pricing.prices import PriceList
 from paretune.specification.parameters import spell, split_list
-from paretune.tracking import RecordedJob, RunStatus, Tracking, schema, without_password
+from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
 
 _FRONT = "no other run is as cheap and as good; cost = seconds x instances x price"
 _JOBS = f"tags.`{schema.STATE}` != ''"  # every job has a state as soon as it is created, and no other run has one
@@ -150,7 +151,7 @@ def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
             faults.append(f"runs: several begin with {name!r}: give more of its id")
         else:
             fits = " that fits the filter" if request.filter else ""
-            store = without_password(tracking.uri)
+            store = without_secrets(tracking.uri)
             faults.append(f"runs: {name!r} is no job{fits} at {store}: `paretune report` lists all jobs")
     if faults:
         raise BadInput(faults)

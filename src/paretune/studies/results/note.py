@@ -3,6 +3,7 @@
 MLflow 3.17 shows a picture in a note only if it is an artifact of the run, by its address.
 """
 
+from paretune.core.untrusted import code_span, markdown
 from paretune.presentation.picture import Picture
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import front_chart
@@ -19,9 +20,9 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
     `has_picture` says that PICTURE_FILE is an artifact of the run.
     """
     first, *others = answer.opening()
-    parts = [f"**{first}**", " ".join(others), " ".join(answer.payoff.sentences())]
+    parts = [f"**{markdown(first)}**", markdown(" ".join(others)), markdown(" ".join(answer.payoff.sentences()))]
     if answer.picks and answer.picks[0].command:
-        parts.append(f"`{answer.picks[0].command}`")  # a block of code does not wrap, and widens MLflow's page
+        parts.append(code_span(answer.picks[0].command))  # a block of code does not wrap, and widens MLflow's page
     if has_picture:
         # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
         parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")

@@ -32,5 +32,16 @@ def test_a_page_shows_html_in_a_name_as_text() -> None:
     assert "a_<wbr>b" in page
 
 
+def test_markdown_shows_html_in_a_name_as_text_and_links_nowhere() -> None:
+    evil = "<img src=x>\n\n![a](http://host/pixel.png)|"
+    table = Table(headers=[evil], cells=[[Cell(evil)]])
+    section = Section(heading=evil, sentences=[evil], tables=[(evil, table)])
+    text = Report(title=evil, about=[evil], sections=[section], rows=[]).markdown()
+
+    assert "<" not in text
+    assert "](" not in text
+    assert text.splitlines()[-5].endswith(r"pixel.png)\| |")  # a cell stays in its row
+
+
 def test_a_report_without_rows_is_a_table_without_lines() -> None:
     assert Report(title="a", about=[], sections=[], rows=[]).csv() == "run_id\n"

@@ -11,6 +11,7 @@ import pytest
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.figures import front_chart
 from paretune.studies.results.importance import importance
+from paretune.studies.results.note import study_note
 from paretune.studies.results.page import page
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
@@ -98,6 +99,17 @@ def test_everything_is_escaped() -> None:
     assert reader.tags.count("script") == 2  # data, and our own script
     assert set(reader.tags) <= tags
     assert reader.text.count(evil) > 20
+
+
+def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
+    evil = "<img src=x>![a](http://host/pixel.png)"
+    trials = [trial_of(n, 1.0 + n, 0.9 + n / 99, point={"dataset": f"{evil}{n}"}) for n in range(3)]
+    note = study_note(answer(trials, COST_AND_F1, {}, name=evil), "run0", has_picture=False)
+    outside_code = re.sub(r"`.*?`", "", note)
+
+    assert "pixel.png" in outside_code
+    assert "<" not in outside_code
+    assert "](" not in outside_code
 
 
 def test_the_data_of_the_chart_survive_hostile_names() -> None:
