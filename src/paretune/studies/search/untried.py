@@ -64,7 +64,11 @@ class UntriedPoints:
 
     def _why_no_other(self) -> str:
         if not self._count_too_dear:
-            return f"every {'other ' * bool(self._count_too_long)}point was tried" if self.is_exact else "no point was found that was not tried"
+            return (
+                f"every {'other ' * bool(self._count_too_long)}point was tried"
+                if self.is_exact
+                else "no point was found that was not tried"
+            )
         none_fits = "no untried point fits" if self.is_exact else f"none of {self._count_too_dear:,} points drawn fits"
         left = self._driver.admission.tightest_budget(self._cheapest)
         if not left or math.isinf(self._least_usd):
