@@ -20,7 +20,7 @@ _Hours = dict[int, dict[Payer, Decimal]]  # by the second in which they start
 
 @dataclass
 class Discounts:
-    """Collects usage and aggregated discounts of a bill. Usage is known by SKU and by usage type, in its account.
+    """Collects usage and aggregated discounts of a bill.
 
     Attributes:
         lines: number of discounts that `spread` has divided.
@@ -30,7 +30,7 @@ class Discounts:
     lines: int = 0
     unspread: set[str] = field(default_factory=set)
     _discounts: list[Line] = field(default_factory=list)
-    _usage: dict[str, dict[str, _Hours]] = field(default_factory=dict)  # by name, then account
+    _usage: dict[tuple[str, str, str, int, Payer], Decimal] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:
         """Count a line of no run; without effect unless it is a discount that names no resource."""
@@ -41,9 +41,8 @@ class Discounts:
     def add_usage(self, line: Line, payer: Payer) -> None:
         """Count a line, or a run's share of one; without effect unless an agreement may discount it."""
         if line.type == "Usage" and line.unblended_usd > 0:
-            for name in {line.sku, line.usage_type, ""}:
-                hour = self._usage.setdefault(name, {}).setdefault(line.account, {}).setdefault(line.start, {})
-                hour[payer] = hour.get(payer, Decimal(0)) + line.unblended_usd
+            key = line.sku, line.usage_type, line.account, line.start, payer
+            self._usage[key] = self._usage.get(key, Decimal(0)) + line.unblended_usd
 
     def spread(self) -> Iterator[tuple[Payer, Decimal | None]]:
         """Yield the share of each payer in each discount; None if the bill does not have the usage of a discount.
@@ -51,9 +50,10 @@ class Discounts:
         A discount that names neither SKU nor usage type may be for other services than training, so nobody's share
         is known. One of which no account here has usage is for something else and is left out.
         """
+        usage = self._by_name() if self._discounts else {}
         for line in self._discounts:
             names = [name for name in (line.sku, line.usage_type) if name]
-            accounts = next((self._usage[name] for name in names or [""] if name in self._usage), {})
+            accounts = next((usage[name] for name in names or [""] if name in usage), {})
             hours = accounts.get(line.account, {})
             weights = _sums(_within(line, hours)) if names else {}
             usd = line.effective_usd or Decimal(0)
@@ -64,6 +64,15 @@ class Discounts:
                 self.unspread.add((names or [f"account {line.account}"])[0])
                 for account_hours in concerned.values():
                     yield from ((payer, None) for payer in _sums(list(account_hours.values())))
+
+    def _by_name(self) -> dict[str, dict[str, _Hours]]:
+        """Return the usage by SKU, by usage type and by an empty text for all of it, each by account."""
+        usage: dict[str, dict[str, _Hours]] = {}
+        for (sku, usage_type, account, start, payer), usd in self._usage.items():
+            for name in {sku, usage_type, ""}:
+                hour = usage.setdefault(name, {}).setdefault(account, {}).setdefault(start, {})
+                hour[payer] = hour.get(payer, Decimal(0)) + usd
+        return usage
 
 
 def _within(line: Line, hours: _Hours) -> Sequence[dict[Payer, Decimal]]:

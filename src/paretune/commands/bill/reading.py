@@ -268,10 +268,13 @@ class _Rows:
         except (pa.ArrowInvalid, ValueError) as error:
             raise BadInput([f"{self._path}: {name} {_TIME_RULE}: {first_line(error)}"]) from error
 
-    def keys(self, columns: Sequence[str] = _KEY) -> Keys:
+    def keys(self) -> Keys:
         """Return a hash of what identifies each line; shape (N,). BadInput if a line has no id."""
         if pc.any(pc.equal(self.texts(_ID), "")).as_py():
             raise BadInput([f"{self._path}: {_ID} must not be empty: without it, a line may count twice"])
+        return self._hashes(_KEY)
+
+    def _hashes(self, columns: Sequence[str]) -> Keys:
         joined = pc.binary_join_element_wise(*map(self.texts, columns), "\x1f").to_pylist()
         keys: Keys = np.fromiter(map(hash, joined), np.int64, len(joined))
         for name, odd in ((_START, _ODD[0]), (_END, _ODD[1])):
@@ -340,7 +343,7 @@ class _Rows:
         texts = {name: self.texts(name).to_pylist() for name in _TEXTS}
         cells = {name: self.texts(name).to_pylist() for name in _NUMBERS if name in self._names}
         starts, ends = (self.times(name).to_pylist() for name in (_START, _END))
-        charges = self.keys(_CHARGE).tolist()
+        charges = self._hashes(_CHARGE).tolist()
         for index, run_tag in enumerate(run_tags):
             row = {name: texts[name][index] for name in _TEXTS}
             numbers = {name: self._number(name, column[index]) for name, column in cells.items() if column[index]}
