@@ -53,17 +53,18 @@ def collect(
 ) -> Evidence:
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 
-    With `simulated`, simulated runs are read instead of measured and published ones; the two are never mixed.
+    Simulated runs are read only for jobs that are `simulated`, too: their clock follows estimates from the other runs.
     `machine` is the name of this machine; local runs of others are ignored. `steps` are the traced steps that
     measured memory is compared with.
 
     Raises:
         TrackingUnavailable: MLflow does not answer.
     """
-    finished = f"tags.`{schema.ORIGIN}` {'=' if simulated else '!='} 'simulated' and tags.`{schema.STATE}` != 'Running'"
     runs: dict[str, RecordedRun] = {}
-    for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
-        runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
+    for is_origin in ("!=", "=") if simulated else ("!=",):
+        finished = f"tags.`{schema.ORIGIN}` {is_origin} 'simulated' and tags.`{schema.STATE}` != 'Running'"
+        for condition, newest in (NEWEST | _OUT_OF_MEMORY).items():
+            runs |= {run.run_id: run for run in tracking.runs(f"{finished} and {condition}", newest=newest)}
     return read((run for run in runs.values() if not machine or not _ran_on_another_machine(run, machine)), steps)
 
 

@@ -28,7 +28,7 @@ from paretune.tracking import Runs
 class Forecast:
     """Estimates of the jobs of one process, from the runs recorded when it began.
 
-    `simulated` is whether the jobs are simulated; only simulated runs are evidence for them. Without `tracking` there
+    `simulated` is whether the jobs are simulated; simulated runs are evidence for no others. Without `tracking` there
     is no evidence. `steps` are traced steps; none is traced for a forecast, which must not take seconds.
     """
 

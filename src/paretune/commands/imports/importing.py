@@ -73,7 +73,7 @@ def import_runs(
         if price is None and row.cost_usd is None:
             unpriced[spec.instance_type] = None
         sizes = _sizes(spec)
-        untaught.update(_why_untaught(spec, sizes))
+        untaught.update(_why_untaught(spec, sizes, row.measured))
         tags = {schema.ORIGIN: ORIGIN, schema.ROW_KEY: key}
         run = tracking.run(unfinished) if unfinished else tracking.create(run_name(spec), tags)
         _fill(run, row, spec, price, request.table.name, now, sizes)
@@ -105,13 +105,14 @@ def _sizes(spec: JobSpec) -> dict[str, float]:
     }
 
 
-def _why_untaught(spec: JobSpec, sizes: Mapping[str, float]) -> list[str]:
+def _why_untaught(spec: JobSpec, sizes: Mapping[str, float], measured: Mapping[str, float]) -> list[str]:
     """Return why a run of this job does not teach estimates; empty if it does."""
     reasons = []
     if not sizes and well_known(spec.model) is None:
         reasons.append(f"{spec.model} is not well known: give model=FOLDER with its config.json")
-    if training_rows(spec) is None:
-        reasons.append(f"the training rows of {spec.dataset} are not known: set max_train_samples")
+    if training_rows(spec, measured) is None:
+        columns = "give a column num_steps or train_rows, or set max_train_samples"
+        reasons.append(f"the training rows of {spec.dataset} are not known: {columns}")
     return reasons
 
 

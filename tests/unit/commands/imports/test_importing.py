@@ -299,3 +299,10 @@ def test_runs_that_teach_estimates_nothing_say_why(store: MlflowClient) -> None:
     assert "nobody/knows-it is not well known: give model=FOLDER" in model
     assert "set max_train_samples" in rows
     assert not collect(Tracking({}, SystemClock())).times
+
+
+def test_steps_of_a_table_tell_the_rows_that_estimates_learn_from(store: MlflowClient) -> None:
+    path = table([f"{ROWS[0]},750,3"], more=",num_steps,num_train_epochs")
+
+    assert not bring(path, model="bert-base-uncased").untaught
+    assert len(collect(Tracking({}, SystemClock())).times) == 1
