@@ -820,3 +820,18 @@ def test_seq2seq_goes_with_strategies_that_leave_the_model_whole() -> None:
     assert JobSpec(**job, strategy="deepspeed").task == "seq2seq"
     with pytest.raises(BadInput, match="goes with strategy smddp, deepspeed or ddp, got fsdp: set strategy=ddp"):
         JobSpec(**job, strategy="fsdp")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"dataset": "https://ann:hunter2@host/rows.csv"},
+        {"model": "hf_hunter2hunter2hunter2"},
+        {"training_arguments": {"hub_token": "hf_hunter2hunter2hunter2"}},
+    ],
+)
+def test_a_parameter_that_holds_a_password_or_a_key_is_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match="must hold no password or key") as refused:
+        JobSpec(**parameters)
+
+    assert "hunter2" not in str(refused.value)
