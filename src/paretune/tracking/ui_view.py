@@ -2,8 +2,8 @@
 
 MLflow 3.17 keeps a view that somebody has shared in the experiment tag `mlflow.sharedViewState.KEY` and opens it with
 `?viewStateShareKey=KEY`; the views menu of the experiment lists it by its name. The value is a JSON object of a name,
-two times and the state as JSON (plain, or compressed behind `deflate;`), read from MLflow's JavaScript on 2026-11-22.
-No page of its documentation describes it, so a server of another version may show its own columns instead.
+two times and the state as JSON (plain, or compressed behind `deflate;`), read from MLflow's JavaScript on 2026-11-23.
+No page of its documentation describes it, so a server of another version may show its own columns and charts instead.
 """
 
 import json
@@ -15,23 +15,35 @@ from paretune.tracking import schema
 TAG_PREFIX = "mlflow.sharedViewState."
 ALL_RUNS = "paretune"
 """Key of the view of all runs of an experiment."""
-_MADE_MS = 1_795_305_600_000
-"""When the views below were last changed, 2026-11-22, in milliseconds; a user who changes one sets a later time."""
+_MADE_MS = 1_795_392_000_000
+"""When the views below were last changed, 2026-11-23, in milliseconds; a user who changes one sets a later time."""
 _RUN_NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"
-_METRICS = {metrics.F1: 75, metrics.COST_USD: 80, metrics.THROUGHPUT_SAMPLES: 85, metrics.JOB_SECONDS: 85}
-_PARAMS = {"instance_type": 105, "instance_count": 65, "global_batch_size": 70, "learning_rate": 75}
-_TAGS = {schema.ORIGIN: 80, schema.PARETO_RANK: 80}
-# Column of MLflow's table to its width in pixels, from the left: all of them on a screen that is 1,500 pixels wide.
+_METRICS = {metrics.F1: 75, metrics.COST_USD: 85, metrics.JOB_SECONDS: 100}
+_PARAMS = {"instance_type": 115, "instance_count": 120, "global_batch_size": 130, "learning_rate": 105}
+_TAGS = {schema.PARETO_RANK: 150, schema.ORIGIN: 120}
+# Column of MLflow's table to its width in pixels, from the left; wide enough for its heading. The first eight fit on a
+# screen that is 1,500 pixels wide.
 _COLUMNS = {
     **{f"metrics.`{name}`": width for name, width in _METRICS.items()},
     **{f"params.`{name}`": width for name, width in _PARAMS.items()},
     **{f"tags.`{name}`": width for name, width in _TAGS.items()},
+    f"metrics.`{metrics.THROUGHPUT_SAMPLES}`": 230,
+}
+
+_SECTION = {"uuid": "paretune", "display": True, "isReordered": True, "columns": 1, "cardHeight": 480}
+_SCATTER = {
+    "type": "SCATTER",
+    "uuid": "paretune-front",
+    "metricSectionId": _SECTION["uuid"],
+    "deleted": False,
+    "isGenerated": False,
+    "runsCountToCompare": 100,
 }
 
 
 def all_runs() -> str:
     """The view of an experiment: newest first, for only so MLflow puts the trials of a study under its run."""
-    return _view("paretune", order_by="attributes.start_time", more=())
+    return _view("paretune", order_by="attributes.start_time")
 
 
 def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> str:
@@ -42,8 +54,15 @@ def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> 
     pairs = list(objectives)
     first, way = next((pair for pair in pairs if pair[0] not in metrics.OF_THE_CLUSTER), pairs[0])
     more = [column for column, _ in pairs if column not in _METRICS]
-    search = f"tags.`mlflow.parentRunId` = '{run_id}'"
-    return _view(name, order_by=f"metrics.`{first}`", ascending=way == "minimize", search=search, more=more)
+    across = next((column for column, _ in pairs if column in metrics.OF_THE_CLUSTER), metrics.COST_USD)
+    return _view(
+        name,
+        order_by=f"metrics.`{first}`",
+        is_ascending=way == "minimize",
+        search=f"tags.`mlflow.parentRunId` = '{run_id}'",
+        more=more,
+        chart=(across, first),
+    )
 
 
 def is_our_own(text: str) -> bool:
@@ -55,20 +74,37 @@ def is_our_own(text: str) -> bool:
         return False
 
 
-def _view(name: str, *, order_by: str, ascending: bool = False, search: str = "", more: Iterable[str]) -> str:
+def _view(
+    name: str,
+    *,
+    order_by: str,
+    is_ascending: bool = False,
+    search: str = "",
+    more: Iterable[str] = (),
+    chart: tuple[str, str] = (metrics.COST_USD, metrics.F1),
+) -> str:
+    """The value of the tag; `chart` are the metrics across and up of the first picture of the chart tab."""
     columns = {**{f"metrics.`{metric}`": 85 for metric in more}, **_COLUMNS}
     state = {
         "searchFilter": search,
         "orderByKey": order_by,
-        "orderByAsc": ascending,
+        "orderByAsc": is_ascending,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": list(columns),
         "columnOrder": [_RUN_NAME, _CREATED, *columns, _DURATION],
-        "columnWidths": {_RUN_NAME: 225, _CREATED: 115, **columns},
+        "columnWidths": {_RUN_NAME: 215, _CREATED: 105, **columns},
         "viewMaximized": True,
+        "compareRunCharts": [{**_SCATTER, "xaxis": _metric(chart[0]), "yaxis": _metric(chart[1])}],
+        "compareRunSections": [{**_SECTION, "name": f"{chart[1]} over {chart[0]}"}],
+        "runsHiddenMode": "SHOW_ALL",  # else the charts show ten runs
+        "isAccordionReordered": True,  # else the UI puts its own charts of every metric first
     }
     view = {"name": name, "createdAt": _MADE_MS, "updatedAt": _MADE_MS, "state": json.dumps(state)}
     return json.dumps(view)
+
+
+def _metric(name: str) -> dict[str, str]:
+    return {"key": name, "type": "METRIC"}

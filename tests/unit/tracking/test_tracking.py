@@ -218,6 +218,9 @@ def test_a_study_s_view_has_its_trials_only_with_the_best_first() -> None:
     assert state["searchFilter"] == "tags.`mlflow.parentRunId` = 'abc'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`auc`", False)
     assert state["selectedColumns"][0] == "metrics.`auc`"
+    chart, section = state["compareRunCharts"][0], state["compareRunSections"][0]
+    assert [chart[axis]["key"] for axis in ("xaxis", "yaxis")] == ["cost_usd", "auc"]
+    assert (section["uuid"], section["name"]) == (chart["metricSectionId"], "auc over cost_usd")
 
 
 def test_estimates_have_an_experiment_of_their_own_unless_mlflow_run_has_opened_their_run(store: MlflowClient) -> None:

@@ -20,6 +20,9 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
     `has_picture` says that PICTURE_FILE is an artifact of the run.
     """
     first, *others = answer.opening()
+    if answer.picks and answer.front.is_simulated:  # MLflow's UI folds all but the first lines of a note
+        warning, (first, *others) = first, others
+        others.insert(0, warning)
     parts = [f"**{markdown(first)}**", markdown(" ".join(others)), markdown(" ".join(answer.payoff.sentences()))]
     if answer.picks and answer.picks[0].command:
         parts.append(code_span(answer.picks[0].command))  # a block of code does not wrap, and widens MLflow's page

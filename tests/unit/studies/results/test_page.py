@@ -112,6 +112,13 @@ def test_a_note_shows_html_in_names_as_text_and_links_nowhere() -> None:
     assert "](" not in outside_code
 
 
+def test_the_first_line_of_a_note_is_the_answer() -> None:
+    for origin in ("measured", "simulated"):
+        note = study_note(answer(many_trials(5, origin=origin), COST_AND_F1, {}, name="s"), "run0", has_picture=False)
+        assert note.startswith("**Take trial")
+        assert ("nothing of this has run" in note) == (origin == "simulated")
+
+
 def test_the_data_of_the_chart_survive_hostile_names() -> None:
     evil = "</script><!--<script>\u2028'&"
     trials = [trial_of(n, 1.0 + n, 0.9, point={evil: n}, run_id=evil) for n in range(4)]
