@@ -28,6 +28,7 @@ from paretune.specification.parameters import (
     check,
     default_text,
     parameter,
+    parameter_hint,
     read,
     spell,
     split_list,
@@ -137,12 +138,18 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         BadInput: all faults at once, if values are out of range or contradict each other.
     """
 
+    def __new__(cls, **values: Any) -> Self:
+        """Refuse unknown parameters as the command line does, before `__init__` would with a TypeError."""
+        names = [item.name for item in fields(cls)]
+        refuse([f"unknown parameter {name}: {parameter_hint(name, names)}" for name in values if name not in names])
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         for name in INPUT_FILES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, current_name(getattr(self, name)))
         faults = check(self) + placement_faults(self) + fine_tuning_faults(self) + program_faults(self)
-        faults += _contradictions(self) + _secret_faults(self)
+        faults += _contradictions(self) + _input_faults(self) + _secret_faults(self)
         if not faults:
             with collecting(faults):
                 self.plan()
@@ -277,10 +284,29 @@ def _contradictions(spec: JobSpec) -> list[str]:
     return faults
 
 
+def _input_faults(spec: JobSpec) -> list[str]:
+    """Addresses on the web where a path or a hub id belongs, and one column for texts and labels."""
+    if spec.runs_own_training:  # it may read what it likes
+        return []
+    faults = []
+    for name in INPUT_FILES:
+        address = getattr(spec, name)
+        if address is None or not address.lower().startswith(("http://", "https://")):
+            continue
+        hub_id = re.match(r"https://huggingface\.co/(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)/?$", address)
+        way = f"write {name}={hub_id[1]}" if hub_id else "download it with `curl -LO`, and name the file"
+        faults.append(f"{name} must be a hub id, a path or s3://..., got {without_secrets(address)}: {way}")
+    if spec.task != metrics.CAUSAL_LM and spec.text_column == spec.label_column:
+        rule = "text_column and label_column must be two columns"
+        faults.append(f"{rule}, got {spec.text_column!r} for both: set text_column to the one with the texts")
+    return faults
+
+
 def _secret_faults(spec: JobSpec) -> list[str]:
+    texts = {name: spell(value) for name, value in vars(spec).items() if value and isinstance(value, (str, Mapping))}
     return [
         f"{name} must hold no password or key, and its value looks like one: parameters are recorded"
-        for name, text in spec.as_text().items()
+        for name, text in texts.items()
         if name not in {"tags", "package_index"} and without_secrets(text) != text  # these have rules of their own
     ]
 

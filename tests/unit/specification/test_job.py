@@ -835,3 +835,26 @@ def test_a_parameter_that_holds_a_password_or_a_key_is_refused(parameters: dict[
         JobSpec(**parameters)
 
     assert "hunter2" not in str(refused.value)
+
+
+def test_an_unknown_parameter_is_refused_with_the_ones_like_it() -> None:
+    with pytest.raises(BadInput, match="unknown parameter modle: did you mean model"):
+        JobSpec(modle="x")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "way"),
+    [
+        ({"dataset": "https://host/rows.csv"}, "download it with `curl -LO`"),
+        ({"dataset": "https://huggingface.co/datasets/stanfordnlp/imdb"}, "write dataset=stanfordnlp/imdb"),
+        ({"model": "https://huggingface.co/google-bert/bert-base-cased/"}, "write model=google-bert/bert-base-cased"),
+        ({"text_column": "label"}, "text_column and label_column must be two columns, got 'label' for both"),
+    ],
+)
+def test_what_is_no_data_set_is_refused_with_the_way(parameters: dict[str, str], way: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(way)):
+        JobSpec(**parameters)
+
+
+def test_a_language_model_has_no_labels_beside_its_texts() -> None:
+    assert JobSpec(task="causal-lm", text_column="label").text_column == "label"

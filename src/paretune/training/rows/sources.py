@@ -3,7 +3,9 @@
 The `datasets` library reads; splits, samples and checks are made here.
 """
 
+import codecs
 import itertools
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
 from paretune.core.errors import BadInput, collecting, refuse
-from paretune.core.untrusted import at_home, exists, is_file, is_folder
+from paretune.core.untrusted import LARGEST_SETTINGS, at_home, exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, ROW_FILES, Data
 from paretune.training.rows import bundled, hub
@@ -82,7 +84,7 @@ def stream(path: Path, size: int) -> Iterator[dict[str, list[Any]]]:
         BadInput: the file does not exist, has another suffix, is empty or cannot be read.
     """
     check_file(path, "data")
-    reader, options = _READERS[path.suffix.lower()]
+    reader, options = _reader_of(path)
     try:
         if reader == "csv":
             names = pd.read_csv(path, nrows=0, sep=options.get("sep", ",")).columns
@@ -159,19 +161,34 @@ def check_file(path: Path, parameter: str) -> None:
 
 def _read_file(path: Path, parameter: str) -> datasets.Dataset:
     check_file(path, parameter)
-    reader, options = _READERS[path.suffix.lower()]
+    reader, options = _reader_of(path)
     try:
         return datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", **options)
     except Exception as error:
         raise BadInput([_load_fault(parameter, str(path), error, is_local=True)]) from error
 
 
+def _reader_of(path: Path) -> tuple[str, dict[str, Any]]:
+    """The reader of a file and its options; a `.csv` whose first line has no comma may have semicolons or tabs."""
+    reader, options = _READERS[path.suffix.lower()]
+    if path.suffix.lower() == ".csv":
+        with path.open("rb") as file:
+            first = file.readline(LARGEST_SETTINGS)
+        others = [sep for sep in (";", "\t") if sep.encode() in first]
+        if others and b"," not in first:
+            options = options | {"sep": max(others, key=lambda sep: first.count(sep.encode()))}
+    return reader, options
+
+
 def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bool) -> str:
     links = list(hub.chain(error))
     for link in links:
         if isinstance(link, UnicodeDecodeError):
-            fault = f"is not UTF-8 text (byte {link.start} cannot be decoded)"
-            return f"{parameter} {name} {fault}: convert it, e.g. with iconv"
+            encoding = "UTF-16" if link.object[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) else "LATIN1"
+            fault = f"is not UTF-8 text (byte {link.start} cannot be decoded) but probably {encoding}"
+            return (
+                f"{parameter} {name} {fault}: `iconv -f {encoding} -t UTF-8 {shlex.quote(name)} > utf8.csv` converts it"
+            )
     text = str(error) + str(links[-1])
     if "corresponds to no data" in text or isinstance(links[-1], pd.errors.EmptyDataError):
         return f"{parameter} {name} has no rows"

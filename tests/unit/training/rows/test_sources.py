@@ -11,7 +11,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
-from paretune.training.rows.sources import read_rows
+from paretune.training.rows.sources import read_rows, stream
 
 TEXTS = [f"story {number} was {('dull', 'great')[number % 2]}" for number in range(20)]
 LABELS = [("bad", "good")[number % 2] for number in range(20)]
@@ -380,6 +380,29 @@ def test_text_in_another_encoding_is_refused_with_the_way_to_convert_it(tmp_path
 
     assert f"dataset {path} is not UTF-8 text" in fault
     assert "iconv" in fault
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("latin-1", "LATIN1"), ("utf-16", "UTF-16")])
+def test_the_way_to_convert_a_file_names_the_encoding_that_it_has(tmp_path: Path, encoding: str, name: str) -> None:
+    path = write(tmp_path / "rows.csv")
+    path.write_bytes(path.read_text().replace("great", "crème").encode(encoding))
+
+    (fault,) = faults(path)
+
+    assert f"`iconv -f {name} -t UTF-8 {path} > utf8.csv`" in fault
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_csv_of_another_separator_is_read(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "rows.csv"
+    lines = [separator.join(("text", "label")), *(f"good, {number}{separator}{number % 2}" for number in range(20))]
+    path.write_text("\n".join(lines) + "\n")
+
+    rows, names = read_rows(JobSpec(dataset=str(path)))
+
+    assert names == ("0", "1")
+    assert sorted(rows["train"].texts + rows["validation"].texts) == sorted(f"good, {number}" for number in range(20))
+    assert [cells["text"][0] for cells in stream(path, 1)][:1] == ["good, 0"]
 
 
 @pytest.mark.parametrize("offline", ["0", "1"])
