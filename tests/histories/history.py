@@ -293,7 +293,7 @@ def play_job(history: History) -> None:
     world, draw = history.world, history.world.random
     history.limit_usd = draw.choice((0.0, *history.budgets))
     budget = history.budgets[history.limit_usd].path if history.limit_usd else None
-    keep = draw.choice((0, 0, 30))
+    keep = draw.choice((0, 30))
     more: dict[str, Any] = {"keep_alive_minutes": keep} if keep else draw.choice(({}, {"spot": True}))
     if draw.random() < 0.3 and not keep:
         more = {"spot": True, "fallback_instance_types": _TYPES[1], "capacity_wait_minutes": draw.choice((0, 30))}
@@ -310,9 +310,13 @@ def play_job(history: History) -> None:
     def command(process: Process) -> Any:
         return run_job(spec, history.workplace(process), lambda events: None)
 
+    def next_command(process: Process) -> Any:
+        following = spec.replace(learning_rate=1e-4)  # on the instances that the first job has kept
+        return run_job(following, history.workplace(process), lambda events: None)
+
     acts: list[Callable[[Process], Any]] = [command]
     for _ in range(draw.randint(0, 3)):
-        acts.append(draw.choice((command, history.sync)))
+        acts.append(draw.choice((command, history.sync, next_command if keep else history.sync)))
     delay_s = 0.0
     for number, act in enumerate(acts):
         world.begin(act, draw.choice(HOSTS), delay_s=delay_s, has_faults=True)

@@ -30,6 +30,7 @@ MOST_STEPS = 30_000
 _OUTAGES_S = (5, 60, 400, 4000)
 _JUMPS_S = (-4000, -90, 90, 4000)
 _LATE_S = (1.0, 20.0, 90.0)
+_ASLEEP_S = (400.0, 2000.0, 9000.0)
 
 
 class Killed(BaseException):
@@ -65,6 +66,7 @@ class Process:
     beats: list[Callable[[], None]] = field(default_factory=list)
     fiber: Any = None
     in_beat: bool = False
+    is_asleep: bool = False
 
     def now(self) -> float:
         """Seconds since the epoch by the clock of its host."""
@@ -215,13 +217,16 @@ class World:
         return answer
 
     def _fault(self, service: str, operation: str) -> str:
-        """What happens to a request: refused, lost, late, twice, or an empty text."""
+        """What happens to a request: refused, lost, late, twice, or an empty text.
+
+        Other faults happen here: a service goes down, a clock is set, or the machine of the process sleeps.
+        """
         if self.down.get(service, 0.0) > self.time:
             self.write(f"{service} is down")
             return "refused"
         if self.random.random() >= self.trouble:
             return ""
-        fault = self.random.choice(("refused", "lost", "lost", "late", "twice", "down", "clock"))
+        fault = self.random.choice(("refused", "lost", "lost", "late", "twice", "down", "clock", "asleep"))
         self.note(f"{fault}: {service} {operation}")
         if fault == "down":
             self.down[service] = self.time + self.random.choice(_OUTAGES_S)
@@ -230,6 +235,12 @@ class World:
             host, jump_s = self.current.host, self.random.choice(_JUMPS_S)
             for process in self.processes:
                 process.skew_s += jump_s if process.host == host else 0.0
+            return ""
+        if fault == "asleep" and self.current is not None:
+            self.current.is_asleep = True
+            sleeper = self.current
+            self.pause(sleeper, self.random.choice(_ASLEEP_S))
+            sleeper.is_asleep = False
             return ""
         return fault if fault != "twice" or service == "aws" else "late"
 
@@ -251,7 +262,8 @@ class World:
                 return
             self.current, process.in_beat = process, True
             try:
-                beat()
+                if not process.is_asleep:
+                    beat()
             finally:
                 process.in_beat = False
             self.at(HEARTBEAT_S, repeat)
