@@ -29,7 +29,8 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_METADATA
+from paretune.ledger.ledger import Ledger
+from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_METADATA, STUDY_METADATA
 from paretune.pricing.prices import PriceList
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -41,9 +42,11 @@ from tests.histories.world import KERNEL, Heartbeat, Killed, Process, World
 from tests.unit.launchers.sagemaker.aws import BUCKET
 
 HOSTS = ("desk", "server")
-_TYPES = ("ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge")
+TYPES = ("ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge")
 _POOL_S = 3700.0  # longer than any warm pool lasts
-_CLOSE_USD = 1e-6
+CLOSE_USD = 1e-6
+STUDY_EVERY = 10
+"""Of so many seeds, one is that of a study."""
 _ENDED = {"FINISHED", "FAILED", "KILLED"}
 
 
@@ -63,6 +66,9 @@ class _Launcher(SageMakerLauncher):
 
     _prices = PriceList.read({})  # type: ignore[assignment]  # once for all histories
 
+    def check(self, spec: JobSpec) -> None:
+        """Nothing: every specification here is one that AWS takes."""
+
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
         spec = document.spec
         resources = {"InstanceType": spec.instance_type, "InstanceCount": spec.instance_count}
@@ -77,13 +83,13 @@ class _Launcher(SageMakerLauncher):
         }
 
 
-class _Budgets(BudgetLedger):
-    """The ledger of budgets on a database in memory that outlives the processes of a history."""
+class BudgetDatabase(Ledger):
+    """The part of a ledger that leads to a database in memory, which outlives the processes of a history."""
 
-    def __init__(self, file: BudgetFile, world: World) -> None:
-        self.file, self._beside = file, None
+    def connect_to(self, world: World) -> None:
+        """Use the database of all histories."""
         self._storage = self.shown_address = "memory:"
-        self._engine, self._world = _engine(), world
+        self._engine, self._world = self.engine(), world
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:
@@ -93,16 +99,34 @@ class _Budgets(BudgetLedger):
             yield connection
         self._world.call("ledger", "commit", lambda: None)
 
+    @staticmethod
+    @cache
+    def engine() -> sa.Engine:
+        """The database."""
+        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+        sa.event.listen(engine, "connect", _begin_by_hand)
+        sa.event.listen(engine, "begin", _begin_immediately)
+        with engine.begin() as connection:
+            for metadata in (BUDGET_METADATA, STUDY_METADATA):
+                metadata.create_all(connection)
+            connection.execute(BUDGET_LOCK.insert().values(number=1))
+        return engine
 
-@cache
-def _engine() -> sa.Engine:
-    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
-    sa.event.listen(engine, "connect", _begin_by_hand)
-    sa.event.listen(engine, "begin", _begin_immediately)
-    with engine.begin() as connection:
-        BUDGET_METADATA.create_all(connection)
-        connection.execute(BUDGET_LOCK.insert().values(number=1))
-    return engine
+    @classmethod
+    def empty(cls) -> None:
+        """Remove the rows of earlier histories."""
+        with cls.engine().begin() as connection:
+            for table in (*BUDGET_METADATA.sorted_tables, *STUDY_METADATA.sorted_tables):
+                if table is not BUDGET_LOCK:
+                    connection.execute(table.delete())
+
+
+class _Budgets(BudgetDatabase, BudgetLedger):
+    """The ledger of budgets."""
+
+    def __init__(self, file: BudgetFile, world: World) -> None:
+        self.file, self._beside = file, None
+        self.connect_to(world)
 
 
 class _Here:
@@ -114,7 +138,10 @@ class _Here:
 @contextmanager
 def simulated() -> Iterator[None]:
     """Put virtual time and memory in place of the operating system, AWS, and preparations that take seconds."""
+    from tests.histories.study import simulated_study  # which imports this module
+
     with ExitStack() as stack:
+        stack.enter_context(simulated_study())
         for name, stand_in in KERNEL.modules().items():
             stack.enter_context(mock.patch.object(processes, name, stand_in))
         stack.enter_context(mock.patch.object(watch, "Heartbeat", Heartbeat))
@@ -229,14 +256,13 @@ class History:
         """Promises that do not hold at the end."""
         lives = defaultdict(list)
         for life in self.cloud.training.lives.values():
-            run_id, _ = parse_job_name(life.name) or ("", 0)
-            lives[run_id].append(life)
+            lives[life.run_id].append(life)
             if life.ended_at is None or life.keeps_until is not None:
                 self.broken.append(f"{life.name}: runs for ever, or its instances are kept")
-        bills = {run_id: sum(map(_usd, jobs)) for run_id, jobs in lives.items()}
+        bills = {run_id: sum(map(usd_of, jobs)) for run_id, jobs in lives.items()}
         for run_id, run in self.store.runs.items():
             self.broken += [f"run {run_id[-3:]}: {fault}" for fault in _faults_of_run(run, lives.get(run_id, []))]
-        with _engine().begin() as connection:
+        with BudgetDatabase.engine().begin() as connection:
             self._check_books(bills, connection.execute(sa.select(BUDGET_ENTRIES)).all())
         return self.broken
 
@@ -250,17 +276,17 @@ class History:
         if not self.limit_usd:
             return
         for run_id in {*bills, *booked}:
-            if abs(bills.get(run_id, 0.0) - booked.get(run_id, 0.0)) > _CLOSE_USD:
+            if abs(bills.get(run_id, 0.0) - booked.get(run_id, 0.0)) > CLOSE_USD:
                 amounts = f"{booked.get(run_id, 0.0):.4f} USD, and the bill is {bills.get(run_id, 0.0):.4f}"
                 self.broken.append(f"run {run_id[-3:]}: its budget books {amounts}")
         for month, usd in months.items():
-            if usd > self.limit_usd + _CLOSE_USD:
+            if usd > self.limit_usd + CLOSE_USD:
                 self.broken.append(f"budget of {month}: {usd:.4f} USD of {self.limit_usd:g}")
 
     limit_usd = 0.0
 
 
-def _usd(life: Life) -> float:
+def usd_of(life: Life) -> float:
     price = _Launcher._prices.price(life.instance_type, Cloud.region)  # type: ignore[attr-defined]
     count = life.request["ResourceConfig"]["InstanceCount"]
     return float(price.usd_per_hour * count * (life.billed_s + life.pool_s) / 3600)
@@ -276,9 +302,9 @@ def _faults_of_run(run: Any, jobs: list[Life]) -> Iterator[str]:
     for job, following in itertools.pairwise(jobs):
         if job.ending not in {"memory", "capacity"}:
             yield f"{following.name} was created after {job.name}, which is {job.ending}"
-    bill = sum(map(_usd, jobs))
+    bill = sum(map(usd_of, jobs))
     cost = recorded.get("cost_usd", 0.0)
-    if abs(cost - bill) > _CLOSE_USD:
+    if abs(cost - bill) > CLOSE_USD:
         yield f"records {cost:.4f} USD, and the bill is {bill:.4f}"
     steps = [point.step for point in run.points.get("train/loss", {}).values()]
     written = {json.loads(line)["step"] for job in jobs for line in job.steps}
@@ -296,9 +322,9 @@ def play_job(history: History) -> None:
     keep = draw.choice((0, 30))
     more: dict[str, Any] = {"keep_alive_minutes": keep} if keep else draw.choice(({}, {"spot": True}))
     if draw.random() < 0.3 and not keep:
-        more = {"spot": True, "fallback_instance_types": _TYPES[1], "capacity_wait_minutes": draw.choice((0, 30))}
+        more = {"spot": True, "fallback_instance_types": TYPES[1], "capacity_wait_minutes": draw.choice((0, 30))}
     spec = JobSpec(
-        instance_type=_TYPES[0],
+        instance_type=TYPES[0],
         **draw.choice(({}, {"region": Cloud.region, "bucket": BUCKET})),
         budget=budget,
         log_model=False,
@@ -338,23 +364,25 @@ def budget_files(folder: Path) -> dict[float, BudgetFile]:
 
 
 def play(seed: int, folder: Path, *, log: bool = False) -> Played:
-    """Play the history of a seed; `folder` takes the files of budgets."""
-    with _engine().begin() as connection:
-        for table in BUDGET_METADATA.sorted_tables:
-            if table is not BUDGET_LOCK:
-                connection.execute(table.delete())
+    """Play the history of a seed; `folder` takes the files of budgets and studies."""
+    from tests.histories.study import play_study  # which imports this module
+
+    BudgetDatabase.empty()
     history = History(seed, budget_files(folder), log=log)
     world = history.world
     try:
-        play_job(history)
-        history.settle()
+        if seed % STUDY_EVERY:
+            play_job(history)
+            history.settle()
+        else:
+            play_study(history, folder)
         history.check()
         history.broken += [_bug(each) for each in world.processes if _is_bug(each.outcome)]
     except Exception as error:
         history.broken.append("".join(traceback.format_exception(error)) if log else f"{type(error).__name__}: {error}")
     return Played(
         seed=seed,
-        kind="job",
+        kind="job" if seed % STUDY_EVERY else "study",
         steps=world.steps,
         jobs=len(history.cloud.training.lives),
         faults=world.faults,

@@ -6,6 +6,7 @@ import tarfile
 from dataclasses import dataclass, field
 from typing import Any
 
+from paretune.launchers.base import parse_job_name
 from paretune.specification.container import JobReport
 from tests.histories.world import World
 from tests.unit.launchers.sagemaker.aws import S3, Logs, Paginator, SageMaker, Sts, error
@@ -40,6 +41,11 @@ class Life:
     pool_s: float = 0.0
     keeps_until: float | None = None
     is_stopping: bool = False
+
+    @property
+    def run_id(self) -> str:
+        """The run whose job it is."""
+        return (parse_job_name(self.name) or ("", 0))[0]
 
     @property
     def instance_type(self) -> str:

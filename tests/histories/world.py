@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import sqlalchemy as sa
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from greenlet import greenlet
 from mlflow.exceptions import MlflowException
@@ -25,7 +26,7 @@ from paretune.jobs.watch import HEARTBEAT_S
 from tests.unit.launchers.sagemaker.aws import error
 
 EPOCH = 1_800_000_000.0
-MOST_STEPS = 30_000
+MOST_STEPS = 100_000
 """Requests and pauses of one history before it counts as endless."""
 _OUTAGES_S = (5, 60, 400, 4000)
 _JUMPS_S = (-4000, -90, 90, 4000)
@@ -277,6 +278,8 @@ def _trouble(service: str, *, is_lost: bool) -> Exception:
         return MlflowException("the server does not answer")
     if service == "ledger":
         return LostContact("storage memory: does not answer (database or disk is full): try again when it does")
+    if service == "optuna":
+        return sa.exc.OperationalError("statement", None, Exception("the storage does not answer"))
     if is_lost:
         return ReadTimeoutError(endpoint_url="https://aws")
     return error("ThrottlingException", "Rate exceeded") if service == "aws" else ConnectTimeoutError()

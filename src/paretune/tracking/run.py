@@ -130,7 +130,7 @@ class Run:
         fresh = {name: float(value) for name, value in named.items() if self._headlines.get(name) != float(value)}
         recorded = {} if self._is_new or not fresh else self.metrics()
         for name, value in fresh.items():
-            may_be_recorded = name in recorded or not (recorded or self._is_new)  # empty, too, if MLflow does not answer
+            may_be_recorded = name in recorded or not (recorded or self._is_new)  # MLflow may not have answered
             time_ms = self._headline_time_ms(name, is_recorded=may_be_recorded)
             self._waiting.append(Metric(name, value, time_ms, 0))
         self._headlines |= fresh
