@@ -140,13 +140,13 @@ class _Hypothesis(NamedTuple):
     surprise: float
 
 
-class Surface:
-    """A Gaussian process over keys, averaged over its hypotheses.
+class _Fitted:
+    """A model of N values, fitted when it is made.
 
     Args:
         keys: N points.
         values: N values.
-        prior: scales that are likely.
+        prior: knowledge about the metric before any run.
         ratios: standard deviation of each value's noise, as a multiple of that of one run.
         sources: earlier studies.
     """
@@ -160,18 +160,29 @@ class Surface:
         ratios: Sequence[float] | None = None,
         sources: Sequence[Source] = (),
     ) -> None:
-        self.prior, self._keys = prior, list(keys)
-        self._values = np.array(values, dtype=float)
+        self.prior, self._sources = prior, sources
+        self._keys, self._values = list(keys), np.array(values, dtype=float)
         self._ratios = np.ones(len(keys)) if ratios is None else np.array(ratios, dtype=float)
+        self._learn()
+
+    def _learn(self) -> None:
+        raise NotImplementedError
+
+
+class Surface(_Fitted):
+    """A Gaussian process over keys, averaged over its hypotheses."""
+
+    def _learn(self) -> None:
+        prior, values = self.prior, self._values
         self._spread = prior.spread
         if len(values) >= _FEWEST and prior.is_ragged:
-            self._spread = max(robust_spread(self._values), prior.noise)
-        self._ragged = np.zeros(len(keys))
+            self._spread = max(robust_spread(values), prior.noise)
+        self._ragged = np.zeros(len(values))
         if len(values) and prior.is_ragged:
-            self._ragged = np.maximum(np.median(self._values) - self._values, 0.0) / self._spread
-        self._centre = float(np.median(self._values)) if len(values) else prior.usual
-        self._top = keys[int(np.argmax(self._values))] if len(values) else None
-        self._weigh(self._hypotheses(sources))
+            self._ragged = np.maximum(np.median(values) - values, 0.0) / self._spread
+        self._centre = float(np.median(values)) if len(values) else prior.usual
+        self._top = self._keys[int(np.argmax(values))] if len(values) else None
+        self._weigh(self._hypotheses(self._sources))
 
     @property
     def noise(self) -> float:
@@ -330,11 +341,8 @@ _FAR_BELOW = 4.0  # spreads between the best and the worst value from which on s
 _MOST_ROUNDS = 8
 
 
-class QualityModel:
+class QualityModel(_Fitted):
     """Quality of any job, and the probability that its run collapses.
-
-    Args:
-        keys, values, ratios: N runs or points, as for `Surface`.
 
     Attributes:
         prior: knowledge about the metric before any run.
@@ -342,19 +350,8 @@ class QualityModel:
         surface: quality of runs that train.
     """
 
-    def __init__(
-        self,
-        keys: Sequence[Key],
-        values: Sequence[float],
-        prior: Prior,
-        *,
-        ratios: Sequence[float] | None = None,
-        sources: Sequence[Source] = (),
-    ) -> None:
-        self._keys, self._values = list(keys), np.array(values, dtype=float)
-        self._ratios = np.ones(len(keys)) if ratios is None else np.array(ratios, dtype=float)
-        self.prior, self._sources = prior, sources
-        self.collapsed = np.zeros(len(keys), dtype=bool)
+    def _learn(self) -> None:
+        self.collapsed = np.zeros(len(self._keys), dtype=bool)
         self._divide()
 
     @property
