@@ -1,5 +1,6 @@
 """Jobs that a split search may begin next, and which of them is worth most."""
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,6 +17,9 @@ PROBE, LEARN, VERIFY = "probe", "learn", "verify"
 _LEAST_GAIN = 0.0005  # of the hypervolume: a smaller expected gain cannot be told from the models' own errors
 _WORTH = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
 _SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # the parameters that matter for what a probe shows
+_USUAL_BATCH, _USUAL_RATE = 5.0, math.log(3e-5)
+"""Usual global batch size and learning rate of fine-tuning, log2 and log: 3e-5 at 32, others by their root, as
+published for BERT (Devlin et al., 2019, appendix A.3: 2e-5 to 5e-5 at 16 and 32)."""
 _MOST_COMPARED = 200  # candidates with the largest gains
 
 
@@ -82,6 +86,8 @@ class Actions:
         self._value_usd = value_usd
         self._spent_usd = spent_usd
         self.regret: tuple[float, float] | None = None
+        self._probes: dict[tuple[object, ...], Action | None] = {}
+        self._trainings: dict[tuple[int, int], Action | None] = {}
 
     def best(self) -> Action | None:
         """The job that promises most hypervolume per dollar; None if none promises enough."""
@@ -94,9 +100,9 @@ class Actions:
         return chosen
 
     def first(self, *, is_learning: bool, has_pending: bool) -> Action | None:
-        """Before any F1 is known: a training in the middle of the space, which is worth having and shows most.
+        """Before any F1 is known: the training with the most usual settings, which is worth having and shows much.
 
-        That is the one nearest to the middle that can be paid. If none can, a probe may show that one costs less than
+        That is the one nearest to them that can be paid. If none can, a probe may show that one costs less than
         has to be feared. While other jobs run beside the first training, they probe.
 
         Args:
@@ -104,7 +110,7 @@ class Actions:
             has_pending: whether any job is under way.
         """
         is_hopeless = self._affordability.is_hopeless
-        order = [index for index in map(int, self._from_the_middle()) if not is_hopeless[index]]
+        order = [index for index in map(int, self._usual_first()) if not is_hopeless[index]]
         if not is_learning:
             trainings = (self._training(index) for index in order)
             training = next((action for action in trainings if action is not None), None)
@@ -121,7 +127,7 @@ class Actions:
         None if a training has the same quality key, or if it cannot be paid for.
         """
         was_trained, is_hopeless = self._knowledge.was_trained, self._affordability.is_hopeless
-        nearest = next((int(index) for index in self._from_the_middle() if not is_hopeless[index]), None)
+        nearest = next((int(index) for index in self._usual_first() if not is_hopeless[index]), None)
         if nearest is None or was_trained[nearest] or not was_trained.any():
             return None
         return self._training(nearest)
@@ -139,11 +145,14 @@ class Actions:
         jobs = (self._training(index, not_on=types) for index, types in single)
         return min((job for job in jobs if job is not None), key=lambda job: job.cost_usd, default=None)
 
-    def _from_the_middle(self) -> np.ndarray:
+    def _usual_first(self) -> np.ndarray:
         """Indices of all candidates, those whose quality depends on the most usual settings first."""
         numbers = np.array([key[1] for key in self._space.quality_keys])
-        middle = np.quantile(numbers, 0.5, axis=0, method="higher")  # of one and two epochs: two
-        return np.argsort(np.linalg.norm(numbers - middle, axis=1), kind="stable")
+        usual = np.quantile(numbers, 0.5, axis=0, method="higher")  # of one and two epochs: two
+        if not self._space.is_own:
+            numbers[:, 1] = (numbers[:, 1] - _USUAL_RATE) / math.log(2) - (numbers[:, 0] - _USUAL_BATCH) / 2
+            usual[:2] = _USUAL_BATCH, 0.0
+        return np.argsort(np.linalg.norm(numbers - usual, axis=1), kind="stable")
 
     def _useful(self) -> Iterator[Action]:
         """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""
@@ -183,10 +192,24 @@ class Actions:
         expected = self._expected
         is_time_open = expected.seconds_deviation[index] > SECONDS_KNOWN or not expected.fits[index]
         is_quality_open = expected.quality_deviation[index] > expected.quality_tolerance
-        probe = self._probe(index) if is_time_open else None
-        training = self._training(index) if is_quality_open else None
+        probe = self._cached_probe(index) if is_time_open else None
+        training = self._cached_training(index) if is_quality_open else None
         needed = [action for action in (probe, training) if action is not None]
         return replace(needed[0], cost_usd=sum(action.cost_usd for action in needed)) if needed else None
+
+    def _cached_probe(self, index: int) -> Action | None:
+        """`_probe` of any candidate that it shows as much about: checking jobs takes most of the time of planning."""
+        key = self._space.step_keys[index], float(self._expected.rows[index])
+        if key not in self._probes:
+            self._probes[key] = self._probe(index)
+        return self._probes[key]
+
+    def _cached_training(self, index: int) -> Action | None:
+        """`_training` of any candidate with the same global batch size and settings."""
+        key = int(self._space.family[index]), self._candidates[index].plan.global_batch_size
+        if key not in self._trainings:
+            self._trainings[key] = self._training(index)
+        return self._trainings[key]
 
     def _probe(self, index: int) -> Action | None:
         if self._space.is_own:  # it cannot be cut off after some steps

@@ -17,6 +17,9 @@ from paretune.studies.search.split.predictions import Outcomes, Predictions, mee
 _MOST_AGAIN = 0.25  # the same for one whose run has collapsed before
 _MOST_COLLAPSES = 0.4  # probability of a collapse from which on a job is not worth its dollars
 _LEAST_MARGIN = 0.05  # of the least dollars or seconds
+_REACH = 3.0
+"""Times the least dollars or seconds of the predicted front, up to which the front may grow although no better quality
+is expected there: a model that is sure too early never looks. Chosen on development worlds of benchmarks/search."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,7 +105,8 @@ class Knowledge:
             gains += weight * np.where(self._meets(outcomes), improvement, 0.0)
         is_lost = self.affordability.is_hopeless | (expected.collapse_probability > _MOST_COLLAPSES)
         is_lost |= self.has_collapsed & (expected.collapse_probability > _MOST_AGAIN)
-        gains[is_lost | expected.is_fit_pending] = 0.0
+        misses = (expected.quality_deviation <= expected.quality_tolerance) & ~self._meets(expected.mean)
+        gains[is_lost | misses | expected.is_fit_pending] = 0.0
         chance = expected.fit_chance * self.affordability.in_time * (1 - expected.collapse_probability)
         return np.asarray(gains * chance / max(whole, 1e-12))
 
@@ -115,7 +119,8 @@ class Knowledge:
         least = [_LEAST_MARGIN * float(getattr(possible, goal).min()) for goal in self.space.goals]
         least.append(self.predictions.usual_noise)
         reference = np.maximum(reference_point(predicted.tolist()), predicted.max(axis=0) + least)
-        reference[:-1] = np.maximum(reference[:-1], optimistic[:, :-1].max(axis=0) + least[:-1])
+        reach = np.maximum(optimistic[:, :-1].max(axis=0) + least[:-1], _REACH * predicted[:, :-1].min(axis=0))
+        reference[:-1] = np.maximum(reference[:-1], reach)
         return np.asarray(reference)
 
     def _meets(self, outcomes: Outcomes) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from paretune.estimating.memory_limits import Footprint
 from paretune.specification import metrics
+from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from paretune.studies.results.answer import Borrowed
@@ -69,6 +70,7 @@ class Learner:
         self._driver = driver
         self.is_shifted = False
         self.collapsed: set[int] = set()
+        self._jobs: dict[int, tuple[JobSpec, BatchPlan]] = {}
         self._memory_limits = driver.history.memory_limits
         self.space = CandidateSpace(driver.file, driver.workplace.launcher)
         self._data_rows = DataRows(self.space.candidates[0].spec, driver) if self.space.candidates else None
@@ -114,12 +116,7 @@ class Learner:
         pending = [(spec, spec.plan()) for spec in expected]
         trainings = [(spec, plan) for spec, plan in pending if spec.probe_steps is None]
         data_rows = self._data_rows.count() if self._data_rows else None
-        measured = self._measurements(data_rows)
-        quality = self._quality_model(measured)
-        if not self.is_shifted and quality.is_shifted(measured.instance_types):
-            self.is_shifted, self.space, self._sources = True, self.space.by_type(), []
-            measured = self._measurements(data_rows)
-            quality = self._quality_model(measured)
+        measured, quality = self._measured(data_rows)
         space = self.space
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in pending)
         times = self._seconds_model(measured).condition_on([space.step_key(spec, plan) for spec, plan in pending])
@@ -128,8 +125,6 @@ class Learner:
             for count, seconds in {**self._earlier_overheads, **measured.overheads}.items()
         }
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
-        runs = zip(measured.trials, quality.collapsed, strict=True)
-        self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
         ran, pairs, again = measured.without(quality.collapsed.tolist())
         if measured.ran:
             expected_quality = quality.predict(training_keys).mean
@@ -143,28 +138,19 @@ class Learner:
         own_pairs = list(zip(space.step_keys, space.quality_keys, strict=True))
         was_run = np.array([pair in pairs for pair in own_pairs])
         trained = {*measured.quality_keys, *training_keys}
+        rows = np.array([self._rows(spec, data_rows) for spec in specs])
+        overhead_s = np.array([self._overhead_s(spec, overheads) for spec in specs])
+        limits, has_quality = self._memory_limits, bool(measured.ran)
         predictions = Predictions.of(
-            space,
-            times,
-            quality,
-            self._memory_limits,
-            rows=np.array([self._rows(spec, data_rows) for spec in specs]),
-            overhead_s=np.array([self._overhead_s(spec, overheads) for spec in specs]),
-            has_quality=bool(measured.ran),
+            space, times, quality, limits, rows=rows, overhead_s=overhead_s, has_quality=has_quality
         )
-        affordability = Affordability.of(
-            space,
-            predictions,
-            was_run=was_run,
-            knows_rows=np.array([not space.is_own and bool(data_rows or spec.max_train_samples) for spec in specs]),
-            left_usd=left_usd,
-            reach_usd=reach_usd,
-        )
+        knows_rows = np.array([not space.is_own and bool(data_rows or spec.max_train_samples) for spec in specs])
+        dollars = {"left_usd": left_usd, "reach_usd": reach_usd}
         return Knowledge(
             space=space,
             constraints=self._driver.file.constraints,
             predictions=predictions,
-            affordability=affordability,
+            affordability=Affordability.of(space, predictions, was_run=was_run, knows_rows=knows_rows, **dollars),
             ran=Outcomes.of(ran),
             was_run=was_run,
             was_trained=np.array([key in trained for key in space.quality_keys], dtype=bool),
@@ -172,14 +158,27 @@ class Learner:
             source_weights=quality.surface.weights(),
         )
 
+    def _measured(self, data_rows: float | None) -> tuple[_Measurements, QualityModel]:
+        """Results so far and the model of their quality, by instance type once matched pairs show that it matters."""
+        measured = self._measurements(data_rows)
+        quality = self._quality_model(measured)
+        if not self.is_shifted and quality.is_shifted(measured.instance_types):
+            self.is_shifted, self.space, self._sources = True, self.space.by_type(), []
+            return self._measured(data_rows)
+        runs = zip(measured.trials, quality.collapsed, strict=True)
+        self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
+        return measured, quality
+
     def _measurements(self, data_rows: float | None) -> _Measurements:
         space, metric = self.space, self.space.quality.metric
         step_keys, log_seconds, quality_keys, instance_types, ran = [], [], [], [], []
         overheads: dict[int, list[float]] = {}
         pairs, trials = [], []
         for number, measured in self._driver.history.measured.items():
-            spec = JobSpec.from_text(self._driver.trials[number].parameters)
-            plan, billed_s = spec.plan(), measured[metrics.BILLABLE_SECONDS]
+            if number not in self._jobs:
+                spec = JobSpec.from_text(self._driver.trials[number].parameters)
+                self._jobs[number] = spec, spec.plan()
+            (spec, plan), billed_s = self._jobs[number], measured[metrics.BILLABLE_SECONDS]
             row_s, overhead_s = billed_s, 0.0  # the whole job counts as one row
             if not space.is_own:
                 row_s, overhead_s = seconds_of_a_row(measured, self._rows(spec, data_rows))

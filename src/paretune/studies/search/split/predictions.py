@@ -20,8 +20,15 @@ SECONDS_KNOWN = 0.08
 """Relative deviation at which seconds are as good as measured."""
 _QUALITY_KNOWN = 1.6
 """Standard deviations of noise at which F1 is as good as measured; noise below what is usual counts as usual."""
-_NODES = ((-math.sqrt(3), 1 / 6), (0.0, 2 / 3), (math.sqrt(3), 1 / 6))
-"""Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+
+
+def _nodes(count: int) -> list[tuple[float, float]]:
+    """Deviations and weights with which the mean of a function of a normal number is worked out (Gauss and Hermite)."""
+    at, weights = np.polynomial.hermite_e.hermegauss(count)
+    return list(zip(at.tolist(), (weights / math.sqrt(2 * math.pi)).tolist(), strict=True))
+
+
+_SECONDS_NODES, _QUALITY_NODES = _nodes(3), _nodes(9)  # most of what quality may gain lies in the tail
 _INTERVAL_ENDS = float(stdtrit(5.0, 0.5 + INTERVAL / 2))
 """Standard deviations from the expected value to either end of an interval: Student's, for they are estimated, too."""
 _RISE = 0.15  # of what the best quality lacks to the highest possible: the most that another setting may add to it
@@ -115,7 +122,7 @@ class Predictions:
         """Predict all candidates with fitted models."""
         times, quality = seconds_model.predict(space.step_keys), quality_model.predict(space.quality_keys)
         noise = quality_model.noise
-        low, high = sorted(space.quality.sign * end for end in space.quality.ends)
+        top = quality_model.surface.top if has_quality else math.inf
 
         def seconds_at(deviations: float) -> np.ndarray:
             return _seconds_at(rows, overhead_s, times, deviations)
@@ -124,11 +131,7 @@ class Predictions:
             return Outcomes(seconds, seconds * space.usd_per_second, values)
 
         def quality_at(deviations: float) -> np.ndarray:
-            values, top = quality.mean + deviations * quality.deviation, quality_model.surface.top
-            if has_quality and math.isfinite(high) and top < high:
-                most = _RISE * (high - top)
-                values = np.where(values > top, top + most * -np.expm1(-np.maximum(values - top, 0.0) / most), values)
-            return np.asarray(np.clip(values, low, high))
+            return _within_ends(quality.mean + deviations * quality.deviation, top, space)
 
         expected_s = seconds_at(0.0)
         fit_chance = np.array([memory_limits.chance(footprint) for footprint in space.footprints])
@@ -143,7 +146,7 @@ class Predictions:
             high=outcomes(seconds_at(_INTERVAL_ENDS), quality_at(_INTERVAL_ENDS)),
             cases=[
                 (time_weight * quality_weight, outcomes(seconds_at(z), quality_at(y)))
-                for (z, time_weight), (y, quality_weight) in itertools.product(_NODES, _NODES)
+                for (z, time_weight), (y, quality_weight) in itertools.product(_SECONDS_NODES, _QUALITY_NODES)
             ],
             quality_deviation=quality.deviation,
             quality_tolerance=_QUALITY_KNOWN * noise,
@@ -185,6 +188,15 @@ class Predictions:
     def seconds_at(self, deviations: float | np.ndarray) -> np.ndarray:
         """Billed seconds, so many standard deviations above the expected ones."""
         return _seconds_at(self.rows, self.overhead_s, self.times, deviations)
+
+
+def _within_ends(values: np.ndarray, top: float, space: CandidateSpace) -> np.ndarray:
+    """Possible values of quality; above the best that was measured, `top`, they rise by a part of what is left."""
+    low, high = sorted(space.quality.sign * end for end in space.quality.ends)
+    if math.isfinite(high) and top < high:
+        most = _RISE * (high - top)
+        values = np.where(values > top, top + most * -np.expm1(-np.maximum(values - top, 0.0) / most), values)
+    return np.asarray(np.clip(values, low, high))
 
 
 def _seconds_at(

@@ -49,6 +49,7 @@ class Split:
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
+        self._jobs: dict[tuple[object, ...], tuple[JobSpec, str]] = {}  # by points and changes
         self._is_affordable = driver.admission.affordable()
         self._has_unaffordable = False
         self._regret: tuple[float, float] | None = None  # of the best job that is not worth its dollars
@@ -228,8 +229,12 @@ class Split:
         pending = {other.identity for other in self._pending.values()}
         if action.identity in self._impossible | self._refused | pending:
             return True
-        job = _job_of(action)
-        if job.spec_hash() in self.driver.history.impossible:
+        key = (*action.point.items(), *_changes(action).items())
+        if key not in self._jobs:  # making and hashing jobs takes most of the time of planning
+            job = _job_of(action)
+            self._jobs[key] = job, job.spec_hash()
+        job, identity = self._jobs[key]
+        if identity in self.driver.history.impossible:
             return True
         is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable

@@ -245,7 +245,7 @@ def test_a_study_tries_the_best_of_an_earlier_one_first_and_says_what_it_has_bor
     assert trials[0].values["f1"] > best - 0.012
     assert not [trial for trial in cheap if trial.parameters.get("probe_steps")]
     assert not [trial for trial in cheap if trial.point["per_device_train_batch_size"] == 128]  # it ran out of memory
-    said = "8 runs of study night (same model and data, weight 0."
+    said = "8 runs of study night (same model and data, weight "
     assert f"Borrowed before its first job: {said}" in found.answer.text()
     (told,) = found.to_dict()["borrowed"]
     assert told["weight"] > 0.5
