@@ -15,7 +15,7 @@ until the end counts the holder of the lease as another driver.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -38,9 +38,7 @@ from paretune.launchers.processes import this_process
 from paretune.launchers.shared_jobs import SharedJobs
 from paretune.ledger.lease import LeaseLost
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
-from paretune.pricing.budget import ROUNDING_USD, cost_usd
-from paretune.specification import metrics
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
@@ -241,7 +239,7 @@ class Driver:
         if not self._is_round:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         elif not self._has_moved:
-            raise CallAgain(self._progress())
+            raise CallAgain(_progress(self.file.name, len(self.trials), self._jobs.keys()))
         self._has_moved = False
 
     def stop(self, error: BaseException) -> None:
@@ -346,7 +344,8 @@ class Driver:
         """Read what any driver has booked since the last call, and tell Optuna."""
         entries = self.history.refresh()
         for entry in entries:
-            self._learn_bound(entry)
+            if remark := self.admission.worst_case.add(entry):
+                self._say(remark)
             self.study.report_outcome(entry, self.history)
             self._code_errors.add(entry)
             if entry.end is not None and entry.end.off_plan:
@@ -356,26 +355,6 @@ class Driver:
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
                 virtual_clock.wake_at(retry.not_before)
         return entries
-
-    def _learn_bound(self, entry: TrialEntry) -> None:
-        """Raise the worst cases of later jobs if this trial cost more than its own, or uploaded for longer."""
-        launcher = self.workplace.launcher
-        if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
-            return
-        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
-        per_second = cost_usd(launcher.price(spec), spec, 1.0)
-        if entry.end.status is TrialStatus.COMPLETED:
-            launcher.has_seen_upload = True
-            uploaded_s = entry.end.metrics.get(metrics.UPLOADING_SECONDS, 0.0)
-            self.admission.worst_case.exceeded_by(uploaded_s - launcher.upload_bound_s(spec))
-        if over_usd <= ROUNDING_USD or not per_second:
-            return
-        self._say(
-            f"trial {entry.trial} cost {entry.booked_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
-            "booked in full, and later jobs reserve as much more"
-        )
-        usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
-        self.admission.worst_case.exceeded_by((entry.booked_usd - usual_usd) / per_second)
 
     def _give_back_pools(self) -> None:
         """Give back the warm pools of the study, unless another driver may use them."""
@@ -389,9 +368,9 @@ class Driver:
         if not self._is_round:
             self.ledger.deregister(self._owner)
 
-    def _progress(self) -> str:
-        """In words, the state in which a round leaves the study."""
-        numbers = sorted(self._jobs)
-        names = ", ".join(map(str, numbers[:_MOST_NAMED])) + (", ..." if len(numbers) > _MOST_NAMED else "")
-        running = f"{len(numbers)} under way ({names})" if numbers else "none under way"
-        return f"study {self.file.name} has not ended: {len(self.trials)} trials have ended, {running}: call again"
+
+def _progress(study: str, ended: int, running: Collection[int]) -> str:
+    """In words, the state in which a round leaves the study: how many trials have ended, and which are under way."""
+    names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
+    under_way = f"{len(running)} under way ({names})" if running else "none under way"
+    return f"study {study} has not ended: {ended} trials have ended, {under_way}: call again"

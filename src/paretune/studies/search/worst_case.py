@@ -7,7 +7,9 @@ from dataclasses import replace
 from paretune.estimating.estimator import Estimate
 from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
-from paretune.pricing.budget import cost_usd
+from paretune.ledger.trial_entry import TrialEntry, TrialStatus
+from paretune.pricing.budget import ROUNDING_USD, cost_usd
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.search.trial_history import hash_without_seed
 
@@ -47,7 +49,30 @@ class WorstCase:
             self._workplace.forecast.renew()
             self._minutes.clear()
 
-    def exceeded_by(self, seconds: float) -> None:
+    def add(self, entry: TrialEntry) -> str:
+        """Raise the worst cases of later jobs if this trial cost more than its own, or uploaded for longer.
+
+        Returns what to tell the user, or an empty text.
+        """
+        launcher = self._workplace.launcher
+        if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
+            return ""
+        over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
+        per_second = cost_usd(launcher.price(spec), spec, 1.0)
+        if entry.end.status is TrialStatus.COMPLETED:
+            launcher.has_seen_upload = True
+            uploaded_s = entry.end.metrics.get(metrics.UPLOADING_SECONDS, 0.0)
+            self._exceeded_by(uploaded_s - launcher.upload_bound_s(spec))
+        if over_usd <= ROUNDING_USD or not per_second:
+            return ""
+        usual_usd = (launcher.worst_case_usd(spec.replace(max_cost_usd=None)) or 0.0) - launcher.exceeded_s * per_second
+        self._exceeded_by((entry.booked_usd - usual_usd) / per_second)
+        return (
+            f"trial {entry.trial} cost {entry.booked_usd:.4g} USD, {over_usd:.4g} USD more than its worst case: it is "
+            "booked in full, and later jobs reserve as much more"
+        )
+
+    def _exceeded_by(self, seconds: float) -> None:
         """Reserve so many seconds more for later jobs: one was billed as much beyond its worst case."""
         if seconds > self._workplace.launcher.exceeded_s:
             self._workplace.launcher.exceeded_s = seconds
