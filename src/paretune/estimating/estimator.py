@@ -1,6 +1,7 @@
 """Predicted seconds, dollars and memory of a job before it is paid for, and the basis of the prediction."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -136,16 +137,17 @@ class Estimator:
         """
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
-        plans = [replace(item.plan, per_device_train_batch_size=size) for size in sizes[:_MOST_POWERS]]
-        described = [(plan, describe(item.spec, plan, built, facts, self._steps)) for plan in plans]
-        settings = [(plan, features) for plan, features in described if features is not None]
-        peaks = self._memory.predict([features.memory for _, features in settings])
-        fitting = 0
-        for (plan, features), peak in zip(settings, peaks, strict=True):
-            if peak.gib_high > features.usable_gib or self.job_that_did_not_fit(item.spec, plan, features) is not None:
-                break
-            fitting = plan.per_device_train_batch_size
-        return fitting
+
+        def is_too_large(size: int) -> bool:
+            plan = replace(item.plan, per_device_train_batch_size=size)
+            features = describe(item.spec, plan, built, facts, self._steps)
+            if features is None:
+                return True
+            (peak,) = self._memory.predict([features.memory])
+            return peak.gib_high > features.usable_gib or bool(self.job_that_did_not_fit(item.spec, plan, features))
+
+        fitting = bisect_left(sizes[:_MOST_POWERS], True, key=is_too_large)  # a larger batch never needs less
+        return sizes[fitting - 1] if fitting else 0
 
     def job_that_did_not_fit(self, spec: JobSpec, plan: BatchPlan, described: JobFeatures) -> Footprint | None:
         """Return an earlier job that ran out of memory although it needed no more and had no less, or None."""

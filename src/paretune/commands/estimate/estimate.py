@@ -199,23 +199,28 @@ def step_settings(
     return settings
 
 
-def _facts_of(spec: JobSpec, home: Path) -> Mapping[str, float] | None:
-    """Facts about the rows from an earlier preparation, for this cluster or for this machine; None without one."""
-    here, data = (
-        JobSpec.from_text({name: text for name, text in spec.as_text().items() if name in names})
-        for names in (_OF_ANY_MACHINE, _OF_THE_DATA)
-    )
-    inputs = load_cached_inputs(spec, home) or load_cached_inputs(here, home) or load_cached_inputs(data, home)
+def _facts_of(spec: JobSpec, home: Path, missing: set[str]) -> Mapping[str, float] | None:
+    """Facts about the rows from an earlier preparation, for this cluster or for this machine; None without one.
+
+    Preparations for this machine that do not exist are added to `missing`, and not looked up again.
+    """
+    inputs = load_cached_inputs(spec, home)
+    for names in (_OF_ANY_MACHINE, _OF_THE_DATA):
+        texts = {name: text for name, text in spec.as_text().items() if name in names}
+        if inputs is None and (key := json.dumps(texts)) not in missing:
+            inputs = load_cached_inputs(JobSpec.from_text(texts), home)
+            missing.add(key)
     return inputs.dataset.facts if inputs is not None and inputs.dataset is not None else None
 
 
 def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | None]:
     """For each job what is known of its rows; jobs that prepare alike are looked up once."""
     facts: dict[str, Mapping[str, float] | None] = {}
+    missing: set[str] = set()
     names = [json.dumps([text for name, text in spec.as_text().items() if name in _OF_THE_DATA]) for spec in specs]
     for name, spec in zip(names, specs, strict=True):
         if facts.get(name) is None:
-            facts[name] = _facts_of(spec, home)
+            facts[name] = _facts_of(spec, home, missing)
     return [facts[name] for name in names]
 
 
