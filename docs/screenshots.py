@@ -1,10 +1,10 @@
-"""Take the pictures of README and docs anew: run the README's study, open MLflow's UI, photograph what it shows.
+"""Take the pictures of README and docs anew: rehearse a study, open MLflow's UI, photograph what it shows.
 
-    python docs/screenshots.py                     # studies/smoke.yaml, into docs/pictures
+    python docs/screenshots.py                     # studies/pareto.yaml, into docs/pictures
     python docs/screenshots.py OTHER.yaml FOLDER
 
-Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. Six short trainings
-on this machine take two to five minutes; nothing is billed, and all of it happens in a folder that is removed.
+Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. The rehearsal takes a
+minute; nothing is billed, and all of it happens in a folder that is removed.
 """
 
 import os
@@ -131,7 +131,7 @@ def _dismiss_banner(page: Any) -> None:
 if __name__ == "__main__":
     if not CHROMIUM.exists():
         sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
-    usual = [_HOUSE / "studies/smoke.yaml", _HOUSE / "docs/pictures"]
+    usual = [_HOUSE / "studies/pareto.yaml", _HOUSE / "docs/pictures"]
     given = [Path(word) for word in sys.argv[1:]]
     study, folder = [*given, *usual[len(given) :]]
     main(study.resolve(), folder.resolve())

@@ -243,6 +243,12 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def test_the_study_in_the_readme_is_the_file_that_its_command_runs() -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+    assert yaml.safe_load(text) == yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text())
+
+
 def test_the_reader_of_commands_finds_wrong_names() -> None:
     actual, mlflow = "$ paretune main --spot --sed 1 --model=x", "A=1 mlflow run . -P sed=1 \\\n  -P 'model=a b'  # why"
     text = f"```bash\n{mlflow}\n{actual}\nls\n```\n"
