@@ -9,6 +9,7 @@ and g bytes of a gathered weight or a sharded gradient, 2 in half precision and 
     fsdp, smp    in every micro-batch: all-gather of g P, frozen weights too, for the forward pass and again for the
                  backward pass, and reduce-scatter of 4 T; where copies of the shards remain, all-reduce of 4 T
                  between the copies
+    zero 3       the same without copies, with a reduce-scatter of g T
 
 Where t devices share the matrices of every layer, and s stages its layers, each has 1 / (t s) of P and T, and t such
 rings share the connection of an instance. They also send each other activations, A bytes for one layer, for which the
@@ -23,7 +24,7 @@ next product has to wait:
 import math
 from dataclasses import dataclass
 
-from paretune.specification.parallelism import ParallelDegrees
+from paretune.specification.parallelism import SHARDED, ZERO3, ParallelDegrees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +73,10 @@ def exchange_of(
     everywhere = _ring(instances * devices, devices)
     if strategy == "deepspeed":
         return Exchange(micro_batch=short * trained * everywhere, step=short * trained * everywhere)
-    if strategy not in {"fsdp", "smp"}:
+    if strategy not in SHARDED:
         return Exchange(step=8.0 * trained * everywhere)
     shards = _ring(sharers, devices)
-    micro_batch = (gathers * short * parameters + 4.0 * trained) * shards
+    micro_batch = (gathers * short * parameters + (short if strategy == ZERO3 else 4.0) * trained) * shards
     copies = instances * devices // sharers
     if copies > 1:
         micro_batch += 8.0 * trained * _between_copies(copies, instances, devices, sharers)
@@ -113,7 +114,7 @@ def divided_exchange(
         parameters=parameters / (tensor * stages),
         instances=math.ceil(of_stage / each),
         devices=here,
-        sharers=degrees.sharers if strategy in {"fsdp", "smp"} else 1,
+        sharers=degrees.sharers if strategy in SHARDED else 1,
         gathers=gathers_of(degrees),
     )
     sent = (2.0 if half else 4.0) * activations

@@ -28,13 +28,18 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import GENERATIVE
-from paretune.specification.parallelism import ParallelDegrees, single_device_defaults
+from paretune.specification.parallelism import (
+    DEEPSPEED,
+    SHARDED,
+    ZERO3,
+    ZERO3_LIVE,
+    ParallelDegrees,
+    single_device_defaults,
+)
 from paretune.specification.parameters import spell
 
 USED_TOKENS = "used_tokens"
 """Fact of prepared data: tokens of the vocabulary that occur in them."""
-SHARDED = ("fsdp", "smp")
-"""Strategies that share the weights."""
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
@@ -120,7 +125,7 @@ def share_of(spec: JobSpec) -> DeviceShare:
         devices=devices,
         usable_gib=device.usable_gib * _USABLE_SHARE if accelerator is None else device.usable_gib - CUDA_CONTEXT_GIB,
         weight_sharers=degrees.sharers if spec.strategy in SHARDED else 1,
-        state_sharers=degrees.sharers if spec.strategy in {*SHARDED, "deepspeed"} else 1,
+        state_sharers=degrees.sharers if spec.strategy in {*SHARDED, *DEEPSPEED} else 1,
         degrees=degrees,
     )
 
@@ -204,7 +209,8 @@ def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workloa
         tensor=degrees.tensor,
         context=degrees.context,
         pipeline=degrees.pipeline,
-        micro_batches=spec.micro_batches or degrees.pipeline,
+        micro_batches=spec.batch_parts,
+        live=ZERO3_LIVE if spec.strategy == ZERO3 else 0,
         offloads_inputs=spec.activation_offloading and not share.on_processor,
         offloads_weights=spec.cpu_offload and not share.on_processor,
         quantised=spec.fine_tuning == "qlora",
@@ -298,7 +304,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     device = share.device
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
     row_devices = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
-    parts = spec.micro_batches or degrees.pipeline
+    parts = spec.batch_parts
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance = spec.instance() if spec.has_instances else None
     return TimingFeatures(

@@ -87,6 +87,7 @@ class Division:
         offloads_inputs, offloads_weights: whether they are kept in the memory of the machine.
         quantised: whether frozen matrices have 4 bits.
         collects: whether the first process collects all weights in its memory when the training ends.
+        live: weights that are kept gathered at once; 0 for those of two layers.
     """
 
     rows: float
@@ -105,6 +106,7 @@ class Division:
     offloads_weights: bool = False
     quantised: bool = False
     collects: bool = False
+    live: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,6 +217,8 @@ class TracedStep:
         width = 0.5 if division.half else 1.0  # against the four bytes that they are kept in
         if division.pipeline > 1:
             return width * self._weights(division)
+        if division.live:
+            return width * min(4.0 * division.live, self._weights(division))
         return width * (2 * self.largest_layer / division.tensor + self._ends(division, self.other_weights))
 
 

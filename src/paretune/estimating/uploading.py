@@ -21,6 +21,7 @@ from paretune.estimating.workload import adapter_share
 from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.inputs import IN_S3
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED
 
 SCRIPT_BYTES = 1e9
 """From here on a script hears that its model folder is large; its output counts with this, or the size of `model`."""
@@ -55,7 +56,7 @@ def written_shares(spec: JobSpec, built: Architecture | None) -> tuple[float, fl
         return share, 3 * share
     if spec.fine_tuning == "head":
         return 1.0, 2.0
-    return 1.0, 5.0 if spec.strategy == "deepspeed" else 3.0
+    return 1.0, 5.0 if spec.strategy in DEEPSPEED else 3.0
 
 
 def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:

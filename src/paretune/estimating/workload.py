@@ -12,6 +12,7 @@ from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEVICE_MAP
 
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
 _WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})
@@ -28,7 +29,7 @@ LORA_SHARE = 0.03
 weights; smaller for larger models."""
 _RANK_OF_SHARE = 8
 
-_HALF_BASES = frozenset({"ddp", "smddp", "fsdp"})
+_HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
 PROBE_STEPS = 40
 """Steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured."""
 

@@ -38,7 +38,7 @@ SHOWN_WITHIN_S = 5.0
 
 CAPACITY_PAUSE_S = 60.0
 """Between two rounds of asking all instance types for capacity."""
-_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp"}  # another number of devices can continue from them
+_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
 
 
 def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:

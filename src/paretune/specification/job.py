@@ -20,7 +20,7 @@ from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
 from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
 from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE, INPUT_FILES, Data, Model, current_name
 from paretune.specification.metrics import finite_numbers
-from paretune.specification.parallelism import Parallelism
+from paretune.specification.parallelism import DEVICE_MAP, Parallelism
 from paretune.specification.parameters import (
     COMPUTES,
     Effect,
@@ -330,10 +330,15 @@ def _project_faults(spec: JobSpec) -> list[str]:
 
 def _fit_faults(spec: JobSpec) -> list[str]:
     faults = []
-    if spec.fine_tuning == "qlora" and spec.strategy not in {"ddp", "smddp"}:
+    if spec.fine_tuning == "qlora" and spec.strategy not in {"ddp", "smddp", DEVICE_MAP}:
         faults.append(
-            f"fine_tuning=qlora goes with strategy ddp, got {spec.strategy}: 4-bit weights cannot be sharded; use "
-            f"fine_tuning={ADAPTERS[0]}, or ddp"
+            f"fine_tuning=qlora goes with strategy ddp, or device_map on one instance, got {spec.strategy}: 4-bit "
+            f"weights cannot be sharded; use one of these, or fine_tuning={ADAPTERS[0]}"
+        )
+    if spec.strategy == DEVICE_MAP and spec.fine_tuning not in ADAPTERS and not spec.runs_own_training:
+        faults.append(
+            f"strategy=device_map goes with fine_tuning={' or '.join(ADAPTERS)}, got {spec.fine_tuning}: one device "
+            "works at a time; use strategy=fsdp"
         )
     if spec.fine_tuning == "qlora" and spec.compiler == "inductor" and spec.entry_script is None:
         faults.append("fine_tuning=qlora goes with compiler none, got inductor: no training has run with both")

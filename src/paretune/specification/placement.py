@@ -11,7 +11,7 @@ from paretune.specification import catalog
 from paretune.specification.account import AccountSettings, network_faults, owner_faults
 from paretune.specification.cluster import Cluster, simulation_faults
 from paretune.specification.limits import PLAN_EXAMPLE, SEARCHED_PLAN, Limits, plan_region, queue_faults, spot_faults
-from paretune.specification.parallelism import ParallelDegrees, Parallelism, parallelism_faults
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ParallelDegrees, Parallelism, parallelism_faults
 from paretune.specification.parameters import split_list
 
 MOST_RANKED_TYPES = 5
@@ -21,7 +21,7 @@ SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
 SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")
 """AWS, "Supported instance types" of SMP v2."""
-_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp")
+_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 """Strategies whose checkpoints another number of devices can continue from."""
 
 
@@ -39,9 +39,14 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
             tensor=self.tensor_parallel_degree or 1,
             context=self.context_parallel_degree or 1,
             expert=self.expert_parallel_degree or 1,
-            pipeline=self.pipeline_parallel_degree or 1,
+            pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
         )
+
+    @property
+    def batch_parts(self) -> int:
+        """Micro-batches that a per-device batch is split into; with a device_map 1, so one device works at a time."""
+        return self.micro_batches or (1 if self.strategy == DEVICE_MAP else self.degrees.pipeline)
 
     @property
     def data_parallel_devices(self) -> int:
@@ -84,6 +89,9 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
 def placement_faults(placement: Placement) -> list[str]:
     """All faults of the sections, and contradictions between them."""
     faults = parallelism_faults(placement) + simulation_faults(placement) + owner_faults(placement)
+    if placement.strategy == DEVICE_MAP and (placement.instance_count > 1 or placement.processes_per_instance):
+        rule = "strategy device_map puts the layers of one model on the GPUs of one instance"
+        faults.append(f"{rule}: set instance_count=1 and leave processes_per_instance out, or set strategy=fsdp")
     if fact_faults := catalog.fact_faults(placement.instance_facts):
         return faults + fact_faults
     if not placement.has_instances:
@@ -118,7 +126,7 @@ def _local_faults(placement: Placement) -> list[str]:
         hint = catalog.similar_types(placement.instance_type, catalog.instances())
         rule = "instance_type must be local or one of SageMaker's (ml.*)"
         faults.append(f"{rule}, got {placement.instance_type!r}{hint}")
-    if placement.strategy in {"smddp", "smp", "deepspeed"}:
+    if placement.strategy in {"smddp", "smp", *DEEPSPEED}:
         faults.append(f"strategy {placement.strategy} needs GPU instances of SageMaker: set instance_type, or use ddp")
     if placement.processes_per_instance is not None:
         faults.append("processes_per_instance is for SageMaker: locally an instance is one process")
@@ -212,8 +220,8 @@ def unsupported(placement: Placement) -> list[str]:
         elif placement.strategy == "smp" and instance.family not in SMP_FAMILIES:
             rule = f"strategy smp needs an instance of {', '.join(SMP_FAMILIES)}"
             faults.append(f"{rule}, got {instance_type}: use fsdp, or another instance_type")
-        elif placement.strategy == "deepspeed" and not instance.has_gpu:
-            faults.append(f"strategy deepspeed needs GPUs, and {instance_type} has none: use fsdp or ddp")
+        elif placement.strategy in DEEPSPEED and not instance.has_gpu:
+            faults.append(f"strategy {placement.strategy} needs GPUs, and {instance_type} has none: use fsdp or ddp")
         processes, most = placement.processes_per_instance, instance.accelerator_count
         if processes and 0 < most < processes:
             rule = f"processes_per_instance must be at most {most}, one per GPU of {instance_type}"

@@ -71,9 +71,9 @@ def peak_flops(precision: str) -> float | None:
 
 
 def peak_memory_gib() -> float:
-    """Highest memory so far: allocated on the GPU, or resident in this process if there is no GPU."""
+    """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
     if has_gpu():
-        return torch.cuda.max_memory_allocated() / 2**30
+        return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     if resource is None:
         return float(psutil.Process().memory_info().peak_wset) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
@@ -83,7 +83,8 @@ def peak_memory_gib() -> float:
 def reset_peak_memory() -> None:
     """Restart `peak_memory_gib` from the memory in use now; no effect without a GPU on systems other than Linux."""
     if has_gpu():
-        torch.cuda.reset_peak_memory_stats()
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
         return
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

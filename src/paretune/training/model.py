@@ -9,10 +9,11 @@ changes no result and saves its share of gradient memory, gradient clipping and 
 import logging
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from paretune.specification import metrics
 from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR, FineTuning
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEVICE_MAP
 from paretune.training import device
 from paretune.training.rows import bundled, hub
 
@@ -190,9 +192,17 @@ def _load(spec: JobSpec, folder: Path, labels: tuple[str, ...]) -> tuple[Any, li
     options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
     if head:
         options["ignore_mismatched_sizes"] = True
-    if spec.fine_tuning == "qlora":
-        options |= _four_bits(spec, _heads(_without_weights(spec, folder)))
-    model, loading = kind.from_pretrained(folder, trust_remote_code=False, output_loading_info=True, **head, **options)
+    plain = None
+    if spec.fine_tuning == "qlora" or spec.strategy == DEVICE_MAP:
+        plain = _without_weights(spec, folder)
+    if plain is not None and spec.fine_tuning == "qlora":
+        options |= _four_bits(spec, _heads(plain))
+    if plain is not None and spec.strategy == DEVICE_MAP:
+        options["device_map"] = device_map(plain, range(torch.cuda.device_count()) if device.has_gpu() else ["cpu"])
+    with _plain_linear_layers():
+        model, loading = kind.from_pretrained(
+            folder, trust_remote_code=False, output_loading_info=True, **head, **options
+        )
     if spec.fine_tuning == "qlora":
         _correct_four_bits(model)
     return model, sorted({name.rpartition(".")[0] for name in loading["missing_keys"]})
@@ -306,22 +316,56 @@ def _four_bits(spec: FineTuning, heads: Iterable[str]) -> dict[str, Any]:
     return {"quantization_config": quantization, "device_map": {"": own_device}}
 
 
+def _plain_linear_layers() -> Any:
+    """A context in which Falcon's linear layers are PyTorch's, which compute the same up to rounding.
+
+    transformers quantises no subclass of `torch.nn.Linear` (5.23), so Falcon would keep its weights in half precision.
+    """
+    return patch("transformers.models.falcon.modeling_falcon.FalconLinear", torch.nn.Linear)
+
+
 def _correct_four_bits(model: Any) -> None:
     """Correct two faults in the 4-bit layers of a model that was just loaded (transformers 5.23, bitsandbytes 0.50.2).
 
     A layer whose weights the folder lacks has the 4-bit class but plain weights: it becomes a plain layer. And on
     processors with AVX-512 and bf16 an evaluation repacks weights, and steps after it fail or have no gradients.
+
+    Raises:
+        BadInput: the model has no 4-bit layers.
     """
     from bitsandbytes.nn import Linear4bit, Params4bit
 
-    for name, layer in list(model.named_modules()):
-        if not isinstance(layer, Linear4bit):
-            continue
+    layers = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, Linear4bit)]
+    if not layers:
+        fault = f"fine_tuning=qlora: transformers can quantise no layer of a {model.config.model_type} model"
+        raise BadInput([f"{fault}; set fine_tuning=lora"])
+    for name, layer in layers:
         layer.support_avx512bf16_for_cpu = False
         if not isinstance(layer.weight, Params4bit):
             plain = torch.nn.Linear(layer.in_features, layer.out_features, device="meta")
             plain.weight, plain.bias = layer.weight, layer.bias
             model.set_submodule(name, plain)
+
+
+def device_map(model: Any, devices: Sequence[int | str]) -> dict[str, int | str]:
+    """Module name to device: N layers on D devices in turn, ceil or floor of N / D on each.
+
+    What a model reads before its layers is on the first device. Later modules are on the last one, except for an output
+    layer that is also the embedding table.
+    """
+    number_of = {id(layer): number for number, layer in enumerate(layers_of(model))}
+    is_tied = bool(getattr(model.config.get_text_config(), "tie_word_embeddings", False))
+    first = [model.get_input_embeddings(), *([model.get_output_embeddings()] if is_tied else [])]
+    chosen: dict[str, int | str] = {}
+    current = devices[0]
+    for name, module in model.named_modules():
+        has_layers = any(id(part) in number_of for part in module.modules() if part is not module)
+        if has_layers or any(name.startswith(f"{above}.") for above in chosen):
+            continue
+        if id(module) in number_of:
+            current = devices[number_of[id(module)] * len(devices) // len(number_of)]
+        chosen[name] = devices[0] if any(module is part for part in first) else current
+    return chosen
 
 
 def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:

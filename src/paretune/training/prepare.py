@@ -18,6 +18,7 @@ from paretune.core.errors import BadInput, collecting, did_you_mean, refuse
 from paretune.specification.container import TELLS, JobDocument, write_json
 from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP
 from paretune.training.rows import hub
 from paretune.training.stop_signal import StopSignal
 
@@ -119,10 +120,10 @@ def strategy_faults(spec: JobSpec) -> list[str]:
         return []
     faults = []
     sharded = spec.strategy in {"fsdp", "smp"}
-    if spec.compiler != "none" and (sharded or spec.strategy == "deepspeed"):
+    if spec.compiler != "none" and (sharded or spec.strategy in {*DEEPSPEED, DEVICE_MAP}):
         faults.append(f"compiler {spec.compiler} goes with strategy ddp, got {spec.strategy}: set compiler=none")
     for name in ("fsdp", "fsdp_config", "deepspeed", "ddp_backend", "parallelism_config"):
-        if name in spec.training_arguments and not (name == "deepspeed" == spec.strategy):
+        if name in spec.training_arguments and not (name == "deepspeed" and spec.strategy in DEEPSPEED):
             faults.append(f"training_arguments must not set {name}: use the parameter strategy")
     if sharded and spec.training_arguments.get("save_only_model"):
         faults.append(f"training_arguments must not set save_only_model with strategy {spec.strategy}: leave it out")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from paretune.specification.container import Hosts
+from paretune.specification.parallelism import DEVICE_MAP
 from paretune.specification.placement import Placement
 
 MASTER_PORT = "7777"
@@ -35,6 +36,8 @@ _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
 def world_size(spec: Placement, hosts: Hosts | None) -> int:
     """Number of training processes of the whole job; without `hosts` all of them are on this machine."""
+    if spec.strategy == DEVICE_MAP:  # its process uses all GPUs
+        return 1
     return spec.processes * (spec.instance_count if hosts is None else len(hosts.names))
 
 

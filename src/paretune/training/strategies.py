@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from paretune.core.errors import BadInput
 from paretune.estimating.workload import trains_used_rows
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ZERO3, ZERO3_LIVE
 from paretune.training import device
 from paretune.training.model import layers_of, leave_out_unused_rows, restore_embeddings
 from paretune.training.model_folder import ModelFolder
@@ -279,9 +280,10 @@ class SageMakerModelParallel(FullySharded):
 
 
 class DeepSpeed(Strategy):
-    """DeepSpeed's ZeRO stage 2 through the Trainer's integration; values that DeepSpeed can derive are `auto`.
+    """DeepSpeed's ZeRO stage 2 or 3 through the Trainer's integration; values that DeepSpeed can derive are `auto`.
 
-    A configuration in the user's `training_arguments` under `deepspeed` replaces it.
+    Stage 2 shares gradients and moments, stage 3 also the weights, which are gathered for the saved model. A
+    configuration in the user's `training_arguments` under `deepspeed` replaces it.
     """
 
     package = ("deepspeed", "set image_uri to an image that has it, or add it to the job's requirements, or use fsdp")
@@ -289,11 +291,16 @@ class DeepSpeed(Strategy):
     def training_arguments(self) -> dict[str, Any]:
         """Arguments of the base class and the DeepSpeed configuration."""
         sizes = ("train_micro_batch_size_per_gpu", "train_batch_size", "gradient_accumulation_steps")
-        zero = {"stage": 2, "overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
+        zero: dict[str, Any] = {"overlap_comm": True, "contiguous_gradients": True, "reduce_scatter": True}
+        if self.spec.strategy == ZERO3:
+            buffers = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
+            limits = ("stage3_max_live_parameters", "stage3_max_reuse_distance")
+            zero |= dict.fromkeys(buffers, "auto") | dict.fromkeys(limits, ZERO3_LIVE)
+            zero["stage3_gather_16bit_weights_on_model_save"] = True
         configuration: dict[str, Any] = {
             **dict.fromkeys((*sizes, "gradient_clipping"), "auto"),
             **{precision: {"enabled": "auto"} for precision in ("bf16", "fp16")},
-            "zero_optimization": zero,
+            "zero_optimization": {"stage": 3 if self.spec.strategy == ZERO3 else 2, **zero},
         }
         return super().training_arguments() | {"deepspeed": configuration}
 
@@ -313,7 +320,8 @@ _STRATEGIES: Mapping[str, type[Strategy]] = {
     "fsdp": FullySharded,
     "smddp": SageMakerDataParallel,
     "smp": SageMakerModelParallel,
-    "deepspeed": DeepSpeed,
+    **dict.fromkeys(DEEPSPEED, DeepSpeed),
+    DEVICE_MAP: Strategy,  # the model is loaded onto its devices
 }
 
 

@@ -47,7 +47,15 @@ def test_zero_2_scatters_gradients_in_every_micro_batch_and_gathers_weights_once
     assert exchange.micro_batch == exchange.step == Volume(link=1 / 2 * 2 * TRAINED)
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "smddp", "fsdp", "smp", "deepspeed"])
+def test_zero_3_gathers_weights_twice_and_scatters_gradients_in_every_micro_batch() -> None:
+    options = {"half": True, "trained": TRAINED, "parameters": ALL, "instances": 1, "devices": 2}
+    exchange = exchange_of("deepspeed_zero3", **options, sharers=2)  # type: ignore[arg-type]
+
+    assert exchange.micro_batch == Volume(link=1 / 2 * (2 * 2 * ALL + 2 * TRAINED))
+    assert exchange.step == Volume()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "smddp", "fsdp", "smp", "deepspeed", "deepspeed_zero3", "device_map"])
 def test_one_device_sends_nothing(strategy: str) -> None:
     exchange = exchange_of(strategy, half=True, trained=TRAINED, parameters=ALL, instances=1, devices=1, sharers=1)
 

@@ -229,12 +229,26 @@ def test_a_simulated_cluster_is_described_like_a_real_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "weights", "state"), [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("smp", 16, 16)]
+    ("strategy", "weights", "state"),
+    [("ddp", 1, 1), ("fsdp", 16, 16), ("deepspeed", 1, 16), ("deepspeed_zero3", 16, 16), ("smp", 16, 16)],
 )
 def test_strategies_share_weights_and_state(strategy: str, weights: int, state: int) -> None:
     memory = described(strategy=strategy, instance_type="ml.p4d.24xlarge", instance_count=2).memory
 
     assert (memory.weight_sharers, memory.state_sharers) == (weights, state)
+
+
+def test_a_device_map_divides_the_weights_and_not_the_time() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "fine_tuning": "qlora", "per_device_train_batch_size": 4}
+    in_turn, alike = described(**job, strategy="device_map"), described(**job)
+
+    assert in_turn.memory.parameters == alike.memory.parameters / 4
+    assert in_turn.memory.units == alike.memory.units / 4
+    assert in_turn.memory.frozen_bytes == alike.memory.frozen_bytes
+    assert in_turn.time.bubble == 3  # of four devices three wait
+    assert in_turn.time.flops_per_row * 4 == pytest.approx(alike.time.flops_per_row)
+    assert in_turn.time.exchange.step.link == in_turn.time.exchange.micro_batch.link == 0
+    assert in_turn.time.exchange.blocking.link > 0
 
 
 def test_a_hybrid_shard_is_shared_by_its_degree() -> None:
@@ -368,6 +382,10 @@ def test_a_traced_step_is_divided_as_the_job_divides_it(tmp_path: Path) -> None:
         ({"gradient_accumulation_steps": 2}, Division(rows=100, has_buckets=True, accumulates=True)),
         ({"strategy": "deepspeed"}, Division(rows=100, state_sharers=8)),
         ({"strategy": "fsdp"}, Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True)),
+        (
+            {"strategy": "deepspeed_zero3"},
+            Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, live=10**9),
+        ),
         (
             {"strategy": "fsdp", "cpu_offload": True},
             Division(rows=100, weight_sharers=8, state_sharers=8, gathers=True, offloads_weights=True),

@@ -697,6 +697,15 @@ def test_what_cannot_be_profiled_is_refused(others: dict[str, Any], message: str
     assert message in fault
 
 
+def test_a_device_map_is_one_instance_s_and_goes_with_adapters() -> None:
+    job: dict[str, Any] = {"instance_type": "ml.g5.12xlarge", "strategy": "device_map", "fine_tuning": "qlora"}
+    assert JobSpec(**job, per_device_train_batch_size=8).plan().global_batch_size == 8
+    with pytest.raises(BadInput, match="on the GPUs of one instance: set instance_count=1"):
+        JobSpec(**job, instance_count=2)
+    with pytest.raises(BadInput, match="strategy=device_map goes with fine_tuning=lora or qlora, got full"):
+        JobSpec(**job | {"fine_tuning": "full"})
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

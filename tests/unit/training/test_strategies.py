@@ -156,6 +156,24 @@ def test_deepspeed_derives_its_numbers_from_the_trainer(as_rank: Callable[[int],
     assert chosen["train_micro_batch_size_per_gpu"] == chosen["gradient_accumulation_steps"] == "auto"
 
 
+def test_zero_3_shares_the_weights_and_gathers_them_for_the_saved_model(as_rank: Callable[[int], None]) -> None:
+    as_rank(0)
+    chosen = strategy_of(JobSpec(strategy="deepspeed_zero3", **GPU)).training_arguments()["deepspeed"]
+
+    assert chosen["zero_optimization"] == {
+        "stage": 3,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_scatter": True,
+        "reduce_bucket_size": "auto",
+        "stage3_prefetch_bucket_size": "auto",
+        "stage3_param_persistence_threshold": "auto",
+        "stage3_max_live_parameters": 10**9,
+        "stage3_max_reuse_distance": 10**9,
+        "stage3_gather_16bit_weights_on_model_save": True,
+    }
+
+
 def test_layers_are_the_repeated_parts() -> None:
     sizes = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8, "vocab_size": 10}
     bert = BertForSequenceClassification(BertConfig(num_hidden_layers=3, **sizes))

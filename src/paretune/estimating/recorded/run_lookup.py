@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.parallelism import DEEPSPEED, SHARDED
 
 Point = tuple[float, ...]
 Corner = tuple[Point, float]
@@ -23,7 +24,7 @@ CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count"
 QUALITY_AXES = ("learning_rate", "global_batch_size")
 Choose = Callable[[Sequence[RecordedRow]], RecordedRow]
 """Selects one of the repeats of a run."""
-_SHARDED = {"fsdp", "smp", "deepspeed"}  # what one device holds depends on how many there are
+_DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def runs_out_of_memory(rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPl
     comparable = [
         (row.status, row.per_device_train_batch_size, row.instance_count - spec.instance_count) for row in rows
     ]
-    if spec.strategy not in _SHARDED:
+    if spec.strategy not in _DIVIDED:
         comparable = [(status, size, 0) for status, size, _ in comparable]
     full = [size for status, size, more in comparable if status == OUT_OF_MEMORY and more >= 0]
     if not full or batch >= min(full):

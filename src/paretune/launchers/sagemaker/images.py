@@ -11,6 +11,7 @@ from paretune.core.packages import pinned
 from paretune.estimating.hardware import accelerator_of
 from paretune.specification import catalog
 from paretune.specification.job import JobSpec, launch_faults
+from paretune.specification.parallelism import DEEPSPEED
 
 LIST_READ_ON = "2026-11-20"
 """When that list was last looked through for newer images."""
@@ -63,7 +64,7 @@ def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
     if not spec.instance().has_gpu:
         uri = _uri("pytorch", **target, **_CPU)  # there is no Hugging Face image for CPUs
         return Image(uri=uri, requirements=(*pinned(("transformers", *_TRAINING_NEEDS)), *added))
-    needs = ("deepspeed",) if spec.strategy == "deepspeed" else ()
+    needs = ("deepspeed",) if spec.strategy in DEEPSPEED else ()
     uri = _uri("huggingface", **target, **_HUGGING_FACE)
     missing = _missing_kernels(spec.instance(), uri)
     if missing is not None:

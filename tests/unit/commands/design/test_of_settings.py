@@ -117,7 +117,9 @@ def test_forty_billion_parameters_are_tuned_in_four_bits_on_one_instance(studies
     assert not design.warnings()
     assert {row.spec.lora_rank for row in design.rows} == {8, 64}
     for row in design.rows:
-        assert (row.spec.fine_tuning, row.spec.strategy, row.spec.instance_type) == ("qlora", "ddp", "ml.g5.12xlarge")
+        job = row.spec
+        assert (job.fine_tuning, job.strategy, job.instance_type) == ("qlora", "device_map", "ml.g5.12xlarge")
+        assert (job.degrees.data, job.degrees.pipeline, job.plan().global_batch_size) == (1, 4, 16)
         assert well_known(row.spec.model) is not None
 
 

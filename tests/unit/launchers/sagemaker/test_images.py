@@ -71,6 +71,7 @@ def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
     assert full == ()
     assert images.choose(spec(V100), "us-east-1", direct=False).requirements == bare
     assert deepspeed == ("deepspeed",)
+    assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1", direct=False).requirements == deepspeed
 
 
 @pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])

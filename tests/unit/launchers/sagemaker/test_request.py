@@ -119,7 +119,7 @@ def test_the_default_request_says_all_that_it_should_and_nothing_else(ask: Ask, 
     assert not {"MetricDefinitions"} & set(request["AlgorithmSpecification"])  # numbers come as events
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed"])
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "deepspeed", "deepspeed_zero3"])
 def test_ddp_fsdp_and_deepspeed_leave_spreading_to_the_training_and_differ_in_the_document_alone(
     ask: Ask, aws: Aws, strategy: str
 ) -> None:
