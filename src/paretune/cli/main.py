@@ -67,6 +67,29 @@ COMMANDS = {
     ),
 }
 """Name of each command to its line of help and the module that defines it, which is imported when it is needed."""
+ALIASES = {"train": "main", "run": "main"}
+"""Other words for commands; `run SCRIPT` is `main` with the script as `entry_script`."""
+FIRST_WORDS = {
+    "study": "study",
+    "design": "design",
+    "schedule": "study",
+    "run": "entry_script",
+    "reconcile": "bill",
+    "predict": "data",
+}
+"""Command to the parameter that the word after it sets, as in `paretune study studies/smoke.yaml`."""
+NEXT_STEPS = """\
+paretune finds the cluster, batch size and learning rate to pay for.
+
+  paretune train                         fine-tune a small model on this machine, and record it in MLflow
+  paretune train --dataset reviews.csv   the same with your own rows
+  paretune run train.py                  your own training script as a job
+  paretune study smoke                   search the best trade-offs of a study, in a few minutes on this machine
+  paretune estimate --instance_type ml.g5.xlarge,ml.p4d.24xlarge
+                                         seconds and dollars before anything is paid
+  paretune doctor                        what is missing for jobs on SageMaker
+
+paretune --help lists all commands, paretune COMMAND --help the parameters of one."""
 SHELLS = ("bash", "zsh", "fish")
 _ABOUT_COMPLETION = (
     'completion in your shell: eval "$(paretune completion bash)" (zsh: the same with zsh), '
@@ -141,9 +164,9 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
 
 def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Result:
     """Run the command named by the first word; `faults` are reported together with those of its parameters."""
-    if words[:1] == ["completion"]:
-        return CommandOutput(text=_completion_script(words[1:]))
-    _print_help(words)
+    if words[:1] in ([], ["completion"]):
+        return CommandOutput(text=_completion_script(words[1:]) if words else NEXT_STEPS)
+    _print_help(words := _named(words))
     # Argparse answers --help and unknown commands; it would stop at the first fault of the parameters.
     command = command_named(_parser().parse_args(words[:1]).command)
     from paretune.specification.inputs import PATHS  # which the command has imported
@@ -152,6 +175,21 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
     texts, more = read_words(words[1:], command.all_switches())
     texts = {name: find_path(text) if name in PATHS else text for name, text in texts.items()}
     return command.run(command.read(texts, [*faults, *more]))
+
+
+def _named(words: Sequence[str]) -> list[str]:
+    """Return the words with the command's own name, and with the parameter that the word after it sets.
+
+    Raises:
+        BadInput: `run` without a script.
+    """
+    command, *rest = words
+    has_file = bool(rest) and not rest[0].startswith("-")
+    if command == "run" and not has_file and not {"-h", "--help"} & {*rest}:
+        raise BadInput(["run needs a training script after it: paretune run train.py"])
+    if has_file and command in FIRST_WORDS:
+        rest[0] = f"--{FIRST_WORDS[command]}={rest[0]}"
+    return [ALIASES.get(command, command), *rest]
 
 
 def _print_help(words: Sequence[str]) -> None:

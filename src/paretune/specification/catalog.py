@@ -133,7 +133,20 @@ def unknown_type(instance_type: str, types: Collection[str]) -> str:
 
 
 def similar_types(instance_type: str, types: Collection[str]) -> str:
-    """Suffix of a message that suggests at most three similar types, or empty if none is similar."""
+    """Suffix of a message that suggests at most three similar types, or empty if none is similar.
+
+    A family such as `p4d`, and GPUs such as `A100` or `A100:8`, suggest the types of `types` that have them.
+    """
+    gpu, _, count = instance_type.removeprefix("ml.").lower().partition(":")
+    meant = [
+        item.instance_type
+        for item in instances().values()
+        if (item.family == gpu or gpu in item.accelerator.lower().split())
+        and count in ("", str(item.accelerator_count))
+        and item.instance_type in types
+    ]
+    if meant:
+        return f": did you mean {' or '.join(meant[:3])}?"
     name = f"ml.{instance_type.removeprefix('ml.')}"
     return did_you_mean(name, types, lead=": ", most=1 if name in types else 3, cutoff=0.7)
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import re
 import types
 import typing
 from collections.abc import Collection, Mapping
@@ -131,8 +132,26 @@ def check(instance: Any) -> list[str]:
     return [fault for item in fields(instance) for fault in range_faults(item, getattr(instance, item.name))]
 
 
+_SYNONYMS = {
+    "lr": "learning_rate",
+    "epochs": "num_train_epochs",
+    "max_length": "max_seq_length",
+    "lora": "fine_tuning",
+    "script": "entry_script",
+    **dict.fromkeys(("gpu", "gpus", "gpu_type", "accelerators", "instance"), "instance_type"),
+    **dict.fromkeys(("nodes", "num_nodes", "instances"), "instance_count"),
+    **dict.fromkeys(("bs", "batch", "batch_size", "train_batch_size"), "per_device_train_batch_size"),
+    **dict.fromkeys(("fp16", "bf16", "fp32", "dtype"), "precision"),
+    **dict.fromkeys(("timeout", "max_runtime", "max_run", "max_time"), "max_runtime_minutes"),
+}
+"""Names that other tools give to parameters."""
+_MINUTES = {"s": 1 / 60, "m": 1, "min": 1, "h": 60, "d": 1440}
+
+
 def parameter_hint(name: str, names: Collection[str], command: str = "main") -> str:
     """Suggestion of similar parameters for an unknown `name`, or of the command that lists all of them."""
+    if (meant := _SYNONYMS.get(name.lower())) in names:
+        return f"did you mean {meant}?"
     return did_you_mean(name, names, or_longer=True) or f"`paretune {command} --help all` lists all parameters"
 
 
@@ -170,7 +189,16 @@ def _number(name: str, text: str, kind: type[int | float]) -> int | float:
     with contextlib.suppress(ValueError):
         if kind is int and float(text).is_integer():
             return int(float(text))
-    raise ValueError(f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}")
+    rule = f"{name} must be {'a whole number' if kind is int else 'a number'}, got {text!r}"
+    raise ValueError(rule + _minutes_hint(name, text))
+
+
+def _minutes_hint(name: str, text: str) -> str:
+    """The minutes of a duration such as `2h` as the end of a message; empty for other parameters and texts."""
+    duration = re.fullmatch(r"(\d+(?:\.\d+)?) ?(s|m|min|h|d)", text)
+    if duration is None or not name.endswith("_minutes"):
+        return ""
+    return f": it is in minutes, {float(duration[1]) * _MINUTES[duration[2]]:g} of them"
 
 
 def _json_object(name: str, text: str, example: str) -> dict[str, Any]:

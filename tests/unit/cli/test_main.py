@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paretune.cli.invocation import spelling_here
-from paretune.cli.main import COMMANDS, SHELLS, command_named, main, read_words
+from paretune.cli.main import ALIASES, COMMANDS, SHELLS, command_named, main, read_words
 from paretune.commands.command import parameter_help
 from paretune.core.commands import spelled
 from paretune.specification.catalog import instances
@@ -82,6 +82,14 @@ WRONG = {
     "switch with a wrong value": (["--spot", "perhaps"], ["spot must be true or false, got 'perhaps'"]),
     "value forgotten": (["--seed", "--task", "causal-lm"], ["seed needs a value"]),
     "given twice": (["--seed", "1", "--seed", "2"], ["seed is given twice: '1' and '2'"]),
+    "name of other tools": (["--lr", "1e-4"], ["unknown parameter lr: did you mean learning_rate?"]),
+    "GPU for a type": (["--gpu", "1"], ["unknown parameter gpu: did you mean instance_type?"]),
+    "GPUs": (["--instance_type", "A100:8"], ["did you mean ml.p4d.24xlarge or ml.p4de.24xlarge?"]),
+    "family": (["--instance_type", "p4d"], ["did you mean ml.p4d.24xlarge?"]),
+    "hours": (
+        ["--max_runtime_minutes", "2h"],
+        ["must be a number, got '2h': it is in minutes, 120"],
+    ),
     "no dashes": (["seed=1"], ["unexpected 'seed=1': parameters are given as --name value"]),
     "one dash": (["-seed", "1"], ["unexpected '-seed'"]),
 }
@@ -101,6 +109,34 @@ def test_a_wrong_input_ends_with_2_and_one_message(
     assert "Traceback" not in err
     assert not [text for text in expected if text not in err], err
     assert list(workplace.iterdir()) == []  # not even an MLflow store
+
+
+@pytest.mark.usefixtures("no_store")
+def test_the_program_alone_says_what_to_do_next(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    commands = re.findall(r"^  paretune (\w+)", capsys.readouterr().out, re.MULTILINE)
+
+    assert {ALIASES.get(name, name) for name in commands} <= COMMANDS.keys()
+
+
+@pytest.mark.usefixtures("no_store")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["study", "none.yaml"], "none.yaml"),
+        (["design", "none.yaml"], "none.yaml"),
+        (["reconcile", "none.csv"], "bill must be a file or folder, or s3://BUCKET/PREFIX/, got none.csv"),
+        (["run", "none.py", "--learning_rate", "fast"], "learning_rate must be a number, got 'fast'"),
+        (["run"], "run needs a training script after it"),
+        (["run", "none.py", "more"], "unexpected 'more'"),
+        (["train", "--seed", "x"], "seed must be a whole number"),
+    ],
+)
+def test_the_word_after_a_command_is_its_file(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str], workplace: Path
+) -> None:
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_store")
@@ -144,8 +180,8 @@ def test_all_faults_stand_in_one_message(run: Run, workplace: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_store")
-@pytest.mark.parametrize("arguments", [[], ["mian"], ["--seed", "1"]])
-def test_a_command_that_is_missing_or_unknown_ends_with_2_and_the_commands(
+@pytest.mark.parametrize("arguments", [["mian"], ["--seed", "1"]])
+def test_an_unknown_command_ends_with_2_and_the_commands(
     arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:
