@@ -2,7 +2,8 @@
 
 command   registers the command
 server    the tools that an agent sees
-session   admits quotes within the dollars of a session, and knows the launched commands
+schema    types, bounds and choices of the arguments of tools
+session   admits quotes within the dollars of a session, which are in the ledger of studies
 front     Front: the front of a recorded study, or of any table of runs; also paretune.front of the Python interface
 quoting   turns a request of an agent into a quote
 quotes    Quotes: the highest cost of a command, signed, so that nothing else can be launched in its name

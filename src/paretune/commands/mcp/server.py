@@ -18,6 +18,7 @@ from paretune.commands.mcp.schema import as_texts, schema_of
 from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, ParetuneError
+from paretune.core.untrusted import printable
 from paretune.jobs.workplace import home_of, usual_storage
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
@@ -166,7 +167,7 @@ def _as_tool_errors() -> Iterator[None]:
     try:
         yield
     except ParetuneError as error:
-        raise ToolError(str(error)) from error
+        raise ToolError(printable(str(error))) from error
 
 
 def described(launched: LaunchedCommand) -> dict[str, Any]:
