@@ -134,7 +134,13 @@ def test_a_job_that_its_limit_may_end_is_warned_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "refused"), [({}, True), ({"allow_timeout": True}, False), ({"probe_steps": 40}, False)]
+    ("changes", "refused"),
+    [
+        ({}, True),
+        ({"allow_timeout": True}, False),
+        ({"probe_steps": 40}, False),
+        ({"recorded_runs": "runs.csv", **CLUSTER}, False),
+    ],
 )
 def test_a_job_that_its_limit_will_end_is_refused_unless_it_is_typed(changes: dict[str, Any], refused: bool) -> None:
     job = foreseen(seconds=lambda _: 7_626.0, low=6_601.0, high=9_000.0, max_runtime_minutes=110.0, **changes)
