@@ -30,7 +30,7 @@ from paretune.core.errors import (
     LostContact,
     ParetuneError,
 )
-from paretune.jobs.record import run_name
+from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
@@ -309,7 +309,7 @@ class Driver:
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
             condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
-        tags = {PARENT: self.run_id, schema.TRIAL: str(number)}
+        tags = {PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.admission.name_run(number, run.run_id)
         job = self._jobs[number] = TrialJob(

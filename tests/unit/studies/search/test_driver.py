@@ -76,6 +76,23 @@ def test_what_words_alone_reach_is_kept_with_each_trial_and_after_a_restart(
     assert [trial.baseline_f1 for trial in again.trials.values()] == [0.74] * 4
 
 
+def test_the_run_of_a_trial_is_one_that_sync_looks_at_from_its_first_moment(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(TrialJob, "begin", killed)
+    driver = desk.driver()
+    with pytest.raises(Killed):
+        search(driver)
+
+    assert [run.tags["paretune.trial"] for run in driver.workplace.tracking.unfinished()] == ["0"]
+
+
 def test_no_more_jobs_run_at_a_time_than_were_asked_for(desk: Desk) -> None:
     driver, most = desk.driver(n_parallel=3), 0
     poll = driver.poll
