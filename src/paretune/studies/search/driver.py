@@ -258,7 +258,8 @@ class Driver:
         for number, job in jobs.items():
             try:
                 if number not in left:
-                    self._conclude(number, job, job.abandon(error))
+                    with self.study.reachable():
+                        self._conclude(number, job, job.abandon(error))
                     continue
             except ParetuneError as failure:
                 self._say(f"trial {number}: {failure}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from sqlalchemy.exc import SQLAlchemyError
 
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.record import JobRecord
@@ -588,6 +589,24 @@ def test_what_was_booked_and_not_told_is_told(desk: Desk, monkeypatch: pytest.Mo
 
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_all_jobs_are_stopped_and_booked_although_the_storage_of_trials_goes_away(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    driver = desk.driver(n_parallel=2)
+    for rate in RATES[:2]:
+        driver.start(driver.study.ask_for({"learning_rate": rate}))
+
+    def away(*_: object, **__: object) -> None:
+        raise SQLAlchemyError("the storage does not answer")
+
+    monkeypatch.setattr(driver.study, "report_outcome", away)
+    driver.stop(Interrupted("interrupted by SIGINT"))
+
+    assert driver.ledger.balance().committed_usd == 0.0
+    assert driver.ledger.balance().spent_usd == pytest.approx(2 * USD)
 
 
 def test_an_interrupted_study_stops_its_jobs_books_them_and_asks_for_their_points_again(desk: Desk) -> None:
