@@ -151,7 +151,7 @@ def _file(folder: Path, n_trials: int, n_parallel: int, budget_usd: float) -> St
         "search": {
             "instance_type": {"choices": list(TYPES[:2])},
             "per_device_train_batch_size": {"choices": [1, 4, 16]},
-            "learning_rate": {"low": 1e-5, "high": 1e-4, "log": True},
+            "learning_rate": {"choices": [1e-5, 3e-5, 1e-4]},
         },
         "objectives": {"cost_usd": "minimize", "f1": "maximize"},
         "method": "joint",
