@@ -170,7 +170,7 @@ class BudgetLedger(Ledger):
             self._admit(connection, request)
             if request.worst_usd is None:  # no budget is concerned
                 return
-            self._check_storage(request, claims=True)
+            self.check_storage(request.now, request.origin, claims=True)
             if entry is None:
                 _insert(connection, request, request.job, request.run_id)
                 return
@@ -271,14 +271,14 @@ class BudgetLedger(Ledger):
         query = sa.select(BUDGET_ENTRIES).where(same).order_by(BUDGET_ENTRIES.c.month.desc())
         return connection.execute(query).first()
 
-    def _check_storage(self, request: BudgetRequest, *, claims: bool = False) -> None:
+    def check_storage(self, now: float, origin: str, *, claims: bool = False) -> None:
         """Raise BudgetRefused if another database has the accounts of this month; simulated jobs are not concerned.
 
         `claims` records this database if none is recorded.
         """
-        if self._beside is None or request.origin != "measured":
+        if self._beside is None or origin != "measured":
             return
-        mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(request.now)}.json"
+        mark = self._beside / f"{at_home(self.file.path).resolve().name}.{month_of(now)}.json"
         here = self.shown_address
         if self.is_local:
             here = f"sqlite:///{Path(self._engine.url.database or '').resolve()}"
@@ -288,12 +288,12 @@ class BudgetLedger(Ledger):
         address = parse_json(mark.read_text(encoding="utf-8")) if mark.exists() else here
         if address != here:
             raise BudgetRefused(
-                f"the accounts of {self.file.path} for {month_of(request.now)} are in {address}, got {here}: set "
+                f"the accounts of {self.file.path} for {month_of(now)} are in {address}, got {here}: set "
                 f"`storage` in the file or PARETUNE_STORAGE back; to move them, copy the database and delete {mark}"
             )
 
     def _admit(self, connection: sa.Connection, request: BudgetRequest) -> list[BudgetStatus]:
-        self._check_storage(request)
+        self.check_storage(request.now, request.origin)
         statuses = self._statuses(connection, request.now, request.origin, request.tags)
         refusals = (status.refusal(request, self.file.path) for status in statuses)
         if faults := list(filter(None, refusals)):

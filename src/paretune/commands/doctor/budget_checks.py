@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from paretune.commands.doctor.request import DoctorRequest
 from paretune.core.checks import Finding, failed, passed
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, BudgetRefused
 from paretune.jobs.workplace import budget_ledger_of, home_of
 from paretune.specification.profile import read_profile
 
@@ -25,6 +25,11 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
     if path is None:
         return
     ledger = budget_ledger_of(path, home_of(environment), environment)
+    try:
+        ledger.check_storage(now, "measured")
+    except BudgetRefused as error:
+        yield failed(BUDGETS, str(error))
+        return
     never, used_tags = ledger.unmatched()
     for standing in ledger.statuses(now, "measured"):
         balance, name = standing.balance, standing.budget.name

@@ -74,6 +74,17 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     assert other.text.endswith("every job")
 
 
+def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> None:
+    Path("team.yaml").write_text(TEAM)
+    Path("paretune.toml").write_text('budget = "team.yaml"')
+    budget_ledger_of("team.yaml", workplace, {}).check_storage(NOW, "measured", claims=True)
+    elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
+    (finding,) = budget_findings(DoctorRequest.from_text(LOCAL, elsewhere), elsewhere, NOW)
+
+    assert finding.verdict is Verdict.FAILED
+    assert "set `storage` in the file or PARETUNE_STORAGE back" in finding.text
+
+
 def test_a_profile_s_budget_alone_asks_nothing_of_aws(workplace: Path) -> None:
     Path("paretune.toml").write_text('budget = "team.yaml"\nuser = "ana"')
     request = DoctorRequest.from_text({}, {})
