@@ -54,7 +54,7 @@ def _record(predictions: Predictions, environment: Mapping[str, str]) -> None:
 def _text(request: PredictRequest, predictions: Predictions) -> str:
     labelled = predictions.answer["labelled_rows"]
     rows = {
-        _METRIC_NAMES.get(name, name): f"{value:.4f} on {labelled:,} rows with {request.label_column!r}"
+        _METRIC_NAMES.get(name, name): f"{value:.4f} on {labelled:,} rows with a label"
         for name, value in predictions.metrics.items()
     }
     counts = predictions.answer["counts"]

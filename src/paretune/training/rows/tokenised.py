@@ -199,7 +199,7 @@ def prepare(
     draft.mkdir(parents=True)
     try:
         facts = _write_splits(spec, rows, tokenizer, draft, tell)
-        tell("training a TF-IDF model to compare with")
+        tell("computing baselines to compare with")
         facts |= _label_facts(spec, rows, labels)
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
         try:
