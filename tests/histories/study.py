@@ -36,9 +36,12 @@ class _Storage(InMemoryStorage):
         self.asked_at: dict[int, float] = {}
 
     def create_new_trial(self, study_id: int, template_trial: Any = None) -> int:
-        number = self._world.call("optuna", "ask", super().create_new_trial, study_id, template_trial)
-        self.asked_at[number] = self._world.time
-        return int(number)
+        def create() -> int:
+            number = InMemoryStorage.create_new_trial(self, study_id, template_trial)
+            self.asked_at[number] = self._world.time
+            return number
+
+        return int(self._world.call("optuna", "ask", create))
 
     def set_trial_state_values(self, *words: Any, **values: Any) -> bool:
         return bool(self._world.call("optuna", "tell", super().set_trial_state_values, *words, **values))
