@@ -311,6 +311,7 @@ def test_a_value_that_looks_like_a_switch_stays_a_value(tmp_path: Path, monkeypa
         ('{"metrics": {}}', f"{this_process()}9", {"metrics": {}}),
         ("", this_process(), None),
     ],
+    ids=["starting", "elsewhere", "ended", "half a document", "a document", "runs"],
 )
 def test_the_outcome_of_a_command_is_read_from_its_folder(
     document: str, process: str, outcome: object, tmp_path: Path

@@ -120,10 +120,8 @@ class Learner:
         space = self.space
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in pending)
         times = self._seconds_model(measured).condition_on([space.step_key(spec, plan) for spec, plan in pending])
-        overheads = {
-            count: float(np.median(seconds))
-            for count, seconds in {**self._earlier_overheads, **measured.overheads}.items()
-        }
+        known_overheads = {**self._earlier_overheads, **measured.overheads}
+        overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
         ran, pairs, again = measured.without(quality.collapsed.tolist())
         if measured.ran:
@@ -140,10 +138,8 @@ class Learner:
         trained = {*measured.quality_keys, *training_keys}
         rows = np.array([self._rows(spec, data_rows) for spec in specs])
         overhead_s = np.array([self._overhead_s(spec, overheads) for spec in specs])
-        limits, has_quality = self._memory_limits, bool(measured.ran)
-        predictions = Predictions.of(
-            space, times, quality, limits, rows=rows, overhead_s=overhead_s, has_quality=has_quality
-        )
+        inputs: dict[str, Any] = {"rows": rows, "overhead_s": overhead_s, "has_quality": bool(measured.ran)}
+        predictions = Predictions.of(space, times, quality, self._memory_limits, **inputs)
         knows_rows = np.array([not space.is_own and bool(data_rows or spec.max_train_samples) for spec in specs])
         dollars = {"left_usd": left_usd, "reach_usd": reach_usd}
         return Knowledge(

@@ -121,7 +121,6 @@ class Predictions:
     ) -> "Predictions":
         """Predict all candidates with fitted models."""
         times, quality = seconds_model.predict(space.step_keys), quality_model.predict(space.quality_keys)
-        noise = quality_model.noise
         top = quality_model.surface.top if has_quality else math.inf
 
         def seconds_at(deviations: float) -> np.ndarray:
@@ -149,8 +148,8 @@ class Predictions:
                 for (z, time_weight), (y, quality_weight) in itertools.product(_SECONDS_NODES, _QUALITY_NODES)
             ],
             quality_deviation=quality.deviation,
-            quality_tolerance=_QUALITY_KNOWN * noise,
-            usual_noise=noise,
+            quality_tolerance=_QUALITY_KNOWN * quality_model.noise,
+            usual_noise=quality_model.noise,
             least_noise=quality_model.prior.noise,
             collapse_probability=quality_model.collapse_probability(space.quality_keys),
             fit_chance=fit_chance,
