@@ -8,7 +8,7 @@ from functools import cache
 
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
-from paretune.estimating.exchange import divided_exchange, gathers_of
+from paretune.estimating.exchange import Exchange, divided_exchange, gathers_of
 from paretune.estimating.hardware import Accelerator
 from paretune.estimating.memory import CUDA_CONTEXT_GIB, MemorySetting
 from paretune.estimating.phases import kind_of
@@ -338,23 +338,30 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         host_bytes_per_s=device.host_bytes_per_s,
         evaluated_flops=work.evaluations * work.evaluated_rows * work.forward_flops_per_row,
         updated=work.trained_parameters / _owners(share),
-        # Offloaded weights are updated in the machine's memory, whose bandwidth its devices share.
-        update_bytes_per_s=(
-            _processors(instance).memory_bytes_per_s / share.devices
-            if spec.cpu_offload and not share.on_processor
-            else None
-        ),
+        update_bytes_per_s=_offloaded_update(spec, share),
         parameters=built.parameters,
-        exchange=divided_exchange(
-            spec.strategy,
-            degrees,
-            half=share.half,
-            trained=work.trained_parameters,
-            parameters=built.parameters,
-            layers=built.layers,
-            activations=rows * work.tokens * built.hidden_size,
-            recomputes=recomputes(spec),
-        ),
+        exchange=_exchange(spec, built, work, rows, share),
+    )
+
+
+def _offloaded_update(spec: JobSpec, share: DeviceShare) -> float | None:
+    """Return the bytes per second at which offloaded weights are updated, in memory that devices share; else None."""
+    if not spec.cpu_offload or share.on_processor:
+        return None
+    instance = spec.instance() if spec.has_instances else None
+    return _processors(instance).memory_bytes_per_s / share.devices
+
+
+def _exchange(spec: JobSpec, built: Architecture, work: Workload, rows: int, share: DeviceShare) -> Exchange:
+    return divided_exchange(
+        spec.strategy,
+        spec.degrees,
+        half=share.half,
+        trained=work.trained_parameters,
+        parameters=built.parameters,
+        layers=built.layers,
+        activations=rows * work.tokens * built.hidden_size,
+        recomputes=recomputes(spec),
     )
 
 

@@ -130,20 +130,17 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
         return jobs, made
 
     jobs, estimates = table()
-    if request.probe:
-        chosen = probes(estimates)
+    if request.probe and (chosen := probes(estimates)):
         probing = workplaces.without_opened_run()
-        if chosen:
-            limit = require_limit(chosen)
-            run_probes(
-                chosen,
-                limit,
-                probing.of(chosen[0].spec).launcher.billed_after_limit_s,
-                lambda spec: _run_probe(spec, probing, say, quiet=quiet),
-                say,
-            )
-            history = History(environment, SystemClock())
-            jobs, estimates = table()
+        run_probes(
+            chosen,
+            require_limit(chosen),
+            probing.of(chosen[0].spec).launcher.billed_after_limit_s,
+            lambda spec: _run_probe(spec, probing, say, quiet=quiet),
+            say,
+        )
+        history = History(environment, SystemClock())
+        jobs, estimates = table()
     return EstimateTable(
         estimates=estimates,
         region=region,

@@ -231,7 +231,7 @@ class Driver:
         if self._now() - self._adopted_at > _ADOPTION_S:
             self.adopt()
         if not self._jobs:
-            self._refuse_more()
+            _refuse_more(self._code_errors, self._off_plan, is_round=self._is_round)
 
     def wait(self) -> None:
         """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
@@ -274,17 +274,6 @@ class Driver:
         """Give back warm pools, and record that this driver no longer runs."""
         self._give_back_pools()
         self._deregister()
-
-    def _refuse_more(self) -> None:
-        """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
-        again = "the command without once=true" if self._is_round else "the same command"
-        if self._code_errors.reason:
-            raise JobFailed("of the study", f"{self._code_errors.reason}; then {again} continues")
-        if self._off_plan is not None and self._off_plan.end is not None:
-            raise LaunchRefused(
-                f"trial {self._off_plan.trial}: {self._off_plan.end.reason}: no further job is started, for it would "
-                f"run on demand, too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
-            )
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -375,3 +364,15 @@ def _progress(study: str, ended: int, running: Collection[int]) -> str:
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
     return f"study {study} has not ended: {ended} trials have ended, {under_way}: call again"
+
+
+def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, *, is_round: bool) -> None:
+    """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
+    again = "the command without once=true" if is_round else "the same command"
+    if code_errors.reason:
+        raise JobFailed("of the study", f"{code_errors.reason}; then {again} continues")
+    if off_plan is not None and off_plan.end is not None:
+        raise LaunchRefused(
+            f"trial {off_plan.trial}: {off_plan.end.reason}: no further job is started, for it would run on demand, "
+            f"too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
+        )
