@@ -140,7 +140,7 @@ _SYNONYMS = {
     "script": "entry_script",
     **dict.fromkeys(("gpu", "gpus", "gpu_type", "accelerators", "instance"), "instance_type"),
     **dict.fromkeys(("nodes", "num_nodes", "instances"), "instance_count"),
-    **dict.fromkeys(("bs", "batch", "batch_size", "train_batch_size"), "per_device_train_batch_size"),
+    **dict.fromkeys(("bs", "train_batch_size"), "per_device_train_batch_size"),
     **dict.fromkeys(("fp16", "bf16", "fp32", "dtype"), "precision"),
     **dict.fromkeys(("timeout", "max_runtime", "max_run", "max_time"), "max_runtime_minutes"),
 }

@@ -75,7 +75,8 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     assert parent.data.tags["paretune.origin"] == "simulated"
     note = parent.data.tags["mlflow.note.content"]
-    assert note.startswith("**Simulated: nothing of this has run, and no number below was measured.**")
+    assert note.startswith("**Take trial")
+    assert "Simulated: nothing of this has run, and no number below was measured." in note
     assert note.endswith("`pareto.html`, under Artifacts.")
     assert "front.png" not in note  # one objective makes no picture
     assert f"?viewStateShareKey={parent.info.run_id}&" in output.out
