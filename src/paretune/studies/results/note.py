@@ -24,8 +24,8 @@ def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
         warning, (first, *others) = first, others
         others.insert(0, warning)
     parts = [f"**{markdown(first)}**", markdown(" ".join(others)), markdown(" ".join(answer.payoff.sentences()))]
-    if answer.picks and answer.picks[0].command:
-        parts.append(code_span(answer.picks[0].command))  # a block of code does not wrap, and widens MLflow's page
+    if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
+        parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
     if has_picture:
         # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
         parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")

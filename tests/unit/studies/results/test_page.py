@@ -117,6 +117,7 @@ def test_the_first_line_of_a_note_is_the_answer() -> None:
         note = study_note(answer(many_trials(5, origin=origin), COST_AND_F1, {}, name="s"), "run0", has_picture=False)
         assert note.startswith("**Take trial")
         assert ("nothing of this has run" in note) == (origin == "simulated")
+        assert "--launcher simulated" not in note  # the command is the one that is worth typing
 
 
 def test_the_data_of_the_chart_survive_hostile_names() -> None:
