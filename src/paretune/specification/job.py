@@ -219,13 +219,19 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
 
     def changed(self) -> dict[str, str]:
         """The fields that differ from their default, as the user would type them."""
-        texts = self.as_text()
-        return {item.name: texts[item.name] for item in fields(self) if texts[item.name] != default_text(item)}
+        values = ((item, getattr(self, item.name)) for item in fields(self))
+        texts = {  # equal values of one type are spelled alike
+            item: spell(value)
+            for item, value in values
+            if type(value) is not type(item.default) or value != item.default
+        }
+        return {item.name: text for item, text in texts.items() if text != default_text(item)}
 
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
-        texts, hashed = self.as_text(), _ALWAYS_IN_THE_HASH | set(self.changed())
-        values = {name: texts[name] for name in affecting(type(self), *COMPUTES) if name in hashed}
+        changed = self.changed()
+        names = [name for name in affecting(type(self), *COMPUTES) if name in changed or name in _ALWAYS_IN_THE_HASH]
+        values = {name: changed.get(name, spell(getattr(self, name))) for name in names}
         values["learning_rate"] = spell(self.unscaled_learning_rate)
         for name in ("model", "dataset"):
             values[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, values[name])
