@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from paretune.estimating.workload import PROBE_STEPS
+from paretune.specification.fine_tuning import default_learning_rate
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, affecting
 from paretune.studies.results.quality_model import Key
@@ -18,8 +19,9 @@ _LEAST_GAIN = 0.0005  # of the hypervolume: a smaller expected gain cannot be to
 _WORTH = 50.0  # times what a study has cost so far: what its front is worth if nobody has said so
 _SHOWN_BY_A_PROBE = {*affecting(JobSpec, "seconds", "memory")}  # the parameters that matter for what a probe shows
 _USUAL_BATCH, _USUAL_RATE = 5.0, math.log(3e-5)
-"""Usual global batch size and learning rate of fine-tuning, log2 and log: 3e-5 at 32, others by their root, as
-published for BERT (Devlin et al., 2019, appendix A.3: 2e-5 to 5e-5 at 16 and 32)."""
+"""Usual global batch size and learning rate of full fine-tuning, log2 and log: 3e-5 at 32, others by their root, as
+published for BERT (Devlin et al., 2019, appendix A.3: 2e-5 to 5e-5 at 16 and 32). That of adapters is higher, in the
+ratio of the default rates."""
 _MOST_COMPARED = 200  # candidates with the largest gains
 
 
@@ -150,7 +152,10 @@ class Actions:
         numbers = np.array([key[1] for key in self._space.quality_keys])
         usual = np.quantile(numbers, 0.5, axis=0, method="higher")  # of one and two epochs: two
         if not self._space.is_own:
-            numbers[:, 1] = (numbers[:, 1] - _USUAL_RATE) / math.log(2) - (numbers[:, 0] - _USUAL_BATCH) / 2
+            full = default_learning_rate("full")
+            over = [math.log(default_learning_rate(item.spec.fine_tuning) / full) for item in self._candidates]
+            rates = numbers[:, 1] - _USUAL_RATE - np.array(over)
+            numbers[:, 1] = rates / math.log(2) - (numbers[:, 0] - _USUAL_BATCH) / 2
             usual[:2] = _USUAL_BATCH, 0.0
         return np.argsort(np.linalg.norm(numbers - usual, axis=1), kind="stable")
 

@@ -12,7 +12,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.hypervolume import hypervolume
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
-from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action
+from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.search import Split
 from tests.conftest import copy_store
 from tests.study_rig import driver_of
@@ -106,6 +106,18 @@ def test_the_first_dollars_buy_a_training_and_f1_is_learnt_where_it_is_cheapest(
     assert (driver.trials[0].plan.global_batch_size, driver.trials[0].plan.learning_rate) == (32, 3e-5)  # as published
     assert len(cheap) > len(learnt) / 2
     assert all("f1" not in driver.history.measured.get(number, {}) for number, kind in kinds.items() if kind == PROBE)
+
+
+@pytest.mark.parametrize(("fine_tuning", "rate"), [("full", 3e-5), ("lora", 3e-4)])
+def test_the_usual_rate_is_that_of_the_way_of_fine_tuning(workplace: Path, fine_tuning: str, rate: float) -> None:
+    write_table(workplace / "table.csv", smooth)
+    (workplace / "study.yaml").write_text(STUDY.replace("job: {", f"job: {{fine_tuning: {fine_tuning}, "))
+    knowledge = Split(driver_of(workplace, "study.yaml", {})).learner.learn()
+    actions = Actions(knowledge, lambda _: False, None, 0.0)
+
+    first = actions.first(is_learning=False, has_pending=False)
+    assert first is not None
+    assert (first.spec.plan().global_batch_size, first.spec.learning_rate) == (32, rate)
 
 
 def test_a_batch_that_did_not_fit_is_not_tried_again_on_its_type(driver: Driver) -> None:
