@@ -149,8 +149,8 @@ class JobResult(Result):
     def _logged(self) -> dict[str, str]:
         if not self.spec.runs_own_training:
             return {}
-        ours = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
-        names = [name for name in self.metrics if name not in ours]
+        recorded_names = {"test_f1", *(text for text in vars(metrics).values() if isinstance(text, str))}
+        names = [name for name in self.metrics if name not in recorded_names]
         return {name: self._number(name, ".6g") for name in names[:_MOST_SHOWN]}
 
     def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:

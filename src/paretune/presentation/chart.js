@@ -50,10 +50,8 @@
     svg.setAttribute("aria-label", `${y.heading} over ${x.heading}. ${svg.dataset.about}`);
     const chosen = `.${size.name}:is(.x.${x.frame}, .y.${y.frame}, .legend)`;
     frames.forEach(frame => frame.classList.toggle("chosen", frame.matches(chosen)));
-    // Dollars spent by the study stand in for the dollars of a job.
-    const over = [xName, yName, ...(xName === "spent_usd" || yName === "spent_usd" ? ["cost_usd"] : [])];
     marks.forEach((mark, at) => {
-      mark.classList.toggle("picked", data.rings[at].some(axes => axes.every(name => over.includes(name))));
+      mark.classList.toggle("picked", data.rings[at].some(axes => axes.every(name => [xName, yName].includes(name))));
       place(mark, at, x.positions[at], y.positions[at]);
     });
     box.classList.toggle("predictions", Boolean(predictions?.checked));

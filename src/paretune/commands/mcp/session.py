@@ -152,5 +152,5 @@ def cost_usd(command: str, outcome: Mapping[str, Any]) -> float | None:
         parts: list[object] = [outcome.get("spent_usd"), outcome.get("committed_usd") or 0.0]
     else:
         parts = [(outcome.get("metrics") or {}).get("cost_usd"), outcome.get("kept_usd") or 0.0]
-    known = [float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0]
-    return sum(known) if len(known) == len(parts) else None
+    usd = [float(part) for part in parts if isinstance(part, (int, float)) and math.isfinite(part) and part >= 0]
+    return sum(usd) if len(usd) == len(parts) else None

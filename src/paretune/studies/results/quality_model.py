@@ -223,8 +223,8 @@ class Surface(_Fitted):
             )
             mean += weight * values
             square += weight * (values**2 + np.maximum(variance, 1e-12))
-        place = {key: index for index, key in enumerate(unique)}
-        order = [place[key] for key in keys]
+        index_of = {key: index for index, key in enumerate(unique)}
+        order = [index_of[key] for key in keys]
         return NormalPrediction(mean[order], np.sqrt(np.maximum(square - mean**2, 1e-12))[order])
 
     def leave_one_out(self) -> NormalPrediction:
@@ -263,8 +263,9 @@ class Surface(_Fitted):
             scale = times * self._spread
             hypotheses.append(_Hypothesis(None, power, stretch, scale, noise * prior.noise, prior.level, surprise))
         total = logsumexp([-hypothesis.surprise for hypothesis in hypotheses])
-        own = 1 - sum(sum(source.sizes.values()) for source in sources)
-        hypotheses = [item._replace(surprise=item.surprise + total - math.log(max(own, 1e-9))) for item in hypotheses]
+        unborrowed = 1 - sum(sum(source.sizes.values()) for source in sources)  # probability of no source
+        more = total - math.log(max(unborrowed, 1e-9))
+        hypotheses = [item._replace(surprise=item.surprise + more) for item in hypotheses]
         usual = logsumexp([-cost for cost in noises.values()])
         for source in sources:
             for (size, probability), noise in itertools.product(source.sizes.items(), noises):
@@ -278,12 +279,12 @@ class Surface(_Fitted):
         fits = [self._fit(hypothesis) for hypothesis in hypotheses]
         posterior = np.array([fit[2] - item.surprise for fit, item in zip(fits, hypotheses, strict=True)])
         weights = np.exp(posterior - posterior.max())
-        kept = np.flatnonzero(weights >= _LEAST_WEIGHT).tolist()
-        self._likely = [hypotheses[index] for index in kept]
-        self._weights = weights[kept] / weights[kept].sum()
+        likely = np.flatnonzero(weights >= _LEAST_WEIGHT).tolist()
+        self._likely = [hypotheses[index] for index in likely]
+        self._weights = weights[likely] / weights[likely].sum()
         self._best = int(np.argmax(self._weights))
-        self._inverses = [fits[index][0] for index in kept]
-        self._residuals = [fits[index][1] for index in kept]
+        self._inverses = [fits[index][0] for index in likely]
+        self._residuals = [fits[index][1] for index in likely]
 
     def _fit(self, hypothesis: _Hypothesis) -> tuple[np.ndarray, np.ndarray, float]:
         """Inverse covariance of the values, what the prior mean leaves of them, and their log likelihood."""
@@ -472,10 +473,10 @@ def shift_evidence(runs: Sequence[tuple[Key, str, float]], prior: Prior) -> floa
     columns = {name: column for column, name in enumerate(dict.fromkeys(name for _, name, _ in runs))}
     contrasts, effects = [], []
     for group in matched:
-        own = np.array([columns[runs[index][1]] for index in group])
+        types = np.array([columns[runs[index][1]] for index in group])
         basis = np.linalg.qr(np.column_stack([np.ones(len(group)), np.eye(len(group))[:, 1:]]))[0][:, 1:].T
         contrasts.append(basis @ [runs[index][2] for index in group])
-        effects.append(basis @ np.eye(len(columns))[own])
+        effects.append(basis @ np.eye(len(columns))[types])
     contrast, effect = np.concatenate(contrasts) / prior.noise, np.vstack(effects)
 
     def log_likelihood(spread: float) -> float:

@@ -142,7 +142,7 @@ class Trial:
 
 
 def short_name(parameter: str) -> str:
-    """What tables and sentences call a parameter: batch for global_batch_size; underscores become spaces."""
+    """The short name of a parameter in tables and sentences: batch for global_batch_size; else with spaces."""
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 
 

@@ -339,10 +339,10 @@ def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[i
     """
     tokens, firsts, truncated = first_tokens(rows.texts, tokenizer, limit)
     labels = [[-100] * len(ids) for ids in tokens]
-    for row, places, classes in zip(labels, firsts, rows.labels if rows.labels is not None else (), strict=True):
-        for place, label in zip(places, classes, strict=False):  # the last words may be cut off
-            if place >= 0:
-                row[place] = label
+    for row, positions, classes in zip(labels, firsts, rows.labels if rows.labels is not None else (), strict=True):
+        for position, label in zip(positions, classes, strict=False):  # the last words may be cut off
+            if position >= 0:
+                row[position] = label
     return tokens, labels, truncated
 
 
