@@ -3,6 +3,7 @@
     ROOT/input/data/job/job.json      the job document: what to train              (JobDocument)
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
+    ROOT/input/queue.json             what a job that searches is to train next (TrialQueue)
     ROOT/checkpoints/                 survives a stopped job; the next job with the same specification continues here
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
@@ -52,6 +53,7 @@ TELLS = "paretune: "
 _LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 _MEMBERS = "members"
+_PLAIN = "job_name", "attempt", "spent_seconds", "checkpoint_key", "deadline_s"  # of a job document
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a character, or a whole one as two escapes
 
 
@@ -112,6 +114,8 @@ class JobFolder:
     """Exists if the training stopped early on request, with a checkpoint."""
     stop_request = _OfMember("input/stop")
     """Exists if a trial of a shared job is to stop, with a checkpoint, while the others continue."""
+    queue = _Below("input/queue.json")
+    """The newest `TrialQueue` of a job that searches; absent while the one in the job document holds."""
     log = _Below("output/job.log")  # everything that the job printed
 
     def of_member(self, key: str) -> "JobFolder":
@@ -237,6 +241,49 @@ class JobInputs:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TrialQueue:
+    """What a job that searches is to train; a queue with a higher version replaces the one before.
+
+    The job trains the first trial of `order` that has done fewer optimiser steps than it says to that step, pauses it,
+    looks for a newer queue, and begins at the front of the order again.
+
+    Attributes:
+        version: counts up from 1.
+        order: member key and optimiser steps, in the order of training; a key may occur several times.
+        given_up: member keys of trials that are not continued; they end as stopped.
+        is_complete: no newer queue follows, so that the job ends when the order is done.
+        members: the trials that have joined since the job was created, in the order in which they came.
+    """
+
+    version: int = 1
+    order: tuple[tuple[str, int], ...] = ()
+    given_up: frozenset[str] = frozenset()
+    is_complete: bool = False
+    members: "tuple[JobDocument, ...]" = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The queue as JSON values."""
+        members = [document.as_json() for document in self.members]
+        return {**vars(self), "order": self.order, "given_up": sorted(self.given_up), "members": members}
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> "TrialQueue":
+        """The inverse of `as_json`.
+
+        Raises:
+            KeyError, TypeError, ValueError: the values are no queue.
+        """
+        order = tuple((str(key), int(steps)) for key, steps in raw["order"])
+        return cls(
+            version=int(raw["version"]),
+            order=order,
+            given_up=frozenset(map(str, raw["given_up"])),
+            is_complete=bool(raw["is_complete"]),
+            members=tuple(map(JobDocument.from_json, raw["members"])),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobDocument:
     """Everything that a training must know, as it travels into the job.
 
@@ -247,6 +294,7 @@ class JobDocument:
             name of a member ends with a dot and its key.
         deadline_s: seconds after the container's start at which the training stops itself; None if it need not.
         plans: batch plan by instance type, for the other types that SageMaker may choose, best first.
+        queue: the first queue of a job that searches, whose later queues may bring more members; None for other jobs.
         attribution: the owner of the job; only for the launcher, not sent into the job.
     """
 
@@ -259,6 +307,7 @@ class JobDocument:
     members: "tuple[JobDocument, ...]" = ()
     deadline_s: float | None = None
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
+    queue: TrialQueue | None = None
     attribution: Attribution = field(default_factory=Attribution)
 
     @classmethod
@@ -302,9 +351,10 @@ class JobDocument:
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values, without the attribution."""
         raw = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
-        del raw["attribution"]
-        raw["plans"] = {name: asdict(plan) for name, plan in self.plans.items()}
-        return raw | {"members": [document.as_json() for document in self.members]}
+        plans = {name: asdict(plan) for name, plan in self.plans.items()}
+        members, queue = [member.as_json() for member in self.members], self.queue and self.queue.as_json()
+        raw |= {"members": members, "queue": queue, "plans": plans}
+        return {name: value for name, value in raw.items() if name != "attribution"}
 
     @classmethod
     def read(cls, path: Path) -> "JobDocument":
@@ -314,11 +364,10 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, of this version or an earlier one, checked again."""
-        plain = {name: raw[name] for name in ("job_name", "attempt", "spent_seconds")}
-        plain["checkpoint_key"] = raw.get("checkpoint_key", "")  # absent in version 0.1
-        plain["deadline_s"] = raw.get("deadline_s")  # absent in version 0.3
+        plain = {name: raw[name] for name in _PLAIN if name in raw}  # version 0.1 writes the first three
         plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
+        plain["queue"] = TrialQueue.from_json(raw["queue"]) if raw.get("queue") else None
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 
@@ -333,6 +382,7 @@ class Event:
         message: one sentence for people; empty for plain measurements.
         member: key of a trial of a shared job; empty for the whole job.
         ended: how that trial ended, sent once, see `MemberEnd`; empty before.
+        paused: seconds of the job that the trial has used when it was paused in a job that searches; None otherwise.
     """
 
     time: float
@@ -342,6 +392,7 @@ class Event:
     total_steps: int | None = None
     member: str = ""
     ended: Mapping[str, Any] = field(default_factory=dict)
+    paused: float | None = None
 
     def line(self) -> str:
         """The event as one line of JSON, without a line end."""
@@ -438,6 +489,8 @@ def read_event(line: str) -> Event | None:
         return None
     is_valid = isinstance(event.time, int | float) and isinstance(event.message, str) and isinstance(event.member, str)
     is_valid = is_valid and isinstance(event.ended, dict) and _are_counts([event.step])
+    has_paused = event.paused is not None
+    is_valid = is_valid and not (has_paused and not (isinstance(event.paused, int | float) and event.paused >= 0))
     is_valid = is_valid and (event.total_steps is None or _are_counts([event.total_steps]))
     return replace(event, metrics=metrics) if is_valid and 0 <= event.time < _LATEST else None
 

@@ -4,6 +4,7 @@ import json
 import re
 import tempfile
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from paretune.specification.container import (
     JobReport,
     MemberEnd,
     PreparedDataset,
+    TrialQueue,
     read_event,
     read_report,
     write_json,
@@ -238,7 +240,7 @@ def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() ->
     paths = [getattr(folder, name) for name in vars(JobFolder) if not name.startswith("_")]
     named = {str(path.relative_to("ROOT")) for path in paths if isinstance(path, Path)}
 
-    assert len(drawn) == 9
+    assert len(drawn) == 10
     assert set(drawn) <= named
 
 
@@ -363,3 +365,24 @@ def test_types_that_are_tried_in_turn_are_in_no_document(changes: dict[str, Any]
 
     assert JobDocument.first("job", spec).plans == {}
     assert JobDocument.first("job", spec).clusters == (spec,)
+
+
+def test_the_queue_of_a_job_that_searches_survives_the_job_document(tmp_path: Path) -> None:
+    """Earlier documents have no queue; a queue brings the documents of the trials that have joined."""
+    first = JobDocument.first("paretune-a-1.b", JobSpec())
+    joined = JobDocument.first("paretune-a-1.c", JobSpec(seed=2))
+    queue = TrialQueue(version=3, order=(("b", 20), ("c", 40)), given_up=frozenset({"b"}), members=(joined,))
+    document = replace(first, queue=queue)
+    write_json(tmp_path / "job.json", document.as_json())
+    assert JobDocument.read(tmp_path / "job.json").queue == queue
+    older = {name: value for name, value in first.as_json().items() if name != "queue"}
+    assert JobDocument.from_json(older).queue is None
+
+
+@pytest.mark.parametrize("paused", [-1.0, "soon", []])
+def test_an_event_whose_pause_is_no_seconds_is_none(paused: object) -> None:
+    """`paused` has seconds from 0."""
+    assert read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": paused})) is None
+    event = read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": 3}))
+    assert event is not None
+    assert event.paused == 3
