@@ -17,7 +17,7 @@ from pathlib import Path
 
 RESULTS = Path(__file__).parent / "results"
 _REPOSITORY = Path(__file__).parents[1]
-PAGES = (_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").glob("*.md")))
+PAGES = (_REPOSITORY / "README.md", *sorted((_REPOSITORY / "docs").rglob("*.md")))
 """Pages that may show figures."""
 _BLOCK = re.compile(r"<!-- (?P<name>\w+): begin -->\n(?P<body>.*?)<!-- (?P=name): end -->\n", re.DOTALL)
 _INSTRUCTIONS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
