@@ -65,7 +65,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory, empty_store: Path, tiny_m
             emulator.clear_requests()
             return cloud.run(**job, keep_alive_minutes=10, **more), emulator.requests()
 
-        output, requests_of_dry_run = run(dry_run="true")
+        output, requests_of_dry_run = run(dry_run="true", json="true")
         assert emulator.jobs() == []
         first, requests_of_first = run()
         again, requests_of_second = run()

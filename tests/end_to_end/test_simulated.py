@@ -177,7 +177,7 @@ def test_a_probe_records_start_up_and_step_time_and_no_f1(simulate: Simulate) ->
 
 def test_a_dry_run_says_what_would_be_said(store: MlflowClient, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--launcher", "simulated", "--recorded_runs", "runs.csv", "--instance_type", SMALL]
-    assert main(["main", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "true"]) == 0
+    assert main(["main", *words, "--num_train_epochs", "2", "--learning_rate", "8e-5", "--dry_run", "--json"]) == 0
 
     printed = capsys.readouterr().out
     assert '"billable_seconds": 760.0' in printed

@@ -6,7 +6,7 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 from paretune.core.commands import command_line
@@ -17,9 +17,10 @@ from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwat
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
+from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
 from paretune.jobs.progress import watched
 from paretune.jobs.record import JobRecord, opening_tags
-from paretune.jobs.result import JobPreview, JobResult
+from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
 from paretune.jobs.workplace import Workplace, Workplaces
@@ -29,9 +30,8 @@ from paretune.models.register import register
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import spell
 from paretune.specification.profile import completed, remarks
-from paretune.tracking import Run, require_answer, schema, tracking_uri
+from paretune.tracking import Run, schema
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -74,7 +74,7 @@ def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         workplace = workplaces.of(spec)
-        return _preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
+        return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
 
 
 def run_job(
@@ -248,52 +248,7 @@ def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
     cluster = f" on {spec.instance_count} x {spec.instance_type}" if spec.has_instances else ""
     silence = f", or {spec.max_silence_minutes:g} without a sign of life" if spec.max_silence_minutes else ""
     limits = f"ended after {spec.max_runtime_minutes:g} minutes{silence}"
-    if spec.project is not None:
-        parameters = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
-        with_parameters = f" with {parameters}" if parameters else ""
-        return f"job {name}{cluster}: entry point {spec.entry_point} of {spec.project}{with_parameters}; {limits}"
-    training = f"{spec.model}{' with random weights' if spec.init == 'random' else ''} on {spec.dataset}"
-    if inputs.dataset is not None:
-        facts = inputs.dataset.facts
-        training += f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"
-    elif spec.entry_script:
-        training = f"your script {spec.entry_script}"
-    return (
-        f"{'simulated job' if spec.is_simulated else 'job'} {name}{cluster}: {training}; global batch size "
-        f"{plan.global_batch_size} = {plan.per_device_train_batch_size} x {plan.devices} x "
-        f"{plan.gradient_accumulation_steps}, learning rate {plan.learning_rate:g}; {limits}"
-    )
-
-
-def _preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
-    launcher = workplace.launcher
-    require_answer(tracking_uri())
-    worst_usd = launcher.worst_case_usd(spec)
-    attribution = workplace.attribution(spec)
-    budgets = workplace.budgets(spec, attribution).check()
-    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
-    foreseen_job = foreseen(spec, inputs, workplace, with_store=False)
-    if limit_refusal(foreseen_job):  # earlier runs, which the launch reads, may show that it is faster
-        foreseen_job = foreseen(spec, inputs, workplace)
-        if refusal := limit_refusal(foreseen_job):
-            raise BadInput([refusal])
-    warnings = warnings_of([foreseen_job])
-    phases = {} if foreseen_job.estimate is None else foreseen_job.estimate.phases
-    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
-    parts = {
-        "specification": spec.as_text(),
-        "batch": batch if spec.project is None else None,
-        "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
-        "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
-        "request": dict(launcher.preview(document, inputs)) or None,
-        "phases": {
-            name: {key: round(value, 1) for key, value in asdict(seconds).items()} for name, seconds in phases.items()
-        }
-        or None,
-        "worst_case_usd": worst_usd,
-        "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
-        "warnings": [*remarks(spec, workplace.environment), *warnings] or None,
-    }
-    parts = {name: value for name, value in parts.items() if value is not None}
-    return JobPreview(spec=replace(spec, dry_run=False), document=parts)
+    batch = "" if spec.project is not None else f"; {batch_in_words(plan)}"
+    kind = "simulated job" if spec.is_simulated else "job"
+    facts = None if inputs.dataset is None else inputs.dataset.facts
+    return f"{kind} {name}{cluster}: {training_in_words(spec, facts)}{batch}; {limits}"

@@ -1,6 +1,5 @@
-"""The result of launching a job: its figures, its cost and where it is recorded; for a dry run, what would run."""
+"""The result of launching a job: its figures, its cost and where it is recorded."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -162,46 +161,3 @@ class JobResult(Result):
         if value is None or self.price is None:
             return "unknown: no price"
         return f"{value:.5f} USD ({self.price.source.partition(';')[0]}, {self.price.stated})"
-
-
-@dataclass(frozen=True, kw_only=True)
-class JobPreview(Result):
-    """A dry run: the job, its data, its worst-case dollars, and what would be sent where.
-
-    Attributes:
-        spec: the job, with dry_run off.
-        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
-            `warnings`; parts that are not known are absent.
-    """
-
-    spec: JobSpec
-    document: Mapping[str, object]
-
-    @property
-    def title(self) -> str:
-        """Says that nothing was launched."""
-        return "dry run: nothing was launched"
-
-    def rows(self) -> list[Row]:
-        """One row: the specification, and the worst case in USD."""
-        texts = self.spec.as_text()
-        return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
-
-    @property
-    def worst_case_usd(self) -> float | None:
-        """The most that the job can cost, USD; None if the price is unknown."""
-        worst = self.document.get("worst_case_usd")
-        return worst if isinstance(worst, float) else None
-
-    def to_dict(self) -> dict[str, object]:
-        """The document, and the line that launches the job as `command`."""
-        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.document.items()}
-        return document | {"command": self.spec.command()}
-
-    def notes(self) -> list[str]:
-        """The line that launches the job."""
-        return [f"nothing was launched; to launch it: {self.spec.command()}"]
-
-    def __str__(self) -> str:
-        """The document as JSON, then the line that launches the job."""
-        return "\n".join([json.dumps(self.document, indent=2, default=str), *self.notes()])

@@ -263,18 +263,28 @@ def test_a_dry_run_prints_the_job_with_its_data_and_dollars_and_launches_nothing
     run: Run, workplace: Path, tiny_model: Path, reviews: Path
 ) -> None:
     arguments = ["--model", str(tiny_model), "--dataset", str(reviews), "--max_seq_length", "32", "--dry_run", "true"]
-    code, out, err = run(*arguments, "--global_batch_size", "24", "--max_cost_usd", "0.1173")
+    code, out, err = run(*arguments, "--global_batch_size", "24", "--max_cost_usd", "0.1173", "--json")
 
     assert code == 0, err
     assert nothing_was_started(workplace)
     assert not (workplace / "mlflow.db").exists()
-    output, rest = json.JSONDecoder().raw_decode(out)
+    output = json.loads(out)
     assert set(output["specification"]) == set(parameter_help())
     assert output["batch"]["per_device_train_batch_size"] == 12
     assert output["batch"]["gradient_accumulation_steps"] == 2
     assert output["worst_case_usd"] == pytest.approx(0.115 * 3670 / 3600)  # an hour, and 70 seconds to stop
     assert (output["data"]["train_rows"], output["data"]["validation_rows"]) == (108, 12)
-    assert "nothing was launched" in out[rest:]
+
+    code, out, _ = run(*arguments, "--global_batch_size", "24")
+    assert code == 0
+    assert len(out.splitlines()) <= 20
+    lines = dict(re.findall(r"^  (\S.*?)  +(.*)$", out, re.MULTILINE))
+    assert lines["where"] == "this machine"
+    assert lines["data"].startswith("108 rows to train on, 12 to validate; ")
+    assert lines["worst case"] == "0.117 USD (notional: nobody bills this machine); the job is ended after 1 h"
+    assert "global batch size 24 = 12 x 1 x 2, learning rate 5e-05" in lines["settings"]
+    assert lines["leaves this machine"] == "nothing"
+    assert "nothing was launched; to launch it: " in out
 
 
 def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: Path) -> None:
@@ -289,10 +299,10 @@ def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: 
 
 def test_values_may_follow_an_equals_sign_be_empty_or_begin_with_a_dash(run: Run, workplace: Path) -> None:
     (workplace / "train.py").touch()
-    code, out, err = run("--entry_script=train.py", "--seed", "", "--text_column", "-text", "--dry_run=1")
+    code, out, err = run("--entry_script=train.py", "--seed", "", "--text_column", "-text", "--dry_run=1", "--json")
 
     assert code == 0, err
-    output, _ = json.JSONDecoder().raw_decode(out)
+    output = json.loads(out)
     assert output["specification"]["seed"] == "42"
     assert output["specification"]["text_column"] == "-text"
 

@@ -11,7 +11,8 @@ from paretune.cli.main import main
 from paretune.commands.sync.sync import Collected, Sync
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.interruption import Interruption
-from paretune.jobs.launch import _preview, run_job
+from paretune.jobs.launch import run_job
+from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import JobBudgets, Workplace
@@ -310,7 +311,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
 
 def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: Payer) -> None:
     payer.is_killed()
-    output = _preview(payer.spec(seed=7), payer.place()).document["budgets"]
+    output = preview(payer.spec(seed=7), payer.place()).document["budgets"]
 
     assert output == [
         "budget all: 19.00 of 20 USD left in 2027-01 (UTC), worst case 1",
@@ -318,7 +319,7 @@ def test_a_dry_run_says_what_is_left_of_each_budget_and_reserves_nothing(payer: 
     ]
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     with pytest.raises(BudgetRefused):
-        _preview(payer.spec(max_runtime_minutes=360.0), payer.place())
+        preview(payer.spec(max_runtime_minutes=360.0), payer.place())
 
 
 def test_every_run_says_whose_job_it_is(payer: Payer) -> None:

@@ -1,0 +1,223 @@
+"""A dry run: everything is checked as for a launch, nothing is launched, and the job is shown with its worst case."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paretune.core.commands import options
+from paretune.core.errors import BadInput
+from paretune.core.result import Result, Row, value_of
+from paretune.estimating.time_estimate import TimeEstimate
+from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
+from paretune.jobs.preparation import inputs_of
+from paretune.jobs.workplace import Workplace
+from paretune.launchers.base import job_name
+from paretune.presentation.numbers import duration, usd
+from paretune.pricing.prices import Price
+from paretune.specification.batch_size import BatchPlan
+from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import spell
+from paretune.specification.profile import remarks
+from paretune.storage.address import redacted
+from paretune.tracking import require_answer, tracking_uri
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobPreview(Result):
+    """A dry run: the job, its data, its worst-case dollars, and what would be sent where.
+
+    Attributes:
+        spec: the job, with dry_run off.
+        document: `specification`, `batch`, `data`, `request` (to SageMaker), `worst_case_usd`, `budgets` and
+            `warnings`; parts that are not known are absent.
+        summary: the same for a reader: a heading such as `worst case` to one line of text.
+    """
+
+    spec: JobSpec
+    document: Mapping[str, object]
+    summary: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Says that nothing was launched."""
+        return "dry run: nothing was launched"
+
+    def rows(self) -> list[Row]:
+        """One row: the specification, and the worst case in USD."""
+        texts = self.spec.as_text()
+        return [{name: value_of(text) for name, text in texts.items()} | {"worst_case_usd": self.worst_case_usd}]
+
+    @property
+    def worst_case_usd(self) -> float | None:
+        """The most that the job can cost, USD; None if the price is unknown."""
+        worst = self.document.get("worst_case_usd")
+        return worst if isinstance(worst, float) else None
+
+    def to_dict(self) -> dict[str, object]:
+        """The document, and the line that launches the job as `command`."""
+        document = {str(name): json.loads(json.dumps(value, default=str)) for name, value in self.document.items()}
+        return document | {"command": self.spec.command()}
+
+    def notes(self) -> list[str]:
+        """Warnings, where the whole request is, and the line that launches the job."""
+        warnings = self.document.get("warnings", ())
+        return [
+            *(f"warning: {text}" for text in (warnings if isinstance(warnings, Sequence) else ())),
+            f"every parameter and the whole request as JSON: the same command with {options(json='true')}",
+            f"nothing was launched; to launch it: {self.spec.command()}",
+        ]
+
+    def __str__(self) -> str:
+        """What would run, where, for how many dollars and seconds; then the line that launches the job."""
+        width = max(map(len, self.summary), default=0)
+        lines = [f"  {name:<{width}}  {text}" for name, text in self.summary.items()]
+        return "\n".join([self.title, "", *lines, "", *self.notes()])
+
+    def _shown(self) -> "DataFrame":
+        import pandas
+
+        return pandas.DataFrame(list(self.summary.items()), columns=["", "value"])
+
+
+def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
+    """Check the job as its launch would, and return what would run.
+
+    Raises:
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it could not be launched.
+    """
+    launcher = workplace.launcher
+    require_answer(tracking_uri())
+    worst_usd = launcher.worst_case_usd(spec)
+    attribution = workplace.attribution(spec)
+    budgets = workplace.budgets(spec, attribution).check()
+    inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
+    document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
+    job = foreseen(spec, inputs, workplace, with_store=False)
+    if limit_refusal(job):  # earlier runs, which the launch reads, may show that it is faster
+        job = foreseen(spec, inputs, workplace)
+        if refusal := limit_refusal(job):
+            raise BadInput([refusal])
+    estimate: TimeEstimate | None = job.estimate
+    if spec.runs_own_training:
+        estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
+    phases = {} if job.estimate is None else job.estimate.phases
+    parts = {
+        "specification": spec.as_text(),
+        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
+        "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
+        "request": dict(launcher.preview(document, inputs)) or None,
+        "phases": {
+            name: {key: round(value, 1) for key, value in asdict(seconds).items()} for name, seconds in phases.items()
+        }
+        or None,
+        "worst_case_usd": worst_usd,
+        "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
+        "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
+    }
+    if spec.project is not None:
+        parts["batch"] = None
+    parts = {name: value for name, value in parts.items() if value is not None}
+    summary = _summary(spec, document.plan, inputs, parts, job.price, estimate)
+    return JobPreview(spec=replace(spec, dry_run=False), document=parts, summary=summary)
+
+
+def _summary(
+    spec: JobSpec,
+    plan: BatchPlan,
+    inputs: JobInputs,
+    parts: Mapping[str, Any],
+    price: Price | None,
+    estimate: TimeEstimate | None,
+) -> dict[str, str]:
+    request = parts.get("request", {})
+    request = request.get("serviceRequestPayload", request)  # of a job that waits in a queue of AWS Batch
+    worst = parts.get("worst_case_usd")
+    notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
+    limits = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
+    lines = {
+        "would run": training_in_words(spec),
+        "settings": "" if spec.project is not None else f"{_settings(spec)}, {batch_in_words(plan)}",
+        "where": _where(spec, request),
+        "role": request.get("RoleArn", ""),
+        "image": request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
+        "data": _data(spec, inputs),
+        "expected": "" if estimate is None else _expected(estimate),
+        "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {limits}",
+        "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",
+        "budgets": "; ".join(parts.get("budgets", ())),
+        "leaves this machine": _uploads(inputs, request),
+        "recorded": f"in MLflow, {redacted(tracking_uri())}",
+    }
+    return {name: text for name, text in lines.items() if text}
+
+
+def training_in_words(spec: JobSpec, facts: Mapping[str, float] | None = None) -> str:
+    """The model and its data with their rows, the script, or the project with its parameters."""
+    if spec.project is not None:
+        parameters = ", ".join(f"{name}={spell(value)}" for name, value in spec.project_parameters.items())
+        with_parameters = f" with {parameters}" if parameters else ""
+        return f"entry point {spec.entry_point} of {spec.project}{with_parameters}"
+    if spec.entry_script:
+        return f"your script {spec.entry_script}"
+    rows = ""
+    if facts is not None:
+        rows = f" ({facts['train_rows']:,.0f} rows, validated on {facts['validation_rows']:,.0f})"
+    return f"{spec.model}{' with random weights' if spec.init == 'random' else ''} on {spec.dataset}{rows}"
+
+
+def batch_in_words(plan: BatchPlan) -> str:
+    """The global batch size with its factors, and the learning rate."""
+    factors = f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}"
+    return f"global batch size {plan.global_batch_size} = {factors}, learning rate {plan.learning_rate:g}"
+
+
+def _settings(spec: JobSpec) -> str:
+    return f"{spec.fine_tuning} fine-tuning, {spec.num_train_epochs:g} epoch{'s' * (spec.num_train_epochs != 1)}"
+
+
+def _where(spec: JobSpec, request: Mapping[str, Any]) -> str:
+    if not spec.has_instances:
+        return "this machine" + (f", {spec.instance_count} processes" if spec.instance_count > 1 else "")
+    cluster = f"{spec.instance_count} x {spec.instance_type}" + (", Spot" if spec.spot else "")
+    if spec.is_simulated:
+        return f"{cluster}, simulated: no job is sent to AWS"
+    results = request.get("OutputDataConfig", {}).get("S3OutputPath", "")
+    return f"SageMaker, {cluster}" + (f", results in {results}" if results else "")
+
+
+def _data(spec: JobSpec, inputs: JobInputs) -> str:
+    if inputs.dataset is None:
+        return ""
+    facts = inputs.dataset.facts
+    return (
+        f"{facts['train_rows']:,.0f} rows to train on, {facts['validation_rows']:,.0f} to validate; "
+        f"{facts['train_tokens']:,.0f} tokens, at most {spec.max_seq_length} in a row"
+    )
+
+
+def _expected(estimate: TimeEstimate) -> str:
+    time = estimate.time
+    dollars = "" if estimate.cost_usd is None else f", {usd(estimate.cost_usd)}"
+    between = f"{duration(time.seconds_low)} to {duration(time.seconds_high)}"
+    return f"{duration(time.seconds)} ({between} in 80 % of such jobs){dollars}; from {estimate.basis}"
+
+
+def _uploads(inputs: JobInputs, request: Mapping[str, Any]) -> str:
+    """The inputs that would be uploaded to S3, with their sizes; a simulated or local job uploads nothing."""
+    channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", ())]
+    if not channels:
+        return "nothing"
+    sizes = {"model": inputs.model, "dataset": None if inputs.dataset is None else inputs.dataset.folder}
+    named = [f"{name} ({_megabytes(path):,.1f} MB)" if (path := sizes.get(name)) else name for name in channels]
+    return f"to S3, once for all jobs that share them: {', '.join(named)}"
+
+
+def _megabytes(folder: Path) -> float:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) / 1e6

@@ -1,0 +1,66 @@
+"""A dry run for a reader: what would run, where, for how much, and what leaves the machine."""
+
+from pathlib import Path
+
+from paretune.jobs.preview import JobPreview, _summary
+from paretune.pricing.prices import Price
+from paretune.specification.container import JobInputs, PreparedDataset
+from paretune.specification.job import JobSpec
+
+REQUEST = {
+    "RoleArn": "arn:aws:iam::111122223333:role/Training",
+    "AlgorithmSpecification": {"TrainingImage": "registry/image:1"},
+    "InputDataConfig": [{"ChannelName": name} for name in ("dataset", "model", "code")],
+    "OutputDataConfig": {"S3OutputPath": "s3://bucket/results"},
+}
+PRICE = Price(region="us-east-1", usd_per_hour=1.408, as_of="2026-08", source="AWS price list")
+CLOUD = JobSpec(instance_type="ml.g5.xlarge", instance_count=2, num_train_epochs=3.0)
+
+
+def folder_of(path: Path, size: int) -> Path:
+    path.mkdir()
+    (path / "file").write_bytes(b"0" * size)
+    return path
+
+
+def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path: Path) -> None:
+    facts = {"train_rows": 900.0, "validation_rows": 100.0, "train_tokens": 20_000.0}
+    data = PreparedDataset(key="k", folder=folder_of(tmp_path / "d", 2_000_000), labels=("a", "b"), facts=facts)
+    inputs = JobInputs(dataset=data, model=folder_of(tmp_path / "m", 87_000_000))
+    parts = {"request": REQUEST, "worst_case_usd": 2.9, "budgets": ["budget team: 10 of 20 USD left"]}
+
+    lines = _summary(CLOUD, CLOUD.plan(), inputs, parts, PRICE, None)
+
+    assert lines["where"] == "SageMaker, 2 x ml.g5.xlarge, results in s3://bucket/results"
+    assert lines["role"] == REQUEST["RoleArn"]
+    assert lines["image"] == "registry/image:1"
+    assert lines["worst case"] == "2.90 USD; the job is ended after 1 h"
+    assert lines["budgets"] == "budget team: 10 of 20 USD left"
+    assert lines["leaves this machine"].endswith("dataset (2.0 MB), model (87.0 MB), code")
+
+
+def test_a_job_that_waits_in_a_queue_is_shown_with_the_request_that_the_queue_sends() -> None:
+    parts = {"request": {"jobName": "RUN", "serviceRequestPayload": REQUEST}}
+
+    lines = _summary(CLOUD, CLOUD.plan(), JobInputs(), parts, None, None)
+
+    assert lines["image"] == "registry/image:1"
+    assert lines["worst case"] == "unknown: no price"
+    assert lines["leaves this machine"].endswith("dataset, model, code")
+
+
+def test_a_project_has_no_batch_of_ours() -> None:
+    spec = JobSpec(project="own", entry_point="fit", project_parameters={"depth": 3})
+
+    lines = _summary(spec, spec.plan(), JobInputs(), {}, None, None)
+
+    assert lines["would run"] == "entry point fit of own with depth=3"
+    assert "settings" not in lines
+    assert lines["leaves this machine"] == "nothing"
+
+
+def test_warnings_stand_before_the_line_that_launches() -> None:
+    shown = str(JobPreview(spec=CLOUD, document={"warnings": ["it is slow"]}, summary={"where": "here"}))
+
+    assert shown.index("warning: it is slow") < shown.index("to launch it: ")
+    assert shown.splitlines()[-1].endswith(CLOUD.command())
