@@ -3,6 +3,7 @@
 - `joint.search`, `split.search.search`: run a study to its end, by one of the two methods.
 - `driver.Driver`: starts, polls, books and stops the jobs of a study.
 - `drivers`: which drivers work on a study; `concurrency.ConcurrencyLimit`: how many jobs run at a time.
+- `curves.next_entries`: what a job that searches trains next, from the curves of its trials.
 - `admission.Admission`: reserves worst cases in the budget of the study and in shared ones.
 - `worst_case.WorstCase`: the most that a job can cost, with its runtime limited.
 - `optuna_study.OptunaStudy`: the trials in Optuna: `ask`, `ask_for`, `report_outcome`.
