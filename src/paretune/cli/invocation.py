@@ -1,4 +1,4 @@
-"""How and where this process was started, so that its commands can be pasted and its paths mean what was typed.
+"""The program and the folder of the command as it was typed: printed commands can be pasted, paths mean the same.
 
 MLflow starts an entry point in the folder of the project, which may be a clone in a temporary folder, and does not pass
 on the folder where the command was typed. That is the current folder of the process that has started the entry point:

@@ -1,4 +1,4 @@
-"""What the command line needs to know of a command: its parameters, its reader and its runner.
+"""The description of a command for the command line: its parameters, its reader and its runner.
 
 Every command defines one `COMMAND` in a module that imports quickly: `paretune NAME --help` and refused input must not
 wait for MLflow, boto3 or torch. `run` imports the rest.

@@ -9,7 +9,7 @@ from paretune.core.errors import BadInput, ParetuneError, first_line
 
 
 class Verdict(Enum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     PASSED = "ok"
     FAILED = "wrong"

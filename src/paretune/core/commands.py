@@ -19,7 +19,7 @@ _MAIN = "main"
 
 @dataclass(frozen=True, kw_only=True)
 class Spelling:
-    """How the user types commands.
+    """The spelling of commands where the user types them.
 
     `words` come before the name of the command: the program, or `mlflow run` with a project and its options.
     `by_mlflow` selects the form `-e NAME -P parameter=value`.

@@ -1,4 +1,4 @@
-"""Which batches fit into memory, concluded from jobs that fitted and jobs that did not.
+"""The batches that fit into memory, concluded from jobs that fitted and jobs that did not.
 
 Only jobs with equal values of every parameter that affects memory are compared; one with other `training_arguments`
 (such as gradient_checkpointing) shows nothing. Otherwise more rows, longer rows and fp32 instead of bf16 need more, and

@@ -1,4 +1,4 @@
-"""How much two equal runs differ: assumptions for seconds and F1 until repeats have been measured.
+"""The difference between equal runs: assumptions for seconds and F1 until repeats have been measured.
 
 Measured on the runs of aws-samples/amazon-sagemaker-huggingface-benchmark (data/processed/experiment_results.csv,
 2021): eight pairs of SageMaker jobs that differ in nothing. Their seconds differ by 1.4 % (median; 6.2 % at most),

@@ -1,4 +1,4 @@
-"""How long a training takes: physics with unknown constants, which are learnt from whatever jobs have run.
+"""The duration of a training: physics with unknown constants, which are learnt from the jobs that have run.
 
     seconds    = start-up + steps x step + evaluation + upload
     step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)

@@ -76,7 +76,7 @@ class StepSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """How a job's devices divide its rows and its model, and what they offload.
+    """The division of a job's rows and model over its devices, and what they offload.
 
     Attributes:
         rows: of a micro-batch of one device; `evaluated_rows` of a batch of an evaluation, 0 without one.

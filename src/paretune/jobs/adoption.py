@@ -18,11 +18,11 @@ _ELSEWHERE = {
     "bucket": "its job writes to the bucket {recorded}, and this command reads {current}: set bucket={recorded}, or "
     "PARETUNE_BUCKET",
 }
-"""Where a job runs to why it is not found here. The bucket comes last: its default depends on the other two."""
+"""Tag of a job's place to why it is not found here. The bucket comes last, as its default depends on the others."""
 
 
 def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
-    """Why `launcher` cannot find the job of a run with these tags; empty if it looks in the right place.
+    """The reason why `launcher` cannot find the job of a run with these tags; empty if it looks in the right place.
 
     A job in another AWS account, region or queue is not found, and would be started and paid a second time; a job with
     another bucket would have no results. A run without a job has none of these tags.

@@ -37,7 +37,7 @@ _QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """How a job ended. Its run says the same, and its cost is booked.
+    """The end of a job, as its run has it; its cost is booked.
 
     Attributes:
         reason: why it has no result; empty if it completed.
@@ -259,7 +259,7 @@ def _over_bound_usd(record: JobRecord, bill: JobBill) -> float:
 
 
 def _all_metrics(report: JobReport | None, bill: JobBill) -> dict[str, float]:
-    """What the job measured and was billed, in the order in which a run's page shows it, that of first recording."""
+    """The measurements and the bill of the job, in the order of first recording, in which a run's page shows them."""
     values = ({} if report is None else dict(report.metrics)) | bill.metrics()
     first = (*_QUALITIES, metrics.COST_USD, metrics.THROUGHPUT_SAMPLES, metrics.JOB_SECONDS)
     return {name: values[name] for name in first if name in values} | values
@@ -326,7 +326,7 @@ def _write_report(run: Run, report: JobReport) -> None:
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:
-    """Why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
+    """The reason why a job did not end well and what to do about it; empty if it completed or was stopped as asked.
 
     `why_not_smaller` has the per-device batch with which it ran out of memory, and why no smaller one follows.
     """

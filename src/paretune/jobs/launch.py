@@ -115,7 +115,7 @@ def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Ru
 
 @dataclass(frozen=True, kw_only=True)
 class _Forecast:
-    """What is said and recorded of a new job before it starts.
+    """The announcement and the record of a new job before it starts.
 
     Attributes:
         smaller_batch: the batch to begin with if the one that was asked for does not fit.

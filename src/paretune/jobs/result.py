@@ -88,7 +88,7 @@ class JobResult(Result):
         }
 
     def notes(self) -> list[str]:
-        """Where to look, what the record lacks, and verdicts on the model."""
+        """The address of the run, gaps of its record, and verdicts on the model."""
         gap = (
             "MLflow did not take everything: this run's record has gaps, and the job's own files are complete; "
             f"`{command_line('sync')}` fills the gaps"

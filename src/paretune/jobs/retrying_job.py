@@ -28,7 +28,7 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 from paretune.tracking import schema
 
 STOP_PATIENCE_S = 900.0
-"""How long a job may take to stop: two minutes to end, then its results travel; or nobody answers any more."""
+"""The longest time that a job takes to stop: two minutes to end, then its results travel."""
 
 WATCH_INTERVAL_S = 0.5
 """Between two polls of a job; a launcher that pays for polling limits itself."""
@@ -143,7 +143,7 @@ class RetryingJob:
     """Instances of this attempt, where SageMaker chooses them."""
     memory_retries: int = field(default=0, init=False)
     _why_not_smaller: str = field(default="", init=False)
-    """Why a job that ran out of memory is not tried again with a smaller batch."""
+    """The reason why a job that ran out of memory is not tried again with a smaller batch."""
     _may_be_created: bool = field(default=False, init=False)
     """Whether a Ctrl-C has cut CreateTrainingJob short."""
 

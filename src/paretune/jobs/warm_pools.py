@@ -80,7 +80,7 @@ class KeptPool:
         return None if price is None else price.cost_usd(status.seconds, self.job.cluster.instance_count)
 
     def sentence(self, status: WarmPoolStatus) -> str:
-        """How long the instances, which are no longer kept, were billed."""
+        """Seconds for which the instances, which are no longer kept, were billed."""
         end = f"reused by {status.reused_by}" if status.reused_by else "given back"
         return (
             f"the instances kept after {self.name} were billed for {status.seconds:,.0f} s each until they were {end}"

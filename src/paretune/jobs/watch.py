@@ -1,4 +1,4 @@
-"""Who watches a job: a lease in the tags of its run, which every machine can read.
+"""The lease of the process that watches a job, in the tags of its run, which every machine can read.
 
 The tags name the process that watches, with its host, and the time at which it has last renewed its lease. Whether a
 process of this machine runs can be looked up; one of another machine, or of another container, counts as dead when it

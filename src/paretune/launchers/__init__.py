@@ -1,4 +1,4 @@
-"""Where jobs run. A new launcher is one file or folder here, a line in `registry` and a fixture of the contract suite.
+"""The places where jobs run. A new launcher is a file here, a line in `registry` and a fixture of the contract suite.
 
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
 archive       the code that travels to a job or into a container

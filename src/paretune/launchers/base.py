@@ -58,7 +58,7 @@ class JobState(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
-    """How long instances were kept after a job, for the next one like it.
+    """The instances that were kept after a job, for the next one like it.
 
     Attributes:
         status: the service's own word, such as Available or Reused.
@@ -145,7 +145,7 @@ class Job(ABC):
     warm_pool: WarmPool | None = None
     """The instances kept after the job; None if the launcher keeps none."""
     output: ProjectOutput | None = None
-    """What a project's command leaves; None for a job that runs our training."""
+    """The output of a project's command; None for a job that runs our training."""
     trials: Trials = Trials()
     """The trials that the job trains; one, unless it is a shared job."""
 

@@ -281,7 +281,7 @@ class TrialOfSharedJob(Job):
         return self._shared.job.log_tail(lines) if self._shared.job is not None else []
 
     def log_location(self) -> str:
-        """Where the log of the whole job is."""
+        """The place of the log of the whole job."""
         return self._shared.job.log_location() if self._shared.job is not None else "nowhere: it was not created"
 
     def model_location(self) -> str:

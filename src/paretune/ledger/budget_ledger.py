@@ -83,7 +83,7 @@ class BudgetStatus:
         return f"budget {self._name}: {left}" + ("" if worst_usd is None else f", worst case {worst_usd:.4g}")
 
     def refusal(self, request: BudgetRequest, path: str) -> str:
-        """Why a job does not fit the budget of the file `path`, and what helps; empty if it fits."""
+        """The reason why a job does not fit the budget of the file `path`, and what helps; empty if it fits."""
         name, limit = self.budget.name, f"{self.budget.usd_per_month:g} USD a month"
         if request.worst_usd is None:
             return (

@@ -14,7 +14,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 class TrialStatus(Enum):
-    """How a trial ended."""
+    """The status of a trial that has ended."""
 
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"
@@ -52,7 +52,7 @@ class TrialNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialEnd:
-    """How a trial's job ended.
+    """The end of a trial's job.
 
     Attributes:
         metrics: of its run; empty unless it completed.

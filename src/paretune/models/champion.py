@@ -97,7 +97,7 @@ def _first(new: Figures) -> Decision:
 
 
 def _incomparable(new: Figures, champion: Figures) -> str:
-    """Why the figures of two models cannot be compared; empty if they can."""
+    """The reason why the figures of two models cannot be compared; empty if they can."""
     if not champion.metric:
         return "the champion has no figures of paretune in its tags, so the two cannot be compared"
     if new.metric != champion.metric:

@@ -53,7 +53,7 @@ def record_model(run: Run, job: FinishedJob) -> str:
 
 
 def _lacking(job: FinishedJob, folder: Path | None) -> str:
-    """Why the job has left no model that could be recorded; empty if it has."""
+    """The reason why the job has left no model that could be recorded; empty if it has."""
     if folder is None:
         return "" if job.location.startswith("s3://") else f"there is no folder {job.location}"
     lacking = why_not(folder)

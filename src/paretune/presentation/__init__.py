@@ -1,4 +1,4 @@
-"""How pages, pictures, tables and numbers look, for studies and reports.
+"""The look of pages, pictures, tables and numbers, for studies and reports.
 
 - `numbers`: values as text: dollars, durations, values with their errors.
 - `table.Table`: a table declared by its columns; for a terminal, Markdown, pages (with `tables.js`), CSV and JSON.

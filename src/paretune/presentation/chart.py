@@ -41,7 +41,7 @@ _RING: dict[str, Any] = {
 _PROMINENT = ("front", "predicted")
 """Kinds that no other marks may hide or flatten."""
 _ROOM = 0.3
-"""How far a prediction may stretch an axis, as a share of the range of what was measured."""
+"""The most that a prediction may stretch an axis, as a share of the measured range."""
 MANY = 150
 """Number of marks above which only prominent and ringed marks have error bars, and the others are faded."""
 _EDGE = "#767676"

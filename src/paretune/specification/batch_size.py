@@ -74,7 +74,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """How the rows of one optimiser step are split over devices and micro-batches, and the learning rate.
+    """The split of the rows of one optimiser step over devices and micro-batches, and the learning rate.
 
     `devices` counts the data-parallel devices.
     """

@@ -58,7 +58,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a chara
 
 
 class FailureKind(Enum):
-    """Why a job failed, which decides what its launcher does next."""
+    """The reason why a job failed, which decides what its launcher does next."""
 
     OUT_OF_MEMORY = "out_of_memory"  # retry with a smaller per-device batch
     BAD_INPUT = "bad_input"  # only another request helps
@@ -242,7 +242,7 @@ class JobInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialQueue:
-    """What a job that searches is to train; a queue with a higher version replaces the one before.
+    """The trainings that a job that searches is to do next; a queue with a higher version replaces the one before.
 
     The job trains the first trial of `order` that has done fewer optimiser steps than it says to that step, pauses it,
     looks for a newer queue, and begins at the front of the order again.
@@ -448,7 +448,7 @@ class JobReport:
 
 @dataclass(frozen=True, kw_only=True)
 class MemberEnd:
-    """How one trial of a shared job ended: with a report, with a failure, or with neither if it was stopped on request.
+    """The end of one trial of a shared job: with a report, a failure, or neither if it was stopped on request.
 
     `seconds` is the wall time of the job that the trial used; trials that run side by side share it. A failure has a
     kind and one sentence.

@@ -1,4 +1,4 @@
-"""How the model is trained: precision, which weights, adapters, compiler and further training arguments."""
+"""The training of the model: precision, which weights, adapters, compiler and further training arguments."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

@@ -204,7 +204,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         return replace(moved, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def _fallback_faults(self) -> list[str]:
-        """Why the job cannot run on a fallback instance type, which each fault names."""
+        """The reasons why the job cannot run on a fallback instance type, which each fault names."""
         all_faults = []
         for name in self.instance_types()[1:]:
             faults: list[str] = []
@@ -380,7 +380,7 @@ def _task_faults(spec: JobSpec) -> list[str]:
 
 
 def _register_faults(options: RunOptions, name: str) -> list[str]:
-    """Why no model of this job can become a version of the registered model `name`."""
+    """The reasons why no model of this job can become a version of the registered model `name`."""
     faults = []
     if not _REGISTERED_NAME.fullmatch(name) or len(name) > LONGEST_REGISTERED_NAME:
         faults.append(
@@ -407,7 +407,7 @@ def _profile_faults(spec: JobSpec) -> list[str]:
 
 
 def _shared_job_faults(spec: JobSpec) -> list[str]:
-    """Why the trials of a study cannot share jobs like this one."""
+    """The reasons why the trials of a study cannot share jobs like this one."""
     if spec.trials_per_job == 1:
         return []
     conflicts = {
@@ -422,7 +422,7 @@ def _shared_job_faults(spec: JobSpec) -> list[str]:
 
 
 def launch_faults(spec: JobSpec) -> list[str]:
-    """Why a valid specification cannot be run, estimated or simulated; empty if it can.
+    """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
 
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """

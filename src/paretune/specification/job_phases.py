@@ -29,7 +29,7 @@ _ENDS = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxW
 
 @dataclass(frozen=True, kw_only=True)
 class JobPhases:
-    """What a job's transitions tell.
+    """The seconds and states that a job's transitions show.
 
     Attributes:
         seconds: phase to seconds, with `downloading` for data and image; a phase without a transition is absent.

@@ -1,4 +1,4 @@
-"""How one job is spread over devices: the parameters, and the degrees of parallelism that follow from them."""
+"""The division of one job over devices: the parameters, and the degrees of parallelism that follow from them."""
 
 from dataclasses import MISSING, dataclass, fields
 from typing import Any

@@ -39,7 +39,7 @@ Effect = Literal[
     "ownership",  # whose account, network and budget are used; never sent into a job
     "launcher",  # where and how a job is launched and recorded
 ]
-"""What a job parameter can affect. Every list of parameters by what they do is derived from their `affects`."""
+"""The effects that a job parameter can have. Lists of parameters by their effects are derived from their `affects`."""
 COMPUTES: tuple[Effect, ...] = ("data", "quality", "seconds", "memory", "batch", "cluster", "noise")
 """Effects that make two jobs compute different things; the others concern limits, money and account."""
 STEP: frozenset[Effect] = frozenset({"seconds", "memory"})

@@ -1,4 +1,4 @@
-"""Where a job runs: cluster, parallelism, limits and account together, and the rules between them.
+"""The placement of a job: cluster, parallelism, limits and account together, and the rules between them.
 
 Facts that only an account knows (quotas, images, permissions) are checked by its launcher.
 """
@@ -189,7 +189,7 @@ def _ranking_faults(placement: Placement) -> list[str]:
 
 
 def _plan_faults(placement: Placement) -> list[str]:
-    """Why no training plan can be used, whatever its state in AWS."""
+    """The reasons why no training plan can be used, whatever its state in AWS."""
     plan, keys = placement.training_plan, {"launcher": placement.launcher, "instance_type": placement.instance_type}
     if plan is None:
         return []

@@ -16,7 +16,7 @@ _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", r
 
 
 def address_fault(address: str) -> str:
-    """Why `storage` cannot have this value, or empty if it can."""
+    """The reason why `storage` cannot have this value, or empty if it can."""
     if _ADDRESS.fullmatch(address):
         return ""
     rule = "storage must be sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE (a file or a database that "
@@ -32,7 +32,7 @@ def redacted(address: str) -> str:
 
 
 def file_fault(path: Path) -> str:
-    """Why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
+    """The reason why SQLite can neither open nor create the file, or empty if it can. Nothing is created.
 
     Pipes and devices are not opened. SQLite itself reads the file: a process that opened and closed it in another way
     would lose its locks on it (SQLite, "How To Corrupt An SQLite Database File", section 2.2).

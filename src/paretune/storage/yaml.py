@@ -161,7 +161,7 @@ def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
 
 
 def _hint(kind: FileKind) -> str:
-    """What to name in place of a file that cannot be read."""
+    """The name to print for a file that cannot be read."""
     if not kind.marks:
         return f"write one with {kind.example}"
     names = shipped_names(kind.marks, without=RECUR.marks if kind is STUDY else ())

@@ -81,7 +81,7 @@ class Verification:
         self.reasons[point.number] = reason
 
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
-        """Why the point is not repeated, in words; empty if it is."""
+        """The reason why the point is not repeated, in words; empty if it is."""
         driver = self._driver
         if driver.admission.has_budget:
             spec = driver.file.spec_at(point.trial.point).replace(**changes)

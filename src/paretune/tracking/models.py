@@ -46,7 +46,7 @@ _PIPELINES = {
     "ForTokenClassification": "token-classification",
     "ForMaskedLM": "fill-mask",
 }
-"""How the name of a class of transformers ends, to the task of its pipeline, of those that read one text."""
+"""The end of the name of a class of transformers to the task of its pipeline, of those that read one text."""
 _TEXT = Schema([ColSpec(DataType.string)])
 # As mlflow.transformers declares them (mlflow 3.17.2, transformers/signature.py); importing it would import PyTorch.
 _SIGNATURES = {
@@ -134,7 +134,7 @@ def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
 
 
 def location_of(logged: LoggedModel) -> str:
-    """Where the files of a LoggedModel are: an address of MLflow's store, or of S3, as its tag says."""
+    """The place of the files of a LoggedModel: an address of MLflow's store, or of S3, as its tag says."""
     return _in_s3(logged.tags) or str(logged.artifact_location)
 
 
@@ -172,7 +172,7 @@ def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel
 
 
 def why_not(folder: Path) -> str:
-    """Why a folder cannot be logged as a model that transformers loads; empty if it can."""
+    """The reason why a folder cannot be logged as a model that transformers loads; empty if it can."""
     config = _config(folder)
     if not config:
         return "no config.json of a Hugging Face model"

@@ -84,7 +84,7 @@ class _Section:
 
 
 class RecordedCluster(_Section):
-    """Where a job ran."""
+    """The place where a job ran."""
 
     launcher = _text(schema.LAUNCHER)
     """Name of the launcher; empty for published jobs."""
@@ -135,7 +135,7 @@ class RecordedBill(_Section):
     price_as_of = _text(schema.PRICE_AS_OF)
     """Year, month or day of the price."""
     price_source = _text(schema.PRICE_SOURCE)
-    """Where the price was read."""
+    """The source of the price."""
 
     @property
     def effective_usd(self) -> float | None:
@@ -224,7 +224,7 @@ class RecordedJob(_Section):
     """A job as its run records it."""
 
     cluster = _Recorded(RecordedCluster)
-    """Where it ran."""
+    """The place where it ran."""
     bill = _Recorded(RecordedBill)
     """Its billed seconds and dollars, and the price."""
     request = _Recorded(RecordedRequest)

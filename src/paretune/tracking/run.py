@@ -37,7 +37,7 @@ TROUBLE = (MlflowException, SQLAlchemyError, CommandError, OSError, ValueError, 
 
 
 class RunStatus(Enum):
-    """How a run ended, in MLflow's words."""
+    """The status of a run that has ended, in MLflow's words."""
 
     FINISHED = "FINISHED"
     FAILED = "FAILED"

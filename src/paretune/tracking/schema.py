@@ -8,13 +8,13 @@ PREFIX = "paretune."  # what every tag of ours begins with
 
 # What the run is.
 KIND = "paretune.kind"
-"""What a run is that is no job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
+"""The kind of a run without a job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
 `prices`, `import`, `doctor`, `predict`, `reconcile`, `schedule`, `recur` (all nights of a recurring training),
 `recur driver`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
-"""How a job's figures were obtained: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
+"""The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
 
 Absent from runs of other projects that were recorded before 2026-11-20.
 """
@@ -41,7 +41,7 @@ STATE = "paretune.state"
 Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
 """
 STOPPED_EARLY = "paretune.stopped_early"
-"""Why the trial of a study was stopped before its end, and what it would have reached: JSON with reason, expected."""
+"""The reason why the trial of a study was stopped early, and what it would have reached: JSON with reason, expected."""
 WAITING = "paretune.waiting"
 """Of a job without capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
@@ -51,7 +51,7 @@ WARNINGS = "paretune.warnings"  # what was said before the job was launched, in 
 GAP = "paretune.gap"  # `true` on the run of a finished job that MLflow did not take whole; `sync` completes it
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
 REMARKS = "paretune.remarks"
-"""What is to be known of a job that has ended, in words, such as what its record lacks and why.
+"""Remarks on a job that has ended, such as what its record lacks and why.
 
 Until 2026-11-22 an F1 below its baseline stood here, too.
 """
@@ -59,7 +59,7 @@ VERDICT = "paretune.verdict"  # what is to be said of the model, in words: see j
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
-"""What has become of the instances kept after the job: `Available` as long as they are billed and not booked."""
+"""The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
@@ -86,7 +86,7 @@ CLAIMED_AT = "paretune.claimed_at"
 
 # The run of an MLflow project on SageMaker, whose parameters are the project's own.
 LOGGING = "paretune.logging"
-"""How the project's command records: `direct` to the tracking server, or `collect` at its end. No other run has it."""
+"""Whether a project's command records `direct` to the tracking server, or `collect` at its end. No other run has it."""
 INSTANCE_TYPE = "paretune.instance_type"
 INSTANCE_COUNT = "paretune.instance_count"
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
@@ -116,7 +116,7 @@ PRICE_REGION = "paretune.price_region"
 PRICE_AS_OF = "paretune.price_as_of"
 PRICE_SOURCE = "paretune.price_source"
 BILL = "paretune.bill"
-"""What `reconcile` knows of a job's bill: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
+"""The state of a bill for `reconcile`: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
 BILL_COMPLETE = "complete"
 BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that ends earlier does not replace its figures
 
@@ -132,7 +132,7 @@ PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 RECUR = "paretune.recur"  # name of the recurring training, on its own run and on the runs of its jobs
 NIGHT = "paretune.night"  # which night a job belongs to, such as 2026-11-22; absent from the run of all nights
 NIGHT_PART = "paretune.night_part"
-"""What the job is of its night: `try`, `retrain` (the try missed the floor), `interrupted` or `refused`."""
+"""The role of the job in its night: `try`, `retrain` (the try missed the floor), `interrupted` or `refused`."""
 NIGHT_POINT = "paretune.night_point"  # its point, as JSON; written before the job is created
 NIGHT_IDENTITY = "paretune.night_identity"  # hash of its job, but for its seed and data; absent until 2026-11-22
 RETURNED = "paretune.returned"  # whether its model is what the night returns: true; absent otherwise

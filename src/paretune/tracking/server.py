@@ -36,7 +36,7 @@ def server_version(client: MlflowClient) -> Version | None:
 
 
 def missing_on_server(client: MlflowClient, experiment_id: str) -> str:
-    """What the server has no place for, in a sentence; empty if it has everything.
+    """A sentence that names the features that the server lacks; empty if it has all of them.
 
     Raises:
         MlflowException: the server does not answer.

@@ -125,7 +125,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def device_faults(spec: JobSpec) -> list[str]:
-    """Why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
+    """The reasons why this machine, or one of the job's instance types, cannot run the job; empty if it can."""
     if spec.on_sagemaker:
         types = [spec.instance(name) for name in spec.instance_types()]
         return [fault for instance in types for fault in hardware.precision_faults(spec.precision, instance)]
@@ -140,7 +140,7 @@ def device_faults(spec: JobSpec) -> list[str]:
 
 
 def machine_faults(spec: Placement) -> list[str]:
-    """Why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
+    """The reasons why the instance of this process cannot do its share of a SageMaker job; empty if it can."""
     if not has_gpu():
         return [] if os.environ.get(ALLOW_NO_GPU) == "1" else _missing_gpu(spec)
     if spec.processes <= torch.cuda.device_count():

@@ -150,7 +150,7 @@ class _Inputs:
 
 
 def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs, Any]:
-    """What the training reads from its folder, and the model, which is not spread over the processes yet."""
+    """The inputs of a training from its folder, and the model, which is not spread over the processes yet."""
     transformers.set_seed(spec.seed)
     prepared = PreparedDataset.read(folder.dataset)
     source = folder.model_source.resolve()

@@ -97,7 +97,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def model_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """Why the model in `folder` cannot do the task; empty if it can."""
+    """The reasons why the model in `folder` cannot do the task; empty if it can."""
     try:
         config = transformers.AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
@@ -131,7 +131,7 @@ def longest_text(config: Any) -> int | None:
 
 
 def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
-    """Why adapters cannot be added to the model in `folder` as requested; empty if they can."""
+    """The reasons why adapters cannot be added to the model in `folder` as requested; empty if they can."""
     layers = _linear_layers(_without_weights(spec, folder))
     if not layers:
         rule = f"fine_tuning={spec.fine_tuning} trains adapters beside linear layers"

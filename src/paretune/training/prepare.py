@@ -131,7 +131,7 @@ def strategy_faults(spec: JobSpec) -> list[str]:
 
 
 def division_faults(spec: JobSpec, config: Any) -> list[str]:
-    """Why the model with this configuration cannot be divided, or its activations checkpointed; empty if they can."""
+    """Reasons why a model with this configuration cannot be divided, or its activations checkpointed."""
     degrees, faults = spec.degrees, list[str]()
     classifies = spec.task != "causal-lm"
     if spec.strategy == "fsdp" and degrees.tensor > 1:
@@ -159,7 +159,7 @@ def division_faults(spec: JobSpec, config: Any) -> list[str]:
 
 
 def activation_faults(model_class: type[Any], name: str) -> list[str]:
-    """Why activations of the model `name` cannot be checkpointed; empty if they can."""
+    """The reasons why activations of the model `name` cannot be checkpointed; empty if they can."""
     if getattr(model_class, "supports_gradient_checkpointing", False):
         return []
     return [f"activation_checkpointing: transformers cannot compute the layers of {name} again: leave it out"]

@@ -1,4 +1,4 @@
-"""What the processes of a job do together; a job of one process needs no process group for it."""
+"""Operations of all processes of a job together; a job of one process needs no process group for them."""
 
 from typing import TypeVar
 

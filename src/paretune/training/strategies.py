@@ -1,4 +1,4 @@
-"""How the model of one job is distributed over devices: one class per value of the parameter `strategy`.
+"""The distribution of the model of one job over devices: one class per value of the parameter `strategy`.
 
     ddp         every device has the whole model; gradients are averaged                    (PyTorch)
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over

@@ -79,7 +79,7 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
 
 @dataclass(kw_only=True)
 class Evaluated:
-    """What one process has computed of an evaluation.
+    """The part of an evaluation that one process has computed.
 
     Attributes:
         loss: sum of the losses of `items`: rows, or for language models tokens.
@@ -208,7 +208,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         )
 
     def _evaluate_share(self, model: Any, rows: Any) -> Evaluated:
-        """What this process computes of an evaluation: every n-th row for n shares of the data.
+        """The share of an evaluation that this process computes: every n-th row for n shares of the data.
 
         All processes compute equally many batches; one that has no row left computes another's and leaves it out.
         """

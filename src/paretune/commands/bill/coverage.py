@@ -5,13 +5,13 @@ from datetime import datetime, timedelta
 
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
 LATE = timedelta(days=2)
-"""How much later than other lines SageMaker's lines may come. AWS gives no bound; bills are "updated at least once a
+"""The delay of SageMaker's lines after other lines. AWS gives no bound; bills are "updated at least once a
 day", with usage of up to 24 hours before (AWS Data Exports user guide, read 2026-11-22); this is twice that."""
 
 
 @dataclass
 class Coverage:
-    """Which months a bill holds, and up to when it has lines of an hour or a day.
+    """The months that a bill holds, and up to when it has lines of an hour or a day.
 
     The newest day of daily lines does not count, because it may be incomplete.
     """

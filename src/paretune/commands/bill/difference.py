@@ -1,4 +1,4 @@
-"""Why AWS's bill of a run differs from the recorded cost: parts that add up to the difference, to the last digit."""
+"""The difference between AWS's bill and the recorded cost: parts that add up to the difference, to the last digit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -63,7 +63,7 @@ _OTHER_TABLES = {
     "legacy Cost and Usage Report": re.compile("lineItem/|(line_item|identity)_[a-z]+(type|id|cost|date)$"),
     "detailed billing report": re.compile("RecordType|UnBlendedCost"),
 }
-"""What else AWS delivers to a column that shows it; a legacy report has lineItem/UsageType, in Athena
+"""Other reports of AWS to a column by which they are recognised; a legacy report has lineItem/UsageType, in Athena
 line_item_usagetype. Columns: AWS Data Exports user guide, "FOCUS 1.2 with AWS columns" (read 2026-11-23)."""
 _ZONE = re.compile(r"(?:\.\d+)?\s*(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?")
 _TIME_RULE = "must be times such as 2026-11-01T10:00:00Z"

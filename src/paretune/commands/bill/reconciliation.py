@@ -15,7 +15,7 @@ from paretune.commands.bill.recorded_costs import QUEUED_JOB_PREFIX, RecordedCos
 from paretune.launchers.base import job_name, parse_job_name
 
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"
-"""Where a line's dollars are: in `billed_usd` of a run, beside it, on a job without a run here, or on another line."""
+"""The place of a line's dollars: `billed_usd` of a run, beside it, a job without a run here, or another line."""
 _CLOSING = timedelta(minutes=10)
 """Time from the last billed second of a job to the end of its run, at most; the bill need not cover it."""
 _TOLERANCE = Decimal("0.02")

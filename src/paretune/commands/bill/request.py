@@ -10,7 +10,7 @@ from paretune.specification.parameters import check, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileRequest:
-    """Which bill to read.
+    """The bill to read.
 
     Raises:
         BadInput: with all faults at once.

@@ -126,7 +126,7 @@ def _database_findings(uri: str) -> Iterator[Finding]:
 
 
 def _write_fault(path: Path) -> str:
-    """Why a SQLite file cannot be written, or not be made; empty where it can."""
+    """The reason why a SQLite file cannot be written, or not be made; empty where it can."""
     folder = path.parent
     if not path.exists():
         if path.is_symlink():

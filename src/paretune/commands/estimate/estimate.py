@@ -1,4 +1,4 @@
-"""How long, how much and whether it fits, before anything is paid for: the table of estimates, probed if asked for."""
+"""Duration, cost and memory before anything is paid for: the table of estimates, probed if asked for."""
 
 import json
 import os
@@ -222,7 +222,7 @@ def _facts(specs: Sequence[JobSpec], home: Path) -> list[Mapping[str, float] | N
 
 
 def _precision_faults(specs: Sequence[JobSpec], environment: Mapping[str, str]) -> list[str]:
-    """Why the launch would refuse the number format on an instance type, or on this machine."""
+    """The reasons why the launch would refuse the number format on an instance type, or on this machine."""
     requested = dict.fromkeys(
         (spec.precision, spec.instance(name)) for spec in specs if spec.has_instances for name in spec.instance_types()
     )
@@ -248,7 +248,7 @@ def precision_faults_of_this_machine(precision: str, environment: Mapping[str, s
 
 
 def _unknown_data(request: EstimateRequest, facts: list[Mapping[str, float] | None]) -> list[str]:
-    """Why the rows of a data set cannot be known."""
+    """The reasons why the rows of a data set cannot be known."""
     unknown = {
         spec.dataset
         for spec, data in zip(request.specs, facts, strict=True)
@@ -278,7 +278,7 @@ def _run_probe(spec: JobSpec, workplaces: Workplaces, say: Callable[[str], None]
 
 
 def _left_out(specs: Sequence[JobSpec]) -> list[str]:
-    """Why instance types are not in the table."""
+    """The reasons why instance types are not in the table."""
     types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
     return [remark for instance in types.values() for remark in speed_remarks(instance)]
 

@@ -66,7 +66,7 @@ class OwnEstimates(Result):
         return {"run_id": self.run_id, "rows": rows, "remarks": self.notes()[:-1], "open_command": self.open_command}
 
     def notes(self) -> list[str]:
-        """How to improve the estimates, and where to look."""
+        """Sentences on how to improve the estimates, and where to look."""
         remarks = []
         if any(expected is None for _, expected in self.jobs):
             remarks.append(

@@ -273,7 +273,7 @@ def _memory(item: Estimate) -> str:
 
 
 def on_front(estimates: Sequence[Estimate]) -> list[bool]:
-    """Which estimates are on the front of seconds and dollars; none that does not fit or lacks a price."""
+    """The estimates that are on the front of seconds and dollars; none that does not fit or lacks a price."""
     points = {
         index: (item.time.seconds, item.cost_usd)
         for index, item in enumerate(estimates)

@@ -16,7 +16,7 @@ from paretune.tracking.models import location_of, recorded_model
 from paretune.tracking.run import TROUBLE
 
 _BELOW = ("", "model", "peft", "data/model")
-"""Where in a model of MLflow the files of a Hugging Face model lie."""
+"""The place of the files of a Hugging Face model in a model of MLflow."""
 _MARKS = ("config.json", "adapter_config.json")
 
 

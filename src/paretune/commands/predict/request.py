@@ -20,7 +20,7 @@ _FORMS = "a folder, models:/NAME@champion, models:/NAME/3 or runs:/RUN_ID"
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest:
-    """Which model predicts which rows, and the price of the machine.
+    """The model, the rows that it predicts, and the price of the machine.
 
     Raises:
         BadInput: with all faults at once.

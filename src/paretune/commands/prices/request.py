@@ -12,7 +12,7 @@ ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class PricesRequest:
-    """Which prices to show, and whether to read them anew.
+    """The prices to show, and whether to read them anew.
 
     Raises:
         BadInput: with all faults at once.

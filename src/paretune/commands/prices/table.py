@@ -54,7 +54,7 @@ class PriceTable(Result):
         return {"region": self.region, "rows": self.rows(), "notes": self.notes()}
 
     def notes(self) -> list[str]:
-        """How to get the unknown prices."""
+        """A sentence on how to get the unknown prices."""
         if not self.prices:
             return [
                 f"no price of SageMaker Training in {self.region} is known: `paretune prices --refresh true --region "

@@ -26,7 +26,7 @@ _JITTER = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """What is assumed about a value before any night: standard deviations, and surprises (negative log densities).
+    """Prior assumptions about a value, before any night: standard deviations, and surprises (negative log densities).
 
     Attributes:
         level: deviation of the value of any setting.

@@ -289,7 +289,7 @@ class _NightRun:
 
 
 def _miss(job: NightJob, file: RecurFile) -> str:
-    """How a job missed the floor."""
+    """A sentence on how a job missed the floor."""
     if job.value is None:
         return f"the job {job.state.lower()} ({job.reason or 'no reason given'})"
     return f"{file.metric} {plain(job.value, 4)} misses the floor {plain(file.floor, 4)}"

@@ -1,4 +1,4 @@
-"""Which point tonight's run takes: Thompson sampling among points that rarely miss the quality floor.
+"""The choice of the point that tonight's run takes: Thompson sampling among points that rarely miss the quality floor.
 
 A point is admissible if the chance that tonight's model falls below the floor is under MOST_CHANCE. Among these and the
 default, one plausible set of dollars is drawn (Thompson, Biometrika 25, 1933), and the cheapest point in it is taken,
@@ -85,7 +85,7 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What runs tonight, and why.
+    """The job that runs tonight, and the reason.
 
     Attributes:
         index: the candidate that runs first; `fallback` is trained if it misses the floor.
@@ -123,7 +123,7 @@ class Policy:
         self._slopes = () if is_own else _QUALITY_SLOPES
 
     def posterior(self, history: Sequence[Observation], night: int) -> "Posterior":
-        """What the history says about every candidate before another run on this night."""
+        """The prediction for every candidate from the history, before another run on this night."""
         return Posterior(self, [run for run in history if run.night > night - MOST_NIGHTS], night)
 
     def choose(

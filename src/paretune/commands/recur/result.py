@@ -115,7 +115,7 @@ class RecurResult(Result):
         return {name: as_json(value) for name, value in document.items()}
 
     def notes(self) -> list[str]:
-        """What was saved, what was registered, and where to look."""
+        """The savings, the registered model, and where to look."""
         tonight = next((row for row in self.nights if row["night"] == self.night.name), {})
         saved, spent = tonight.get("saved_usd"), sum(float(str(row["spent_usd"] or 0)) for row in self.nights)
         nights = f"{len(self.nights)} night{'s' if len(self.nights) > 1 else ''}: {usd(spent)}"

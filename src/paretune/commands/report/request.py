@@ -14,7 +14,7 @@ _LEARNING_RATES = ("all", "fixed", "scaled")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """Which recorded runs to table, and on which terms to price them again.
+    """The recorded runs to table, and the terms on which they are priced again.
 
     Raises:
         BadInput: with all faults at once.

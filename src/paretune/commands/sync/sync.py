@@ -40,7 +40,7 @@ _RECENT = 200
 
 @dataclass(frozen=True, kw_only=True)
 class Collected:
-    """How one run was brought up to date: the finished job, and a sentence on what is missing or why there is none."""
+    """The result of an update of one run: the finished job, and a sentence on what is missing or why there is none."""
 
     run_id: str
     result: JobResult | None = None

@@ -1,4 +1,4 @@
-"""Why AWS refused a request or a training job failed: one cause and one next step from AWS's own text.
+"""Reasons why AWS refused a request or a training job failed: one cause and one next step from AWS's own text.
 
 AWS's texts have a structure, which is read in this order:
 
@@ -117,7 +117,7 @@ def classify(reason: str, log: Callable[[], Sequence[str]] = tuple) -> tuple[Fai
 
 
 def _ours(text: str) -> Failure | None:
-    """What our training wrote into the failure file, "kind: sentence"; SageMaker puts its kind and exit code around."""
+    """The line "kind: sentence" of our failure file; SageMaker puts its own kind and the exit code around it."""
     inner = re.sub(r",? ?exit code: \d+$", "", re.sub(r"^AlgorithmError: ", "", text)).strip()
     kind, _, sentence = inner.partition(": ")
     if kind not in _OURS:
@@ -192,7 +192,7 @@ def _by_log(log: Sequence[str]) -> Failure | None:
 
 
 def _ended_with(code: int) -> str:
-    """What an exit code says; a shell adds 128 to the number of the signal that ended a command."""
+    """The meaning of an exit code; a shell adds 128 to the number of the signal that ended a command."""
     sentence = f"the container ended with exit code {code} and no reason"
     if code == 137:
         return f"{sentence}: it was killed, most often for lack of memory"

@@ -84,7 +84,7 @@ def _uri(framework: str, **options: str) -> str:
 
 
 def _missing_kernels(instance: catalog.Instance, uri: str) -> str | None:
-    """Why PyTorch in this image has no kernels for the instance's GPU; None if it has, or its tag does not tell."""
+    """The reason why this image has no kernels for the instance's GPU; None if it has, or its tag does not tell."""
     chip = accelerator_of(instance)
     built = _versions(uri)
     if chip is None or chip.compute_capability is None or built is None:
@@ -129,7 +129,7 @@ def _compute_capabilities(torch: tuple[int, int], cuda: tuple[int, int]) -> tupl
 
 
 def faults(spec: JobSpec, region: str) -> list[str]:
-    """Why strategy, instance type and image do not go together; empty if they do."""
+    """The reasons why strategy, instance type and image do not go together; empty if they do."""
     faults = launch_faults(spec)
     if spec.image_uri is not None:
         return faults + _image_faults(spec, spec.image_uri, region) + _shared_image_faults(spec, region)
@@ -138,7 +138,7 @@ def faults(spec: JobSpec, region: str) -> list[str]:
 
 
 def _shared_image_faults(spec: JobSpec, region: str) -> list[str]:
-    """Why one image does not run on all instance types of a job."""
+    """The reasons why one image does not run on all instance types of a job."""
     if not spec.ranks_instance_types:
         return []
     types: dict[object, str] = {}  # image, or kind of image, to the first type that needs it

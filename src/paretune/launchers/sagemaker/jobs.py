@@ -202,7 +202,7 @@ class SageMakerJob(AwsJob):
         return self._phases().seconds
 
     def facts(self) -> dict[str, str]:
-        """Where the job is in AWS, its image, what spot saved, and what of its transitions could not be read."""
+        """The place of the job in AWS, its image, what spot saved, and what of its transitions could not be read."""
         description = self.description
         facts = {"job_arn": str(description.get("TrainingJobArn", "")), "secondary_status": self.detail()}
         facts["image_uri"] = str(description.get("AlgorithmSpecification", {}).get("TrainingImage", ""))
@@ -260,7 +260,7 @@ class SageMakerJob(AwsJob):
 
     @property
     def log_fault(self) -> str:
-        """Why this identity may not read the log; "" if it may."""
+        """The reason why this identity may not read the log; "" if it may."""
         return self._watched.log.unreadable
 
     def written_events(self) -> list[Event]:
@@ -300,7 +300,7 @@ class SageMakerJob(AwsJob):
         ]
 
     def _usual(self, transition: Mapping[str, Any]) -> str:
-        """How long the phase that begins usually takes on such an instance, as public jobs show."""
+        """The usual duration of the phase that begins on such an instance, as public jobs show."""
         instance = instances().get(str(self.description.get("ResourceConfig", {}).get("InstanceType")))
         phases = _USUAL.get(str(transition.get("Status")), ())
         if instance is None or not phases:

@@ -221,7 +221,7 @@ def _run_id(job_name: str) -> str:
 
 
 def script_faults(spec: Program) -> list[str]:
-    """Why the folder of a user's own script cannot travel; empty if it can."""
+    """The reasons why the folder of a user's own script cannot travel; empty if it can."""
     faults: list[str] = []
     if spec.entry_script is not None and not spec.runs_project:
         with collecting(faults):
@@ -230,7 +230,7 @@ def script_faults(spec: Program) -> list[str]:
 
 
 def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
-    """Why `needed_gib` GiB do not fit on an instance; empty if they do."""
+    """The reasons why `needed_gib` GiB do not fit on an instance; empty if they do."""
     local_gib = instance.local_storage_gib
     most_gib = local_gib or _LARGEST_VOLUME_GIB
     if needed_gib <= most_gib:

@@ -1,4 +1,4 @@
-"""What launcher and job role may do, asked of IAM (SimulatePrincipalPolicy) before a job costs anything.
+"""Checks the permissions of launcher and job role with IAM (SimulatePrincipalPolicy) before a job costs anything.
 
 The tables are the policies of docs/sagemaker.md; a test compares the two. What an identity may not ask is no fault.
 """
@@ -47,7 +47,7 @@ class Statement:
 
 
 def launcher_statements(spec: JobSpec, account: Account, tracking_uri: str = "") -> Iterator[Statement]:
-    """What whoever launches needs: the first and third documented policy, as far as `spec` uses them."""
+    """The permissions to launch a job: the first and third documented policy, as far as `spec` uses them."""
     jobs = _arn(account, "sagemaker", "training-job/paretune-check")
     bucket = f"arn:{account.partition}:s3:::{account.bucket}"
     yield Statement("sagemaker", [f"{verb}TrainingJob" for verb in ("Create", "Describe", "Stop", "Update")], jobs)
@@ -78,7 +78,7 @@ def launcher_statements(spec: JobSpec, account: Account, tracking_uri: str = "")
 
 
 def role_statements(spec: JobSpec, account: Account, tracking_uri: str = "") -> Iterator[Statement]:
-    """What the role of the jobs needs: the second documented policy, as far as `spec` uses it."""
+    """The permissions of the role of jobs: the second documented policy, as far as `spec` uses it."""
     bucket = f"arn:{account.partition}:s3:::{account.bucket}"
     yield Statement("s3", ["ListBucket"], bucket)
     yield Statement("s3", ["GetObject", "PutObject", "AbortMultipartUpload"], f"{bucket}/{PREFIX}/check")

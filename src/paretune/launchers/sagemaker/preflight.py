@@ -27,7 +27,7 @@ _USABLE = {"VALID", "UPDATING"}
 def account_faults(
     cluster: JobSpec, account: Account, *, installed: Sequence[str] = (), tracking_uri: str = ""
 ) -> list[str]:
-    """Why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
+    """The reasons why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
 
     `installed` names what pip installs when the job starts; `tracking_uri` is the server that it writes to itself.
 

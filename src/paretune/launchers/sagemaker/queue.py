@@ -326,7 +326,7 @@ class QueuedJob(AwsJob):
         return kind, f"it ended in the queue {self._service_jobs.queue}, before a training job was created: {reason}"
 
     def facts(self) -> dict[str, str]:
-        """Where the job is in AWS, and how long it has waited."""
+        """The place of the job in AWS, and how long it has waited."""
         facts = {"service_job": str(self._service_job.description.get("jobArn", ""))}
         created, scheduled = self._service_job.time("createdAt"), self._service_job.time("scheduledAt")
         if created is not None and scheduled is not None:

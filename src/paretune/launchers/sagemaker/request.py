@@ -31,7 +31,7 @@ from paretune.specification.placement import Placement
 LONGEST_ENVIRONMENT_VALUE = 512
 """Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
 _START = Path(__file__).with_name("start_job.sh")
-"""What the entry point of AWS's images does before a training, which the SDK's command replaces."""
+"""The preparation that the entry point of AWS's images makes before a training; the SDK's command replaces it."""
 _SPOT_WAIT_MINUTES = 60.0
 _LONGEST_WAIT_S = 28 * 24 * 3600
 """AWS, StoppingCondition: a job may take 28 days at most."""

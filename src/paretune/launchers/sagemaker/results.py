@@ -25,7 +25,7 @@ _RESULT_FILES = {"report.json", "events.jsonl"}
 
 
 class OutputArchive:
-    """What SageMaker uploads at the end of a training job: /opt/ml/output/data and /opt/ml/model.
+    """The upload of SageMaker at the end of a training job: /opt/ml/output/data and /opt/ml/model.
 
     Each is an archive, output.tar.gz and model.tar.gz, or with CompressionType NONE a prefix with one object per file.
     """

@@ -140,7 +140,7 @@ def _check_names(parameter: str, uri: str, objects: Collection[_Object]) -> None
 
 
 def fault_of_name(name: str, folders: Collection[str]) -> str:
-    """Why a name cannot be a file below a folder; "" if it can. `folders` are the folders of all names."""
+    """The reason why a name cannot be a file below a folder; "" if it can. `folders` are the folders of all names."""
     parts = name.split("/")
     if any(part in {"", ".", ".."} for part in parts) or Path(name).is_absolute():
         return "a part of it is empty, `.` or `..`"

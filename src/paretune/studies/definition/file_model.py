@@ -293,14 +293,14 @@ class FileReader:
         return value if isinstance(value, str | int | float) else text.strip()
 
     def _key_hint(self, key: str) -> str:
-        """Where a wrong key belongs, or which key was probably meant."""
+        """The section that a wrong key belongs to, or the key that was probably meant."""
         if key in self.parameter_types:
             similar = did_you_mean(key, self._term_types, lead="; or ", most=1)
             return f"it is a parameter of the job, put it under job or {self._varying}{similar}"
         return nearest(key, self.keys)
 
     def _parameter_hint(self, name: str) -> str:
-        """Where a wrong parameter of the job belongs, or which one was probably meant."""
+        """The section that a wrong parameter of the job belongs to, or the one that was probably meant."""
         if name in self.keys:
             return f"it is a key of the {self.kind.word}, move it to the left; a job has none of this name"
         return parameter_hint(name, self.parameter_types)

@@ -9,7 +9,7 @@ from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")
 LAST, BEST = TAKES = ("last", "best")
-"""Which of the values that a run has logged over its steps counts."""
+"""The value that counts, of those that a run has logged over its steps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -72,7 +72,7 @@ class StudyAnswer:
 
     @cached_property
     def payoff(self) -> Payoff:
-        """What the first recommended configuration saves against the default one."""
+        """The saving of the first recommended configuration compared with the default one."""
         winner = self.picks[0].point if self.picks else None
         return payoff_of(self.front, winner, self.default, self.later_runs)
 

@@ -276,7 +276,7 @@ def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
 
 
 def _count_dominators(dominates: Any, count: int) -> Any:
-    """How many points dominate each of `count` points; `dominates` has a row of bits for each dominating point."""
+    """The number of points that dominate each of `count` points; `dominates` has a row of bits per dominating point."""
     total = np.zeros(count, int)
     for rows in _blocks(len(dominates)):
         total += np.unpackbits(dominates[rows], axis=1, count=count).sum(axis=0, dtype=int)

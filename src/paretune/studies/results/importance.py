@@ -16,7 +16,7 @@ _SHUFFLES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """How much worse an objective is predicted when one parameter is shuffled.
+    """The loss of an objective's prediction when one parameter is shuffled.
 
     Attributes:
         shares: growth of the squared error as a share of the objective's variance; above 1 if one parameter decides.

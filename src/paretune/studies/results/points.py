@@ -360,7 +360,7 @@ class _QualityRuns:
 
 
 def _keys(trials: Sequence[Trial], quality: Quality) -> list[Key]:
-    """What the quality of each trial depends on."""
+    """The key of each trial: the settings that its quality depends on."""
     if quality.factors is None:
         return [key for trial in trials if (key := _quality_key(trial)) is not None]
     searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))

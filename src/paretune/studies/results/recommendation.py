@@ -54,7 +54,7 @@ class Pick:
 
     @property
     def risk(self) -> str:
-        """How likely a further run is to collapse, as a sentence; empty if that was not estimated."""
+        """A sentence with the probability that a further run collapses; empty if that was not estimated."""
         probability = self.point.collapse_probability
         if probability is None:
             return ""
@@ -152,7 +152,7 @@ def _below_baseline(point: Point) -> list[str]:
 
 
 class _Reason(NamedTuple):
-    """Why a point is recommended."""
+    """The reason why a point is recommended."""
 
     point: Point
     title: str

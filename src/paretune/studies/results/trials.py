@@ -15,7 +15,7 @@ from paretune.specification.parameters import affecting, spell
 
 PREDICTED = "predicted"
 AS_RUN = ("global_batch_size", "gradient_accumulation_steps")
-"""What the job of a trial may have other than its point: taken from the job, whether searched or not."""
+"""Parameters that a trial may take from its job instead of its point, whether they are searched or not."""
 
 _BESIDE_SECONDS = {*affecting(JobSpec, "batch", "noise", "stopping")}
 """Parameters that seconds do not depend on; the batch is compared by its numbers instead."""
@@ -147,7 +147,7 @@ def short_name(parameter: str) -> str:
 
 
 def counted(trials: Sequence[Trial]) -> str:
-    """How many trials and repeats there are, for example `4 trials and 2 repeats`."""
+    """The numbers of trials and repeats in words, for example `4 trials and 2 repeats`."""
     repeats = sum(trial.repeats is not None for trial in trials)
     more = f" and {repeats} repeat{'s' if repeats > 1 else ''}" if repeats else ""
     count = len(trials) - repeats

@@ -31,7 +31,7 @@ class CodeErrors:
         self._has_completed = has_completed
         self._failed: dict[str, list[tuple[int, Mapping[str, Value]]]] = {}
         self.reason = ""
-        """Why no further job can complete, and what to change; empty while one may."""
+        """The reason why no further job can complete, and what to change; empty while one may."""
 
     def add(self, entry: TrialEntry) -> None:
         """Count the end of a trial."""

@@ -1,4 +1,4 @@
-"""How many jobs SageMaker lets run at a time, learnt from its refusals."""
+"""The number of jobs that SageMaker lets run at a time, learnt from its refusals."""
 
 import math
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Which drivers work on a study: each one records a heartbeat in the study's ledger."""
+"""The drivers that work on a study: each one records a heartbeat in the study's ledger."""
 
 from paretune.jobs.watch import ABANDONED_S
 from paretune.launchers.processes import is_alive

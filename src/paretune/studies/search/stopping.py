@@ -22,7 +22,7 @@ _TEACHING = {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY, TrialStatus.STOPP
 
 
 def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
-    """Why the front will hardly grow any more, in words; empty while it may still grow.
+    """The reason why the front will hardly grow any more, in words; empty while it may still grow.
 
     A trial adds to the front unless a trial before it is as good in every objective, or cannot be told apart from it
     there. Failed trials and repeats do not count. The trials come in the order of their ends.
@@ -44,7 +44,7 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
 
 
 def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
-    """Why another job would cost more than it can save over `later_runs`, in words; empty while one may pay off.
+    """The reason why another job would cost more than it saves over `later_runs`; empty while one may pay off.
 
     The cost of the second half of the trials is compared with its improvement. Once it has found no better model, and
     has saved fewer dollars over all later runs than it has cost, further trials would save even less, because
@@ -77,7 +77,7 @@ def costs_too_much(trials: Sequence[Trial], file: StudyFile) -> str:
 
 
 def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str, float]], file: StudyFile) -> str:
-    """Why no trial will ever have all objectives, in words; empty while one may.
+    """The reason why no trial will ever have all objectives, in words; empty while one may.
 
     A training of the user's own that has completed twice without logging a metric will not log it the next time.
     `measured` has the number of a completed trial to all that it has logged.

@@ -131,7 +131,7 @@ class TrialJob:
         return None
 
     def poll(self) -> TrialEnd | None:
-        """How the trial ended, or None while its job runs."""
+        """The end of the trial, or None while its job runs."""
         try:
             end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt

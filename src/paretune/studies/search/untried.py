@@ -56,7 +56,7 @@ class UntriedPoints:
         return None
 
     def why_exhausted(self) -> str:
-        """Why `next_point` has found none, in words."""
+        """The reason why `next_point` has found none, in words."""
         if self._count_too_long:
             reason = "that max_runtime_minutes would end by their estimates (raise it, or set allow_timeout)"
             return f"{self._why_no_other()}; not tried: {self._count_too_long:,} {reason}"

@@ -43,7 +43,7 @@ _FAMILIES: Mapping[str, _Family] = {
 
 
 def stage_faults(config: Any, degree: int, name: str, *, classifies: bool) -> list[str]:
-    """Why the layers of the model `name` cannot be divided into `degree` stages; empty if they can."""
+    """The reasons why the layers of the model `name` cannot be divided into `degree` stages; empty if they can."""
     family = _FAMILIES.get(config.model_type)
     if family is None or not (family.pools or classifies):
         rule = f"pipeline_parallel_degree goes with models of type {', '.join(_FAMILIES)}"

@@ -18,7 +18,7 @@ _GATHERED = ("colwise_gather_output", "colwise_rep")  # transformers 5.23 and 5.
 
 
 def tensor_faults(config: Any, degree: int, name: str) -> list[str]:
-    """Why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
+    """The reasons why the matrices of the model `name` cannot be divided over `degree` devices; empty if they can."""
     plan = getattr(config, "base_model_tp_plan", None) or {}
     remedy = (
         "set strategy=fsdp without it, which shards the weights, or pipeline_parallel_degree, which divides the layers"

@@ -104,7 +104,7 @@ def train_trials(document: JobDocument, folder: JobFolder, stop: StopRequest) ->
 
 
 class StopReason(Enum):
-    """Why a trial stops before its end. If the processes of a job have several reasons, the first one here counts."""
+    """A reason to stop a trial before its end. If the processes of a job have several, the first one here counts."""
 
     WHOLE_JOB = "all"
     TIME_LIMIT = "too long"

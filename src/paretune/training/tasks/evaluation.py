@@ -48,7 +48,7 @@ class Evaluation:
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> np.ndarray:
-        """What is kept of the logits of a batch until all rows are evaluated: of words only the most likely class."""
+        """The predictions that stay in memory until all rows are evaluated: for words only the most likely class."""
         return (logits.argmax(-1) if self._keeps_classes else logits.float()).cpu().numpy()
 
     def __call__(self, prediction: Any) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Which candidates of a split search can be paid, and the maximum runtime that their jobs get."""
+"""The candidates of a split search that can be paid, and the maximum runtime that their jobs get."""
 
 import math
 from dataclasses import dataclass

@@ -207,7 +207,7 @@ def _seconds_at(
 def meets_constraints(
     outcomes: Outcomes, constraints: Mapping[str, Mapping[str, float]], space: CandidateSpace
 ) -> np.ndarray:
-    """Which outcomes meet the constraints of a study on seconds, dollars and quality; others are not predicted."""
+    """The outcomes that meet the constraints of a study on seconds, dollars and quality; others are not predicted."""
     columns = {name: getattr(outcomes, column) for name, column in _TIME_COLUMNS.items()}
     columns[space.quality.metric] = space.quality.sign * outcomes.quality
     meets = np.ones(len(outcomes), dtype=bool)

@@ -112,7 +112,7 @@ class Split:
         return self.learner.borrowed(self.knowledge)
 
     def _next(self) -> tuple[str, Action | None]:
-        """Why the search is over, or else the most valuable action whose worst case fits the budget now."""
+        """The reason why the search is over, or else the most valuable action whose worst case fits the budget now."""
         driver = self.driver
         if driver.admission.has_enough(len(driver.trials) + len(driver.running)):
             return f"{driver.file.n_trials} trials were made", None
@@ -214,7 +214,7 @@ class Split:
         return trial is not None and trial.status is TrialStatus.FAILED
 
     def _verified(self) -> str:
-        """How verified points differ from their predictions, whichever driver ran them, in words."""
+        """The differences of verified points from their predictions, whichever driver ran them, in words."""
         metric, notes = self._space.quality.metric, self.driver.history.notes
         sentences = [
             f"trial {trial.number}: {label(metric)} {trial.values[metric]:.4f}, "

@@ -157,5 +157,5 @@ def _covariance(slopes: np.ndarray, noise: float, whitening: np.ndarray) -> np.n
 
 
 def _effective(slopes: np.ndarray, whitening: np.ndarray) -> float:
-    """How many of the four numbers the N measurements have fixed, N by 4 derivatives."""
+    """The number of the four constants that N measurements have fixed, from N by 4 derivatives."""
     return float(np.einsum("ij,jk,ik->", slopes, _covariance(slopes, _NOISE, whitening), slopes)) / _NOISE**2
