@@ -11,10 +11,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.core.errors import BadInput
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
 from paretune.specification.job import JobSpec
 
 CREATED_WITHIN_S = 600.0
@@ -108,17 +109,34 @@ class Capacity:
     has_lost_plan: bool = False
 
 
+def _refuse_queue(_: TrialQueue) -> None:
+    raise BadInput(["in_job=search needs a job that was created with a queue: use in_job=none for this one"])
+
+
 @dataclass(frozen=True)
 class Trials:
     """The trials of a study that one job trains.
 
     Attributes:
+        created: number of trials that the job was created with.
         stop: asks the job to end the trial with this run id while the others go on. The job notices some time later;
             nothing happens where a running job cannot be told anything.
+        direct: sends a queue to a job that searches, which reads it after the rung that it trains. It raises
+            LostContact if the queue could not be sent, and BadInput if the job does not search.
+        queue: returns the newest queue that any process has sent, or that the job was created with; None for a job that
+            does not search, and if it cannot be read now.
     """
 
-    count: int = 1
+    created: int = 1
     stop: Callable[[str], None] = lambda run_id: None
+    direct: Callable[[TrialQueue], None] = _refuse_queue
+    queue: Callable[[], TrialQueue | None] = lambda: None
+
+    @property
+    def count(self) -> int:
+        """Number of trials, with those that have joined a job that searches."""
+        queue = self.queue()
+        return self.created + (0 if queue is None else len(queue.members))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
     HOME/checkpoints/HASH/          checkpoints of a specification; a later job with the same one continues from them
+    HOME/checkpoints/RUN/           checkpoints of the trials of a job that searches, for its next attempt
 
 A local job ends when the process that started it ends.
 """
@@ -21,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ from paretune.specification.container import (
     JobReport,
     PreparedDataset,
     ProjectPayload,
+    TrialQueue,
     read_report,
     write_json,
     write_json_once,
@@ -61,7 +64,11 @@ class LocalJob(Job):
         self.name = name
         self.folder = JobFolder(root)
         self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
-        self.trials = Trials(max(1, len(_read(self.folder.document).get("members", ()))), self._request_trial_stop)
+        raw = _read(self.folder.document)
+        self.trials = Trials(max(1, len(raw.get("members", ()))), self._request_trial_stop)
+        if raw.get("queue"):
+            first = TrialQueue.from_json(raw["queue"])
+            self.trials = replace(self.trials, direct=self._direct, queue=lambda: self.folder.read_queue() or first)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -146,6 +153,9 @@ class LocalJob(Job):
         request = self.folder.of_member(run_id).stop_request
         request.parent.mkdir(parents=True, exist_ok=True)
         request.touch()
+
+    def _direct(self, queue: TrialQueue) -> None:
+        write_json(self.folder.queue, queue.as_json())
 
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
@@ -272,7 +282,7 @@ class LocalLauncher(Launcher):
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
         locks: list[int] = []
-        for part in document.members or (document,):
+        for part in (document.members if document.queue is None else ()) or (document,):  # others may join a search
             claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
             locks += stack.enter_context(claimed)
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
@@ -337,7 +347,10 @@ class LocalLauncher(Launcher):
         The job's process inherits the lock and holds it until it ends. While another job holds it, the list is empty
         and nothing is linked.
         """
-        name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
+        run = parse_job_name(document.job_name)
+        searches = document.queue is not None and run is not None
+        key = run[0] if searches and run else document.spec.spec_hash()
+        name = f"{key}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
         folder.checkpoints.parent.mkdir(parents=True, exist_ok=True)
         shared.mkdir(parents=True, exist_ok=True)

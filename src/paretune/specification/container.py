@@ -39,6 +39,10 @@ TRIALS = "PARETUNE_TRIALS"
 """Environment variable of a shared job on SageMaker: its number of trials."""
 STOP_REQUESTS = "PARETUNE_STOP_REQUESTS"
 """Environment variable with an S3 prefix; an object below it that is named after a trial stops that trial."""
+QUEUE_FILE = "queue.json"
+"""File with the newest `TrialQueue` of a job that searches: in its folder, and below STOP_REQUESTS in S3."""
+SEARCHES = "PARETUNE_SEARCHES"
+"""Environment variable of a job on SageMaker that is 1 if the job searches."""
 TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"
 """Environment variable with the ARN of the training plan that the job was created with."""
 PROFILE = "profile"
@@ -114,9 +118,16 @@ class JobFolder:
     """Exists if the training stopped early on request, with a checkpoint."""
     stop_request = _OfMember("input/stop")
     """Exists if a trial of a shared job is to stop, with a checkpoint, while the others continue."""
-    queue = _Below("input/queue.json")
+    queue = _Below(f"input/{QUEUE_FILE}")
     """The newest `TrialQueue` of a job that searches; absent while the one in the job document holds."""
     log = _Below("output/job.log")  # everything that the job printed
+
+    def read_queue(self) -> "TrialQueue | None":
+        """The newest queue of a job that searches, or None if none has come since the job was created."""
+        try:
+            return TrialQueue.from_json(json.loads(self.queue.read_text()))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
 
     def of_member(self, key: str) -> "JobFolder":
         """The files of one trial of a shared job."""

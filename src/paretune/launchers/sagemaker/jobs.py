@@ -58,7 +58,7 @@ class SageMakerJob(AwsJob):
     Args:
         results: reads what the job leaves.
         description: an answer of DescribeTrainingJob, if there is one already.
-        trials: the number of trials that it trains.
+        trials: those that it trains.
         training_job: its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself.
     """
 
@@ -72,12 +72,12 @@ class SageMakerJob(AwsJob):
         results: type[Results],
         description: Mapping[str, Any] | None = None,
         *,
-        trials: int = 1,
+        trials: Trials,
         training_job: str = "",
     ) -> None:
         self.name = name
         self._training_job = training_job or name
-        self.trials = Trials(trials, partial(request_trial_stop, staging, name))
+        self.trials = trials
         self._account = account
         self._staging = staging
         self._poller = poller
@@ -391,17 +391,6 @@ class _SageMakerWarmPool(WarmPool):
             most_seconds=self._keep_alive_s,
             reused_by=str(pool.get("ReusedByJob", "")),
         )
-
-
-def stop_request_prefix(name: str) -> str:
-    """Prefix of the S3 keys of the objects that ask a shared job to end single trials."""
-    return f"{PREFIX}/jobs/{name}/stop/"
-
-
-def request_trial_stop(staging: Staging, name: str, run_id: str) -> None:
-    """Write the object that the training looks for; if AWS refuses, the trial goes on to its end."""
-    with suppress(LaunchRefused):
-        staging.text(f"{stop_request_prefix(name)}{run_id}", "")
 
 
 def _sentence(transition: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from paretune.launchers import archive
 from paretune.launchers.base import parse_job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.jobs import stop_request_prefix
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     index_environment,
@@ -24,10 +23,12 @@ from paretune.launchers.sagemaker.request import (
 )
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
+from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
 from paretune.launchers.storage import bytes_on_disk, volume_for_gib
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
     ALLOW_NO_GPU,
+    SEARCHES,
     STOP_REQUESTS,
     TRIALS,
     JobDocument,
@@ -36,7 +37,6 @@ from paretune.specification.container import (
 )
 from paretune.specification.inputs import INPUT_FILES
 from paretune.specification.job import JobSpec
-from paretune.specification.parameters import affecting
 from paretune.specification.program import PROJECT, Program
 
 _CODE = "/opt/ml/input/data/code"
@@ -185,6 +185,8 @@ class Packager:
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
         if document.members:  # the job, and whoever looks at it, must know its trials
             environment[TRIALS] = str(len(document.members))
+            if document.queue is not None:
+                environment[SEARCHES] = "1"
             environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
         elif self.tracking_uri:
             environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
@@ -242,11 +244,6 @@ def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
     ]
 
 
-def without_account(spec: JobSpec) -> JobSpec:
-    """The specification as the training sees it: nothing of account, network and money."""
-    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))
-
-
 def _network(document: JobDocument) -> dict[str, str]:
     return {**network_environment(document.clusters), **index_environment(document.spec)}
 
@@ -267,7 +264,7 @@ def _smp(spec: JobSpec) -> dict[str, Any]:
 
 def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
     """S3 URI of the JSON document that a job reads first."""
-    return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
+    return staging.text(document_key(job_name), json.dumps(document, indent=2))
 
 
 def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:

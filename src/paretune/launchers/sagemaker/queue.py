@@ -14,7 +14,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, TypeVar
 
 from paretune.core.clock import Clock
@@ -24,11 +23,12 @@ from paretune.launchers.base import BATCH_JOB_PREFIX, CREATED_WITHIN_S, JobState
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
 from paretune.launchers.sagemaker.failures import classify
-from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob, request_trial_stop
+from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, CallBudget
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs, look_for
-from paretune.specification.container import TRIALS, Event, FailureKind, JobDocument, JobReport
+from paretune.launchers.sagemaker.trials import trials_of
+from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.limits import Limits
 from paretune.specification.placement import Placement
 
@@ -248,7 +248,7 @@ class QueuedJob(AwsJob):
         clock: Clock,
         follow: Callable[[str], SageMakerJob],
         *,
-        trials: int = 1,
+        trials: Trials,
     ) -> None:
         self.name = name
         self.output = ProjectOutput(
@@ -259,7 +259,7 @@ class QueuedJob(AwsJob):
         self._service_jobs = service_jobs
         self._clock = clock
         self._follow = follow
-        self.trials = Trials(trials, partial(request_trial_stop, staging, name))
+        self.trials = trials
         self._training: SageMakerJob | None = None
         self._training_name = ""
         self._asked_to_stop = False
@@ -491,7 +491,7 @@ class QueuedJobs(TrainingJobs):
                 description = None
             return self.job(name, staging, payload, description, training_job=training_job)
 
-        trials = int(payload.get("Environment", {}).get(TRIALS, 1))
+        trials = trials_of(name, payload.get("Environment", {}), staging, self.clock)
         return QueuedJob(name, service_job, self._service_jobs, staging, self.clock, follow, trials=trials)
 
 

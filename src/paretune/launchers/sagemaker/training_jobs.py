@@ -14,7 +14,8 @@ from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.specification.container import TRIALS, JobDocument
+from paretune.launchers.sagemaker.trials import trials_of
+from paretune.specification.container import JobDocument
 from paretune.specification.placement import Placement
 
 _SHOWN_WITHIN_S = 60.0  # DescribeTrainingJob may know a job later than CreateTrainingJob does
@@ -103,10 +104,9 @@ class TrainingJobs:
 
         `training_job` is its name in SageMaker if that is not `name`.
         """
-        trials = int(request.get("Environment", {}).get(TRIALS, 1))
         return SageMakerJob(
             *(name, self.account, staging, self._poller, self.clock, self._results, description),
-            trials=trials,
+            trials=trials_of(name, request.get("Environment", {}), staging, self.clock),
             training_job=training_job,
         )
 

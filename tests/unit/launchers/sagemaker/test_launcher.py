@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload, TrialQueue
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
@@ -589,6 +589,42 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     requested = f"paretune/jobs/{name}/stop/"
     assert request["Environment"]["PARETUNE_STOP_REQUESTS"] == f"s3://{BUCKET}/{requested}"
     assert [key for key in aws.s3.objects if key.startswith(requested)] == [f"{requested}other"]
+
+
+def test_a_job_that_searches_is_directed_through_an_object_that_every_process_reads(
+    aws: Aws, order: Make, clock: FakeClock, package: Path
+) -> None:
+    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
+    name = first.job_name
+    members = (replace(first, job_name=f"{name}.lead"),)
+    queue = TrialQueue(order=(("lead", 2),))
+    launcher = another(clock, package, tracking_uri="")
+    job = launcher.submit(replace(first, members=members, queue=queue), JobInputs())
+    other = another(clock, package, tracking_uri="").attach(name)
+    assert other is not None
+    assert job.trials.queue() == other.trials.queue() == queue
+
+    joined = replace(second, job_name=f"{name}.other")
+    newer = TrialQueue(version=2, order=(("other", 2),), given_up=frozenset({"lead"}), members=(joined,))
+    job.trials.direct(newer)
+    assert job.trials.count == 2
+    assert other.trials.count == 1  # read a moment ago
+    clock.sleep(10)
+    assert other.trials.count == 2
+    sent_queue = other.trials.queue()
+    assert sent_queue is not None
+    assert (sent_queue.version, sent_queue.given_up) == (2, {"lead"})
+    text = aws.s3.objects[f"paretune/jobs/{name}/stop/queue.json"]
+    assert b"secret/key" not in text
+    assert sent(aws)["Environment"]["PARETUNE_SEARCHES"] == "1"
+
+
+def test_a_job_that_does_not_search_refuses_a_queue(aws: Aws, order: Make, launcher: SageMakerLauncher) -> None:
+    job = launcher.submit(order(), JobInputs())
+
+    with pytest.raises(BadInput, match="created with a queue"):
+        job.trials.direct(TrialQueue())
+    assert job.trials.queue() is None
 
 
 @pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
