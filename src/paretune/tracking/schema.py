@@ -4,9 +4,9 @@ Values are text; `Run.set_tags` cuts them to the length that MLflow takes. A tag
 of jobs in AWS are in `core.tags`.
 """
 
-PREFIX = "paretune."  # what every tag of ours begins with
+PREFIX = "paretune."  # the beginning of every tag of ours
 
-# What the run is.
+# What a run is
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
 `prices`, `import`, `doctor`, `predict`, `reconcile`, `schedule`, `recur` (all nights of a recurring training),
@@ -32,9 +32,9 @@ NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
-# The job, and where it runs.
-LAUNCHER = "paretune.launcher"
-JOB_NAME = "paretune.job_name"  # written before the job is created, so that a job is found by its run
+# The job, and where it runs
+LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
+JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created.
 
@@ -43,19 +43,19 @@ Runs of other projects that were recorded before 2026-11-20 have SageMaker's `In
 STOPPED_EARLY = "paretune.stopped_early"
 """The reason why the trial of a study was stopped early, and what it would have reached: JSON with reason, expected."""
 WAITING = "paretune.waiting"
-"""Of a job without capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
+"""While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
-FAILURE_REASON = "paretune.failure_reason"
-WARNINGS = "paretune.warnings"  # what was said before the job was launched, in words; absent before 2026-11-22
-GAP = "paretune.gap"  # `true` on the run of a finished job that MLflow did not take whole; `sync` completes it
+FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
+WARNINGS = "paretune.warnings"  # warnings before the launch, in words; absent before 2026-11-22
+GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
 REMARKS = "paretune.remarks"
 """Remarks on a job that has ended, such as what its record lacks and why.
 
-Until 2026-11-22 an F1 below its baseline stood here, too.
+Until 2026-11-22 an F1 below its baseline was a remark, too.
 """
-VERDICT = "paretune.verdict"  # what is to be said of the model, in words: see jobs/verdicts; absent if nothing
+VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
@@ -71,64 +71,63 @@ RETRIES_SMALLER = "paretune.retries_smaller"
 Every process that follows the job obeys it. Runs that were recorded before 2026-11-23 have none: there trials of
 studies are not tried again, and other jobs are.
 """
-REGION = "paretune.region"
-BUCKET = "paretune.bucket"
+REGION = "paretune.region"  # AWS region of the job
+BUCKET = "paretune.bucket"  # S3 bucket of its data and results
 QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn
 QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is not in job_seconds
 SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
 JOB_ARNS = "paretune.job_arns"
 """ARNs, in the order of their creation, of the training jobs that a queue has named itself, of all attempts."""
 TRAINING_SECONDS = "paretune.training_seconds"
-"""Of the last attempt of a job on managed spot, per instance: what on-demand instances would have billed."""
+"""Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
-# The run of an MLflow project on SageMaker, whose parameters are the project's own.
+# MLflow projects on SageMaker
 LOGGING = "paretune.logging"
 """Whether a project's command records `direct` to the tracking server, or `collect` at its end. No other run has it."""
-INSTANCE_TYPE = "paretune.instance_type"
-INSTANCE_COUNT = "paretune.instance_count"
+INSTANCE_TYPE = "paretune.instance_type"  # instance type of the job; the parameters are the project's own
+INSTANCE_COUNT = "paretune.instance_count"  # number of its instances
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
-# Whose job it is, see core/tags; absent from runs before 2026-11-22, as `paretune.study` is from runs of trials.
+# Whose job it is (absent before 2026-11-22)
 USER = "paretune.user"  # the parameter `user`, else the login name
 BUDGET = "paretune.budget"  # the file of budgets that the job counts against
 TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
 
-# What ran in place of what was asked for.
-OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
-FIRST_BATCH = "paretune.first_per_device_train_batch_size"
-FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"
-USED_BATCH = "paretune.used_per_device_train_batch_size"
-USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
-USED_INSTANCE_TYPE = "paretune.used_instance_type"
-USED_INSTANCE_COUNT = "paretune.used_instance_count"
-USED_PRECISION = "paretune.used_precision"
-USED_DEVICE = "paretune.used_device"
-USED_VERSIONS = (
-    "paretune.used_versions"  # of what trained, such as "python 3.11.7, torch 2.13.0"; absent before 2026-11-21
-)
+# What ran in place of the request
+OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"  # number of retries with a smaller per-device batch
+FIRST_BATCH = "paretune.first_per_device_train_batch_size"  # per-device batch before them
+FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"  # accumulation steps before them
+USED_BATCH = "paretune.used_per_device_train_batch_size"  # per-device batch that ran
+USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"  # accumulation steps that ran
+USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran
+USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances that ran
+USED_PRECISION = "paretune.used_precision"  # precision that ran
+USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
+USED_VERSIONS = "paretune.used_versions"
+"""Versions that trained, such as `python 3.11.7, torch 2.13.0`; absent before 2026-11-21."""
 
-# The row of the price list that its cost was computed with.
-PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"
-PRICE_REGION = "paretune.price_region"
-PRICE_AS_OF = "paretune.price_as_of"
-PRICE_SOURCE = "paretune.price_source"
+# Price and bill
+PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that the cost was computed with
+PRICE_REGION = "paretune.price_region"  # region of that price
+PRICE_AS_OF = "paretune.price_as_of"  # day of that price
+PRICE_SOURCE = "paretune.price_source"  # source of that price
 BILL = "paretune.bill"
-"""The state of a bill for `reconcile`: BILL_COMPLETE, its `billed_usd` is final; or `not complete yet: ` and why."""
-BILL_COMPLETE = "complete"
+"""Whether the bill of the job is `complete`, so that `billed_usd` is final; or `not complete yet: ` and why."""
+BILL_COMPLETE = "complete"  # its value when it is final
 BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that ends earlier does not replace its figures
 
-# A study and its trials.
+# A study and its trials
 STUDY = "paretune.study"  # name of a study or a design, on its own run and on those of its trials
 STUDY_MARK = "paretune.study_mark"  # drawn by the study's ledger, so that drivers that start together find one run
 STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a command that drives it
-BORROWED = "paretune.borrowed"  # what a study has begun with from earlier ones, in words; absent if nothing
-TRIAL = "paretune.trial"
+BORROWED = "paretune.borrowed"  # what a study takes from earlier ones, in words; absent if nothing
+TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
-# A recurring training.
+# A recurring training
 RECUR = "paretune.recur"  # name of the recurring training, on its own run and on the runs of its jobs
 NIGHT = "paretune.night"  # which night a job belongs to, such as 2026-11-22; absent from the run of all nights
 NIGHT_PART = "paretune.night_part"
@@ -137,7 +136,7 @@ NIGHT_POINT = "paretune.night_point"  # its point, as JSON; written before the j
 NIGHT_IDENTITY = "paretune.night_identity"  # hash of its job, but for its seed and data; absent until 2026-11-22
 RETURNED = "paretune.returned"  # whether its model is what the night returns: true; absent otherwise
 
-# A version of a registered model, beside its figures, which are called as the metrics of its run.
+# A version of a registered model, beside its metrics
 JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
 NOISE_BASIS = "paretune.noise_basis"  # what the standard error of that metric stands on, in words
 MEASURED_ON = "paretune.measured_on"  # instance type, device and precision that its seconds per 1,000 rows belong to
@@ -146,7 +145,7 @@ DECISION = "paretune.decision"  # why it did or did not, in words, with the figu
 REGISTERED = "paretune.registered"
 """On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
 
-# Imported runs.
+# Imported runs
 ROW_KEY = "paretune.row_key"  # of a row of an imported table: each row is imported once
 SOURCE = "paretune.source"  # name of the table
 SOURCE_LINE = "paretune.source_line"  # line of the row in it

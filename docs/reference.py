@@ -1,0 +1,386 @@
+"""Write the pages of docs/reference that follow from the code: commands, parameters, files, metrics, tags, exit codes.
+
+    python docs/reference.py            # into docs/reference; a test says when they are out of date
+
+What the code does not say in words is in the dictionaries below; a test holds their keys against the code.
+"""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from paretune.cli.main import ALIASES, COMMANDS, FIRST_WORDS, command_named
+from paretune.commands.design.reading import DesignReader
+from paretune.commands.recur.file import RecurReader
+from paretune.core import errors
+from paretune.specification import metrics
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import annotations, default_text
+from paretune.specification.profile import ALLOWED
+from paretune.studies.definition.file import StudyReader
+from paretune.studies.definition.file_model import FileReader
+from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.tracking import schema
+
+FOLDER = Path(__file__).parent / "reference"
+
+PRODUCES = {
+    "main": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
+    "`classification_report.txt` and `confusion_matrix.png` (classes), `label_report.csv` (several labels), "
+    "`predictions.png` (numbers), `profile/` (with `profile_steps`).",
+    "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",
+    "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices`.",
+    "report": "prints tables and findings. Its run has `report.html`, `report.md`, `report.csv`, `totals.csv` and "
+    "pictures.",
+    "import": "makes a run, marked `published`, of each row of the table.",
+    "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
+    "`pareto.csv` and `study.yaml`.",
+    "schedule": "prints the entry; nothing is installed.",
+    "design": "prints the table of jobs with what it can tell. Its run has `design.csv`, `design.yaml`, "
+    "`correlation.csv` and `correlation.png`.",
+    "recur": "prints tonight's result. Its run has `nights.csv`, `nights.png` and `recurring.yaml`.",
+    "sync": "prints a line for each run that it filled or closed.",
+    "predict": "prints F1 and dollars per 1,000 rows, and writes `predictions.csv`.",
+    "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`, `residue.csv` and `rates.csv`.",
+    "doctor": "prints a line for each check; with `paid` it also writes a report into `PARETUNE_HOME/doctor`.",
+    "mcp": "answers an agent on standard input and output until it hangs up.",
+}
+"""What each command prints and writes."""
+
+READERS: dict[str, tuple[str, str, type[FileReader]]] = {
+    "study": ("Study", "studies/smoke.yaml", StudyReader),
+    "design": ("Design", "studies/polarity_scaling.yaml", DesignReader),
+    "recur": ("Recurring training", "examples/nightly.yaml", RecurReader),
+}
+"""Kind of each file to its title, an example and its reader."""
+KEYS = {
+    "study": {
+        "name": "name of the study; the same name in the same storage continues the same study",
+        "job": "parameters of a job, the same for all trials: JSON ones as mappings, comma-separated ones as lists",
+        "search": "per parameter `{choices: [...]}` or `{low: , high: , log: true}`; also `training_arguments.NAME`",
+        "objectives": "`minimize` or `maximize` per metric, or `{direction: maximize, take: best}` for the best value "
+        "over the steps: " + ", ".join(f"`{name}`" for name in OBJECTIVES) + ", or any metric of your own training",
+        "constraints": "`{min: x}`, `{max: y}` or both per metric",
+        "quality": "`{metric: , direction: }` that models are judged by, if the objectives do not imply it",
+        "changes_quality": "searched parameters that change quality, for your own training",
+    },
+    "design": {
+        "name": "name of the design; the same name in the same storage continues the same design",
+        "job": "parameters of a job, the same for all rows; also `dataset_size`, `validation_share`, `total_steps`, "
+        "`round_epochs`",
+        "factors": "per parameter a list of levels, or per name a list of mappings whose parameters vary together",
+        "design": "`full`, `fractional`, `d-optimal`, `i-optimal`, or `{table: FILE.csv}`",
+        "exclude": "list of mappings; combinations that hold all values of one are left out",
+    },
+    "recur": {
+        "name": "name of the training; its nights are found again under it",
+        "job": "parameters of the default job; `{night}` in a text is the night's name",
+        "search": "per parameter `{choices: [...]}`, at most 400 points in all",
+        "floor": "one metric of the model, such as `{f1: 0.9}`; a ceiling where less is better",
+        "quality": "as in a study, for your own training",
+        "changes_quality": "as in a study, for your own training",
+    },
+}
+"""Keys of files that hold more than one value. The others are declared with their help in the code."""
+
+CURVES = {
+    "train/*": "curves of the training by step: loss, learning rate, gradient norm, epoch, samples per second",
+    "eval/*": "curves of the evaluations by step",
+    "system/*": "processor, memory and GPU memory of the machine by step",
+    "train_rows": "rows to train on; `validation_rows` and `test_rows` alike",
+    "train_tokens": "their tokens without padding; `validation_tokens` and `test_tokens` alike",
+    "used_tokens": "different tokens of the vocabulary in the data",
+    "longest_target": "tokens of the longest text to write (seq2seq)",
+}
+"""Metrics whose names are not constants in `specification.metrics`."""
+OF_COMMANDS = {
+    "trials": "study: number of trials",
+    "design_runs": "design: rows of the table",
+    "design_d_efficiency": "design: D-efficiency, 0 to 1",
+    "design_estimated_usd": "design: estimated dollars of all rows",
+    "design_worst_usd": "design: worst-case dollars of all rows",
+    "nights": "recurring training: number of nights",
+    "saved_usd": "recurring training: dollars saved against the default, as estimated",
+    "chance_of_missing": "night: chance of missing the floor, as forecast",
+    "expected_usd": "night: expected dollars of the point",
+    "default_usd": "night: expected dollars of the default",
+    "rows": "predict: rows of the file",
+    "seconds_per_1000_rows": "predict: seconds per 1,000 rows",
+}
+"""Metrics of runs that are no job."""
+FACTS = {
+    "paretune.basis": "what the seconds of a simulated job stand on, in words",
+    "paretune.job_arn": "ARN of the training job",
+    "paretune.image_uri": "image that the job ran in",
+    "paretune.spot_saving": "share of the training seconds that spot did not bill",
+    "paretune.trials_in_job": "number of trials that share the job",
+}
+"""Tags that launchers set: those of their facts that have no constant in `tracking.schema`."""
+
+VARIABLES = {
+    "PARETUNE_HOME": "folder of jobs, data, checkpoints and ledgers; by default `.paretune` in the current folder",
+    "PARETUNE_PROFILE": "file with defaults; by default `paretune.toml` in the current folder",
+    "PARETUNE_STORAGE": "database of studies, designs and budgets: `sqlite:///FILE` or `postgresql://...`",
+    "PARETUNE_PRICES": "your own CSV of prices; it wins over all others",
+    "PARETUNE_PRICE_LIST_URL": "mirror of AWS's public price list",
+    "PARETUNE_TRACE_SECONDS": "seconds that an estimate may spend on tracing a model's memory (120); 0 traces nothing",
+    "PARETUNE_ROLE": "IAM role of the jobs, if no parameter, profile or SDK configuration names one",
+    "PARETUNE_BUCKET": "S3 bucket, likewise",
+    "PARETUNE_SERVERS_ONLY": "1: refuse storage in a file; `schedule` sets it in containers, where a file is lost",
+    "PARETUNE_ALLOW_NO_GPU": "1: let a job run on a GPU instance without a GPU, for emulated accounts",
+}
+"""Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
+INTERNAL_VARIABLES = {"PARETUNE_STARTER", "PARETUNE_STOP_REQUESTS", "PARETUNE_TRAINING_PLAN", "PARETUNE_TRIALS"}
+"""Variables that one process of paretune sets for another one."""
+
+HOME_FILES = {
+    "jobs": "a folder per local job: log, events, `report.json`, and the model in `model/`",
+    "checkpoints": "checkpoints of local jobs, by what they compute, so that the same command continues",
+    "datasets": "tokenised rows, by contents; later jobs share them",
+    "prepared": "which rows of `datasets` belong to which parameters",
+    "fetched": "objects read from S3",
+    "studies.db": "ledgers of studies, designs and budgets, and Optuna's trials",
+    "stores": "records of MLflow projects, until they are copied",
+    "traced-steps": "memory of models, as traced",
+    "doctor": "reports of `doctor --paid true`",
+    "bills": "bills read from S3",
+    "recurring": "locks of recurring trainings",
+    "agents": "jobs that agents launched",
+}
+"""What lies in PARETUNE_HOME."""
+
+EXIT_ZERO = "done"
+MLFLOW_NOTE = "`mlflow run` itself ends with 1 in place of any code but 0."
+
+
+def pages() -> dict[str, str]:
+    """File name of each generated page to its text."""
+    return {
+        "commands.md": _page("Commands", _commands()),
+        "job-parameters.md": _page("Parameters of a job", _job_parameters()),
+        "files.md": _page("Files", _files()),
+        "recorded.md": _page("What MLflow records", _recorded()),
+        "environment.md": _page("Exit codes and environment variables", _environment()),
+    }
+
+
+def _page(title: str, lines: Iterable[str]) -> str:
+    remark = "<!-- Made by `python docs/reference.py`; edits here are lost. -->"
+    return "\n".join([remark, f"# {title}", "", *lines]).rstrip() + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(header)} |"
+    yield f"| {' | '.join('---' for _ in header)} |"
+    for row in rows:
+        yield f"| {' | '.join(_cell(text) for text in row)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _commands() -> Iterator[str]:
+    yield "`paretune COMMAND --name value`, or `mlflow run . -e COMMAND -P name=value`. Every command takes `--json`:"
+    yield "one document on standard output, with [these fields](../api.md#-json)."
+    yield ""
+    job_names = set(annotations(JobSpec))
+    for name, (line, _) in COMMANDS.items():
+        command = command_named(name)
+        yield f"## {name}"
+        yield ""
+        yield f"{line[0].upper()}{line[1:]}. It {PRODUCES[name]}"
+        yield ""
+        if first := FIRST_WORDS.get(name):
+            yield f"The word after the command is `{first}`: `paretune {name} {first.upper()}`."
+            yield ""
+        for alias in (alias for alias, target in ALIASES.items() if target == name):
+            argument = FIRST_WORDS.get(alias)
+            meaning = f"`paretune {name} --{argument} ...`" if argument else f"`paretune {name}`"
+            yield f"`paretune {alias}{f' {argument.upper()}' if argument else ''}` is {meaning}."
+            yield ""
+        shared = [] if command.takes_jobs else [key for key in command.parameters if key in job_names]
+        if own := {key: text for key, text in command.parameters.items() if key not in shared}:
+            yield from _table(
+                ("name", "values", "default", "meaning"),
+                [(f"`{key}`", *_split_help(help_line)) for key, help_line in own.items()],
+            )
+        if shared:
+            yield f"Of the [parameters of a job](job-parameters.md) it takes {', '.join(map(_code, shared))}."
+            yield ""
+        if command.takes_jobs:
+            without = f", without {', '.join(map(_code, command.excluded))}" if command.excluded else ""
+            yield f"It takes the [parameters of a job](job-parameters.md){without}."
+            yield ""
+
+
+def _split_help(line: str) -> tuple[str, str, str]:
+    """Values, default and meaning in a line of help such as `how it is sampled [tpe | gp] (default: tpe)`."""
+    match = re.fullmatch(r"(.*?)(?: \[([^\]]*)\])?(?: \(default: (.*)\))?", line, re.DOTALL)
+    meaning, choices, default = match.groups(default="") if match else (line, "", "")
+    return ", ".join(map(_code, choices.split(" | ") if choices else [])), _code(default), meaning
+
+
+def _job_parameters() -> Iterator[str]:
+    yield "Every command that describes a job takes these. An empty value means the default."
+    yield ""
+    kinds = annotations(JobSpec)
+    groups: dict[str, list[Field[Any]]] = {}
+    title = ""
+    for item in fields(JobSpec):
+        title = item.metadata["group"] or title
+        groups.setdefault(title, []).append(item)
+    order = list(groups)
+    first = order.index("model")  # the training comes before its placement, as in --help
+    for title in [*order[first:], *order[:first]]:
+        yield f"## {title[0].upper()}{title[1:]}"
+        yield ""
+        yield from _parameter_table("parameter", groups[title], kinds)
+
+
+def _parameter_table(head: str, items: Iterable["Field[Any]"], kinds: Mapping[str, Any]) -> Iterator[str]:
+    rows = [
+        (f"`{item.name}`", _allowed(item, kinds[item.name]), _code(default_text(item)), item.metadata["help"])
+        for item in items
+    ]
+    return _table((head, "values", "default", "meaning"), rows)
+
+
+def _allowed(item: "Field[Any]", kind: Any) -> str:
+    rules = item.metadata
+    if rules["choices"]:
+        return ", ".join(map(_code, rules["choices"]))
+    types = {"bool": "`true`, `false`", "int": "whole number", "float": "number", "str": "text"}
+    names = re.findall(r"\w+", getattr(kind, "__name__", "") if isinstance(kind, type) else str(kind))
+    text = "JSON" if "Mapping" in names else next(types[name] for name in names if name in types)
+    bounds = [
+        f"{word} {rules[key]:,}"
+        for key, word in (("minimum", "from"), ("above", "above"), ("maximum", "to"))
+        if rules[key] is not None
+    ]
+    return " ".join([text, *bounds])
+
+
+def _files() -> Iterator[str]:
+    for kind, (title, example, reader) in READERS.items():
+        yield f"## {title}"
+        yield ""
+        yield f"YAML, such as `{example}`. Keys with one value and all parameters of a job can also be typed; typed"
+        yield "values win. `project`, `entry_point`, `entry_script` and `size` may stand beside `job`."
+        yield ""
+        yield from _table(("key", "meaning"), [(f"`{key}`", text) for key, text in KEYS[kind].items()])
+        yield from _parameter_table("key with one value", fields(reader.terms), annotations(reader.terms))
+    yield "## Budgets of a month"
+    yield ""
+    yield "YAML, named by `budget`: `storage` (a database; by default `PARETUNE_STORAGE`, else a file beside it) and"
+    yield "`budgets`, a list of `name`, `usd_per_month` and `tags` ([money](../money.md#budgets))."
+    yield ""
+    yield "## paretune.toml"
+    yield ""
+    names = ", ".join(map(_code, sorted(ALLOWED)))
+    yield f"Defaults of a team, in TOML ([team set-up](../team.md#one-profile)): {names}."
+    yield ""
+    yield "## PARETUNE_HOME"
+    yield ""
+    yield from _table(("in it", "what"), [(f"`{name}`", text) for name, text in HOME_FILES.items()])
+
+
+def _recorded() -> Iterator[str]:
+    yield "Parameters are recorded under their names, if they are not empty. A metric that is not known is absent,"
+    yield "never 0 or NaN. In the search box of MLflow: `metrics.f1 > 0.84 and metrics.cost_usd < 0.01`."
+    yield ""
+    yield "## Metrics"
+    yield ""
+    yield from _table(
+        ("metric", "meaning"), [(f"`{name}`", text) for _, rows in _constants(metrics) for name, text in rows]
+    )
+    yield (
+        "Metrics of your own training keep their names, but for these: "
+        + ", ".join(f"`{name}` becomes `{target}`" for name, target in metrics.SCRIPT_METRICS.items())
+        + "."
+    )
+    yield ""
+    yield from _table(("also", "meaning"), [(f"`{name}`", text) for name, text in {**CURVES, **OF_COMMANDS}.items()])
+    yield "## Tags"
+    yield ""
+    for title, rows in _constants(schema):
+        tags = [(f"`{name}`", text) for name, text in rows if re.search(r"\.\w", name)]
+        if tags:
+            yield f"### {title.rstrip('.')}"
+            yield ""
+            yield from _table(("tag", "meaning"), tags)
+    yield "### Set by launchers"
+    yield ""
+    yield from _table(("tag", "meaning"), [(f"`{name}`", text) for name, text in FACTS.items()])
+
+
+def _constants(module: ModuleType) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Sections of a module's text constants; of each its title, and the value and the explanation of every constant.
+
+    The explanation is the comment in the constant's line, or the text below it. A section begins with a comment of its
+    own line after an empty one.
+    """
+    source = inspect.getsource(module)
+    lines = source.splitlines()
+    sections: list[tuple[str, list[tuple[str, str]]]] = [("", [])]
+    body = ast.parse(source).body
+    previous = 0
+    for node, following in zip(body, [*body[1:], None], strict=True):
+        between = [line for line in lines[previous : node.lineno - 1] if line.startswith("# ")]
+        if between:
+            sections.append((between[-1].removeprefix("# "), []))
+        previous = node.end_lineno or node.lineno
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            name = node.value.value
+            comments = re.findall(r"  # (.*)$", "\n".join(lines[node.lineno - 1 : node.end_lineno]), re.MULTILINE)
+            if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                comments = [str(following.value.value).strip()]
+            sections[-1][1].append((name, _as_cell(" ".join(comments))))
+    return sections
+
+
+def _as_cell(text: str) -> str:
+    """The text without a capital at its beginning, and without a full stop at its end if it is one sentence."""
+    text = re.sub(r"^[A-Z](?=[a-z]*\b)", lambda match: match[0].lower(), text)
+    return text if ". " in text or ".\n" in text else text.rstrip(".")
+
+
+def _environment() -> Iterator[str]:
+    yield "## Exit codes"
+    yield ""
+    yield from _table(("exit code", "error", "what to do"), [("0", "", EXIT_ZERO), *_exit_codes()])
+    yield MLFLOW_NOTE
+    yield ""
+    yield "## Environment variables"
+    yield ""
+    yield "Settings of MLflow (`MLFLOW_TRACKING_URI`, `MLFLOW_EXPERIMENT_NAME`), AWS (`AWS_PROFILE`, `AWS_REGION`) and"
+    yield "Hugging Face (`HF_HOME`, `HF_ENDPOINT`) hold as everywhere."
+    yield ""
+    yield from _table(("variable", "meaning"), [(f"`{name}`", text) for name, text in VARIABLES.items()])
+
+
+def _exit_codes() -> list[tuple[str, str, str]]:
+    tree = inspect.getdoc(errors) or ""
+    rows = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", tree)
+    return [(code, f"`{name}`", what) for name, code, what in rows]
+
+
+def main() -> None:
+    """Write the pages."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
