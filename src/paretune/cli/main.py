@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "main": ("one job: train, measure, price, record", "paretune.commands.main.command"),
+    "demo": ("a whole simulated study in seconds, with nothing to configure", "paretune.commands.demo.command"),
     "estimate": (
         "seconds, dollars and memory before paying; comma-separated values make a table",
         "paretune.commands.estimate.command",
@@ -81,6 +82,7 @@ FIRST_WORDS = {
 NEXT_STEPS = """\
 paretune finds the cluster, batch size and learning rate to pay for.
 
+  paretune demo                          watch a simulated study and its page, in seconds
   paretune train                         fine-tune a small model on this machine, and record it in MLflow
   paretune train --dataset reviews.csv   the same with your own rows
   paretune run train.py                  your own training script as a job

@@ -1,5 +1,8 @@
 """Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and migrations of tables."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +63,21 @@ def is_same_database(first: sa.Engine, second: sa.Engine) -> bool:
     if first.dialect.name == second.dialect.name == "sqlite":
         return Path(first.url.database or "").resolve() == Path(second.url.database or "").resolve()
     return first.url == second.url
+
+
+@contextmanager
+def without_waiting_for_the_disk() -> Iterator[None]:
+    """Let SQLite write without waiting for the disk: for stores that need not survive a power cut."""
+
+    def hurry(connection: object, _: object) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA synchronous = OFF")
+
+    sa.event.listen(sa.Engine, "connect", hurry)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, "connect", hurry)
 
 
 def migrate(connection: sa.Connection, name: str, revisions: Path, version_table: str) -> None:

@@ -869,7 +869,13 @@ def corners(study: StudyFile) -> list[Mapping[str, Any]]:
 
 
 def test_the_shipped_studies_are_those_of_the_issue() -> None:
-    assert {path.name for path in STUDIES} == {"smoke.yaml", "rate_search.yaml", "scaling.yaml", "pareto.yaml"}
+    assert {path.name for path in STUDIES} == {
+        "demo.yaml",
+        "smoke.yaml",
+        "rate_search.yaml",
+        "scaling.yaml",
+        "pareto.yaml",
+    }
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)

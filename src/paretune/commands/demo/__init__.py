@@ -1,0 +1,1 @@
+"""The command `demo`: a whole simulated study with nothing to configure."""

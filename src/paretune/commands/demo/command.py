@@ -1,0 +1,28 @@
+"""The command `demo`: a whole simulated study with nothing to configure."""
+
+from dataclasses import dataclass
+
+from paretune.commands.command import Command, help_lines, reader_of, switches_of
+from paretune.core.result import CommandOutput
+from paretune.specification.parameters import parameter
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoRequest:
+    """Whether the demo opens its page."""
+
+    open: bool = parameter(True, "open the page in a browser, if this is a terminal with a display")
+
+
+def _run(request: DemoRequest) -> CommandOutput:
+    from paretune.commands.demo.run import run_demo  # MLflow takes a second to import
+
+    return run_demo(opens=request.open)
+
+
+COMMAND = Command(
+    read=reader_of(DemoRequest, "demo"),
+    run=_run,
+    parameters=help_lines(DemoRequest),
+    switches=switches_of(DemoRequest),
+)

@@ -1,0 +1,60 @@
+"""The demo: a whole study without settings, in a folder of its own."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from paretune.cli.main import main
+from paretune.commands.demo import run as demo
+
+
+def test_the_environment_and_folder_are_restored_and_hidden_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARETUNE_STORAGE", "postgresql://server/studies")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://server")
+    before, here = dict(os.environ), Path.cwd()
+
+    with demo._isolated(tmp_path, "sqlite:///own.db"):
+        assert Path.cwd() == tmp_path
+        assert "PARETUNE_STORAGE" not in os.environ
+        assert os.environ["MLFLOW_TRACKING_URI"] == "sqlite:///own.db"
+
+    assert (dict(os.environ), Path.cwd()) == (before, here)
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_terminal", "opens"),
+    [({}, True, False), ({"DISPLAY": ":0"}, True, True), ({"WAYLAND_DISPLAY": "w"}, False, False)],
+)
+def test_a_browser_is_opened_only_from_a_terminal_with_a_display(
+    variables: dict[str, str], is_terminal: bool, opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    monkeypatch.setattr(demo.sys, "platform", "linux")
+    monkeypatch.setattr(demo.sys.stdout, "isatty", lambda: is_terminal)
+
+    assert demo._has_display() is opens
+
+
+@pytest.mark.slow
+def test_the_demo_plays_a_study_and_leaves_the_users_store_alone(
+    workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workplace / "paretune.toml").write_text("no profile of a demo")
+    monkeypatch.setattr(demo.webbrowser, "open", lambda _: pytest.fail("it opened a browser"))
+    before = {path.name for path in workplace.iterdir()}
+
+    assert main(["demo", "--open", "false", "--json"]) == 0
+
+    output = json.loads(capsys.readouterr().out)
+    assert output["origin"] == "simulated"
+    assert len(output["recommended"]) >= 1
+    assert "Simulated" in Path(output["page"]).read_text()
+    assert Path(output["page"]).is_relative_to(workplace / ".paretune" / "demo")
+    assert {path.name for path in workplace.iterdir()} - before <= {".paretune"}
