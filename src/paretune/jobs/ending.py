@@ -32,6 +32,7 @@ RUN_STATUS = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")
 """Facts of a report that are versions of what trained."""
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
+_LONGEST_TAG = 5_000  # characters that MLflow's servers take
 _QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
 
 
@@ -244,6 +245,7 @@ class _Ending:
             verdicts=self.verdicts,
             over_bound_usd=self.over_bound_usd,
             ran=bill.ran,
+            metrics_from="" if self.report is None else str(self.report.facts.get("metrics_from", "")),
         )
 
 
@@ -322,7 +324,8 @@ def _write_report(run: Run, report: JobReport) -> None:
     used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
     versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
     run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
-    run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None})
+    sources = str(report.facts.get("metrics_from", ""))[:_LONGEST_TAG]
+    run.set_tags({schema.USED_VERSIONS: ", ".join(versions) or None, schema.METRICS_FROM: sources or None})
 
 
 def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_not_smaller: str) -> str:

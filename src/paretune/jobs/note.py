@@ -11,6 +11,8 @@ from paretune.specification.inputs import BUNDLED
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 
+_LONGEST_SOURCES = 500  # characters in a note; the tag has all
+
 
 def job_note(
     spec: JobSpec,
@@ -24,16 +26,19 @@ def job_note(
     verdicts: Sequence[str] = (),
     over_bound_usd: float = 0.0,
     ran: JobSpec | None = None,
+    metrics_from: str = "",
 ) -> str:
     """Markdown with the job, its results, verdicts, the place of its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
-    may differ from those of `spec`.
+    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own.
     """
     lines = [f"- {line}" for line in (_quality(values), _bill(values, price), _speed(values)) if line]
     if over_bound_usd:
         lines.append(f"- it cost {over_bound_usd:.4g} USD more than its worst case")
+    if metrics_from:
+        lines.append(f"- numbers from {code_span(metrics_from[:_LONGEST_SOURCES])}")
     if model:
         lines.append(f"- model: {code_span(model)}")
     quotes = [f"> **{sentence}**" for sentence in verdicts]

@@ -2,19 +2,19 @@
 
 It starts in the folder where the code was unpacked, installs the project's dependencies, opens a store for what the
 command records, and runs the command as `mlflow run` does on a laptop. It stays the command's parent, so that a signal
-reaches the command and all its descendants, and a failure leaves a reason. It and watchdog.py, which lies beside it,
-need only the standard library of Python 3.8 or newer.
+reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
+lie beside it, need only the standard library of Python 3.8 or newer.
 
     ML/input/data/job/job.json     the document: command, requirements, folder, run_id, experiment, collect,
                                    max_silence_minutes; for a job that reports, the launcher adds: resumes, template,
-                                   renamed
+                                   renamed, metric_definitions
     ML/output/data/paretune/       the store: mlflow.db and mlruns
-    ML/output/data/report.json     the metrics of a job that reports
+    ML/output/data/report.json     the metrics of a job that reports, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
-Metrics come from three sources, of which later ones win: lines `name=number` or `name: number` that the command prints;
-the JSON files RESULT_FILES below its folder, the model's or the results'; and MLflow: the last values of all runs that
-it has opened, with those of the job's own run last of all.
+Metrics come from four sources, of which later ones win: lines that the command prints; the files with results below
+its folder, the model's or the results' (see script_metrics.py); MLflow: the last values of all runs that it has opened,
+with those of the job's own run last of all; and `metric_definitions`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ import contextlib
 import importlib
 import importlib.util
 import json
-import math
 import os
-import re
 import shutil
 import signal
 import sqlite3
@@ -36,17 +34,19 @@ import threading
 import time
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paretune.core.script_metrics import Numbers, PrintedNumbers
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
 RUN_NAME = "in the job"
 REQUIREMENTS = ".paretune-requirements.txt"
-RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json", "results.json", "metrics.json")
-"""Files with numbers that a command may write; for equal names the last file wins."""
 _INSTALLER = "input/data/sm_drivers/scripts/install_requirements.py"
-_LINE = re.compile(r"\s*([A-Za-z_][\w./@-]{0,99})\s*[=:]\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
-_DEEPEST = 4  # levels of folders that are searched for result files
+_LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
 _TEMPLATE_RUN = "0" * 32  # id of the run in a template of a store
 
 
@@ -69,12 +69,17 @@ def main(ml: Path) -> int:
     say("the project's command starts")
     began = time.time()
     words = ["bash", "-c", document["command"]]
-    code, printed = supervisor.run_and_read(words, cwd=str(project), env=environment)
+    script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
+    printed = script_metrics.PrintedNumbers(document.get("metric_definitions", ()))
+    code = supervisor.run_and_read(words, printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
-        metrics = {**printed, **metrics_of_files(ml, project, began), **metrics_of_store(ml, document["run_id"])}
-        write_report(ml, metrics, document["renamed"])
+        files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
+        logged = metrics_of_store(ml, document["run_id"], script_metrics.finite_numbers)
+        numbers = {**printed.numbers(), **files, **logged, **printed.defined(say)}
+        sources = script_metrics.sources_text(numbers, document["renamed"])
+        write_report(ml, numbers, document["renamed"], sources)
     return code
 
 
@@ -108,18 +113,17 @@ class Supervisor:
         self._group = None
         return code if code >= 0 else 128 - code
 
-    def run_and_read(self, words: list[str], **options: Any) -> tuple[int, dict[str, float]]:
-        """Exit code of a process, and the numbers that it printed as lines `name=number`; its output is passed on."""
-        numbers: dict[str, float] = {}
+    def run_and_read(self, words: list[str], printed: PrintedNumbers, **options: Any) -> int:
+        """Exit code of a process whose output is passed on, and whose lines `printed` reads."""
         source, sink = os.pipe()
-        reader = threading.Thread(target=_pass_lines, args=(source, numbers), daemon=True)
+        reader = threading.Thread(target=_pass_lines, args=(source, printed), daemon=True)
         reader.start()
         try:
             code = self.run(words, stdout=sink, stderr=subprocess.STDOUT, **options)
         finally:
             os.close(sink)
         reader.join(5.0)  # a process in the background may hold the pipe for longer
-        return code, dict(numbers)
+        return code
 
     def kill(self) -> None:
         """Send SIGKILL to the running process and all its descendants."""
@@ -143,15 +147,13 @@ class Supervisor:
         return True
 
 
-def _pass_lines(source: int, numbers: dict[str, float]) -> None:
-    """Copy a pipe to standard output, and collect its lines that are a name and a number."""
+def _pass_lines(source: int, printed: PrintedNumbers) -> None:
+    """Copy a pipe to standard output, and have its lines read."""
     with os.fdopen(source, "rb") as stream:
-        for line in stream:
+        for line in iter(partial(stream.readline, _LONGEST_READ), b""):
             sys.stdout.buffer.write(line)
             sys.stdout.buffer.flush()
-            match = _LINE.fullmatch(line.decode(errors="replace").rstrip("\r\n"))
-            if match:
-                numbers[match[1]] = float(match[2])
+            printed.read(line.decode(errors="replace"))
 
 
 def end_with_starter() -> None:
@@ -180,28 +182,7 @@ def end_late(supervisor: Supervisor) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def metrics_of_files(ml: Path, project: Path, began: float) -> dict[str, float]:
-    """The numbers in result files that were written since `began`; newer files win over older ones of the same name."""
-    files: list[tuple[int, float, Path]] = []
-    for root in (project, ml / "model", ml / "output" / "data"):
-        for folder, children, names in os.walk(str(root)):
-            if len(Path(folder).relative_to(root).parts) >= _DEEPEST:
-                children.clear()
-            children[:] = [name for name in children if name not in {STORE, "mlruns", ".git"}]
-            for name in set(names) & set(RESULT_FILES):
-                path = Path(folder) / name
-                written = path.stat().st_mtime
-                if written >= began - 2:
-                    files.append((RESULT_FILES.index(name), written, path))
-    numbers: dict[str, float] = {}
-    for _, _, path in sorted(files, key=lambda file: file[:2]):
-        with contextlib.suppress(ValueError, OSError):
-            content = json.loads(path.read_text(encoding="utf-8"))
-            numbers.update(_finite_numbers(content if isinstance(content, dict) else {}))
-    return numbers
-
-
-def metrics_of_store(ml: Path, run_id: str) -> dict[str, float]:
+def metrics_of_store(ml: Path, run_id: str, finite_numbers: Callable[[Any], dict[str, float]]) -> Numbers:
     """The last values of the metrics in the store: newer runs win over older ones, and the job's own run over all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
     values: dict[str, float] = {}
@@ -211,18 +192,15 @@ def metrics_of_store(ml: Path, run_id: str) -> dict[str, float]:
             "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
         )
         values = dict(database.execute(query, (run_id,)).fetchall()) if path.is_file() else {}
-    return _finite_numbers(values)
+    return {name: (value, "MLflow") for name, value in finite_numbers(values).items()}
 
 
-def _finite_numbers(values: dict[str, Any]) -> dict[str, float]:
-    numbers = {name: value for name, value in values.items() if isinstance(value, (int, float))}
-    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
-
-
-def write_report(ml: Path, metrics: dict[str, float], renamed: dict[str, str]) -> None:
+def write_report(ml: Path, numbers: Numbers, renamed: dict[str, str], sources: str) -> None:
     """Write report.json; metrics that paretune calls otherwise appear under both names."""
+    metrics = {name: value for name, (value, _) in numbers.items()}
     renamed_metrics = {renamed[name]: value for name, value in metrics.items() if name in renamed}
-    report = {"metrics": {**renamed_metrics, **metrics}, "facts": {}, "labels": [], "confusion_matrix": []}
+    facts = {"metrics_from": sources}
+    report = {"metrics": {**renamed_metrics, **metrics}, "facts": facts, "labels": [], "confusion_matrix": []}
     draft = ml / "output" / "data" / ".report.json"
     draft.parent.mkdir(parents=True, exist_ok=True)
     draft.write_text(json.dumps(report), encoding="utf-8")

@@ -10,7 +10,7 @@ import mlflow
 from mlflow.exceptions import MlflowException
 from mlflow.projects._project_spec import Project
 
-from paretune.core import watchdog
+from paretune.core import script_metrics, watchdog
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
@@ -68,6 +68,7 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
             # MLflow refuses to continue a run if a script names another experiment than the run's.
             "resumes": not any(scripts_with("set_experiment", files.values())),
             "renamed": dict(SCRIPT_METRICS),
+            "metric_definitions": spec.definitions(),
             "template": "" if spec.on_sagemaker else str(stores / f"mlflow-{mlflow.__version__}"),
         },
         beside=beside,
@@ -89,7 +90,7 @@ def project_payload(
     `document` has the entries of job.json besides command, requirements and folder. `beside` are files and folders to
     link in a job on this machine.
     """
-    programs = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog}
+    programs = {_PROGRAM: container_entrypoint, "watchdog.py": watchdog, "script_metrics.py": script_metrics}
     return ProjectPayload(
         code={f"project/{name}": path for name, path in files.items()}
         | {name: Path(str(module.__file__)) for name, module in programs.items()},

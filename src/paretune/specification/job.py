@@ -14,12 +14,12 @@ from typing import Any, Self, TypeVar
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.script_metrics import finite_numbers
 from paretune.core.untrusted import without_secrets
 from paretune.specification import metrics
 from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
 from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
 from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE, INPUT_FILES, Data, Model, current_name
-from paretune.specification.metrics import finite_numbers
 from paretune.specification.parallelism import DEVICE_MAP, Parallelism
 from paretune.specification.parameters import (
     COMPUTES,
@@ -267,7 +267,7 @@ def _with_fewer_instances(spec: _Spec, total: int) -> _Spec:
 _WITH_A_PROJECT = {
     *(item.name for item in fields(Placement)),
     *ONLY_PROJECT,
-    *("project", "size", "seed", "again", "dry_run"),
+    *("project", "size", "metric_definitions", "seed", "again", "dry_run"),
 } - {item.name for item in fields(Parallelism)}
 """Parameters that apply to the command of a project."""
 

@@ -5,9 +5,7 @@ A metric that is not known is absent: never 0, never NaN.
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, on the validation split, of the returned model
 ACCURACY = "accuracy"  # share of validation rows with the right class
@@ -131,15 +129,6 @@ TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)
 """Metrics of the speed of a job."""
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model learnt."""
-
-
-def finite_numbers(values: Mapping[str, Any]) -> dict[str, float]:
-    """The entries that are finite numbers, including numbers as text, which transformers 5 writes."""
-    numbers = {}
-    for name, value in values.items():
-        with suppress(TypeError, ValueError, OverflowError):
-            numbers[str(name)] = float(value)
-    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def perplexity(eval_loss: float) -> float | None:

@@ -1,9 +1,12 @@
 """The program of a job that runs a training of the user's own: a script, or the command of a project."""
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paretune.core.untrusted import parse_json
 from paretune.specification.parameters import TRAINING, parameter
 
 PROJECT = "MLproject"
@@ -13,6 +16,10 @@ OWN_TRAINING = ("entry_script", "project")
 ONLY_PROJECT = ("entry_point", "project_parameters")
 """Parameters that only a project accepts."""
 _ONE_TRAINING = "a study compares settings of one training"
+_MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
+"""MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
+_METRIC_NAME = re.compile(r"[\w\-. :/]+")
+"""What MLflow allows as the name of a metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +55,13 @@ class Program:
         not_searched="it says how seconds are estimated",
     )
 
+    metric_definitions: str | None = parameter(
+        None,
+        "project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines",
+        affects={"launcher"},
+        not_searched="it says which numbers are read",
+    )
+
     @property
     def runs_project(self) -> bool:
         """Whether the job runs the command of an MLflow project instead of paretune's training."""
@@ -58,13 +72,18 @@ class Program:
         """Whether the job runs a script or project of the user's own, of which paretune knows nothing beforehand."""
         return self.entry_script is not None or self.project is not None
 
+    def definitions(self) -> list[dict[str, str]]:
+        """The `metric_definitions`, checked when the job was specified."""
+        return json.loads(self.metric_definitions) if self.metric_definitions else []
+
 
 def program_faults(section: Program) -> list[str]:
-    """Parameters of a project without one, and a size of paretune's own training."""
+    """Parameters of a project without one, a size of paretune's own training, and wrong metric definitions."""
+    faults = _definition_faults(section)
     if section.project is not None:
-        return []
+        return faults
     defaults = Program()
-    faults = [
+    faults += [
         f"{name} goes with project: give the folder or git URI of one, or leave it out"
         for name in ONLY_PROJECT
         if getattr(section, name) != getattr(defaults, name)
@@ -72,3 +91,35 @@ def program_faults(section: Program) -> list[str]:
     if section.size is not None and not section.runs_own_training:
         faults.append("size goes with project or entry_script: paretune knows its own training; leave it out")
     return faults
+
+
+def _definition_faults(section: Program) -> list[str]:
+    if section.metric_definitions is None:
+        return []
+    if not section.runs_own_training:
+        return ["metric_definitions goes with project or entry_script: paretune's own training reports by itself"]
+    rule = 'metric_definitions must be a list such as [{"Name": "f1", "Regex": "f1: ([0-9.]+)"}]'
+    try:
+        items = parse_json(section.metric_definitions)
+    except ValueError as error:
+        return [f"{rule}: {error}"]
+    if not isinstance(items, list) or not 1 <= len(items) <= _MOST_DEFINITIONS:
+        return [f"{rule}, with 1 to {_MOST_DEFINITIONS} entries"]
+    return [f"{rule}: entry {number} {fault}" for number, item in enumerate(items, 1) if (fault := _fault_in(item))]
+
+
+def _fault_in(item: Any) -> str:
+    """What is wrong with one metric definition, as the end of a sentence; empty if nothing is."""
+    is_pair = isinstance(item, dict) and set(item) == {"Name", "Regex"}
+    if not is_pair or not all(isinstance(text, str) for text in item.values()):
+        return f"has to have the texts Name and Regex, got {str(item)[:80]}"
+    name, expression = item["Name"], item["Regex"]
+    if not _METRIC_NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        return f"has a Name that MLflow does not take: letters, digits, spaces and _-.:/ only, got {name[:80]!r}"
+    if len(expression) > _LONGEST_REGEX:
+        return f"has a Regex of {len(expression)} characters: at most {_LONGEST_REGEX}"
+    try:
+        groups = re.compile(expression).groups
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"has a Regex that Python cannot read ({error}): {expression}"
+    return "" if groups else f"has a Regex without parentheses around the number: {expression}"

@@ -14,10 +14,10 @@ import torch
 from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
+from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.hardware import usable_cores
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import Event
-from paretune.specification.metrics import finite_numbers
 from paretune.training import device
 from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler

@@ -1,7 +1,7 @@
 """Run a user's Hugging Face style training script, unmodified, and record its metrics.
 
-The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events;
-`train_results.json`, `eval_results.json` and `all_results.json` become the report.
+The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events; the
+numbers of printed lines and of files with results become the report (see core.script_metrics).
 """
 
 import ast
@@ -10,21 +10,24 @@ import os
 import runpy
 import shutil
 import sys
+import time
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_numbers, numbers_of_files, sources_text
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import SCRIPT_BYTES
 from paretune.specification.container import JobDocument, JobFolder, JobReport
 from paretune.specification.inputs import IN_S3
-from paretune.specification.metrics import SCRIPT_METRICS, finite_numbers
+from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.training import device
 from paretune.training.callback import EventWriter
 
+if TYPE_CHECKING:
+    from paretune.core.script_metrics import Numbers
+
 LOGGING_STEPS = 10
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
-RESULT_FILES = ("train_results.json", "eval_results.json", "all_results.json")
-"""Files that `Trainer.save_metrics` writes into the folder of the model; a later file overrides an earlier one."""
 
 
 def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
@@ -80,21 +83,24 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     sys.argv = [str(script), *script_arguments(document, folder)]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
-    stdout = sys.stdout
+    streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.definitions())
     if rank == 0:
-        logging_steps = int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS))
-        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), logging_steps=max(1, logging_steps))
+        logging_steps = max(1, int(document.spec.training_arguments.get("logging_steps", LOGGING_STEPS)))
+        sys.stdout = PrintedMetrics(sys.stdout, EventWriter(folder.events), printed, logging_steps=logging_steps)
+        sys.stderr = PrintedMetrics(sys.stderr, None, printed)  # where Python's logging writes
     try:
         runpy.run_path(str(script), run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
             raise RuntimeError(f"{script.name} ended with {end.code}") from end
     finally:
-        sys.stdout = stdout
+        sys.stdout, sys.stderr = streams
     if rank == 0 and document.deadline_s is not None:
         trim_model_folder(folder.model, EventWriter(folder.events))
     if rank == 0:
-        report_of(folder.model, document).write(folder.report)
+        files = numbers_of_files([folder.report.parent, folder.model], began)
+        beside = numbers_of_files([Path.cwd()], began, deepest=0)
+        report_of({**printed.numbers(), **beside, **files, **printed.defined(print)}, document).write(folder.report)
 
 
 def trim_model_folder(folder: Path, events: EventWriter) -> None:
@@ -116,12 +122,8 @@ def trim_model_folder(folder: Path, events: EventWriter) -> None:
         events.write(0, {}, message=sentence)
 
 
-def report_of(results: Path, document: JobDocument) -> JobReport:
-    """The report of a script, from the result files in the folder `results`."""
-    numbers: dict[str, float] = {}
-    for path in (results / name for name in RESULT_FILES):
-        if path.exists():
-            numbers |= finite_numbers(json.loads(path.read_text()))
+def report_of(numbers: "Numbers", document: JobDocument) -> JobReport:
+    """The report of a script; metrics that paretune calls otherwise appear under both names."""
     facts: dict[str, str | int | float | bool] = {
         "entry_script": Path(document.spec.entry_script or "").name,
         "device": device.device_name(),
@@ -129,21 +131,31 @@ def report_of(results: Path, document: JobDocument) -> JobReport:
         "global_batch_size": document.plan.global_batch_size,
         "learning_rate": document.plan.learning_rate,
         "attempt": document.attempt,
+        "metrics_from": sources_text(numbers, SCRIPT_METRICS),
     }
-    metrics = {SCRIPT_METRICS.get(name, name): value for name, value in numbers.items()}
-    return JobReport(metrics=metrics, facts=facts)
+    metrics = {name: value for name, (value, _) in numbers.items()}
+    renamed = {SCRIPT_METRICS[name]: value for name, value in metrics.items() if name in SCRIPT_METRICS}
+    return JobReport(metrics=renamed | metrics, facts=facts)
 
 
 class PrintedMetrics:
-    """A stream that forwards all text to standard output and writes printed dictionaries of numbers as events.
+    """A stream that forwards all text, has its lines read, and writes printed dictionaries of numbers as events.
 
     The Trainer does not print the step. Each printed dictionary of the training counts as `logging_steps` more steps;
     an evaluation belongs to the last counted step.
     """
 
-    def __init__(self, stream: TextIO, events: EventWriter, *, logging_steps: int = LOGGING_STEPS) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        events: EventWriter | None,
+        printed: PrintedNumbers,
+        *,
+        logging_steps: int = LOGGING_STEPS,
+    ) -> None:
         self._stream = stream
         self._events = events
+        self._printed = printed
         self._logging_steps = logging_steps
         self._line = ""
         self._step = 0
@@ -152,7 +164,9 @@ class PrintedMetrics:
         """Forward `text` and parse the lines that it completes."""
         self._stream.write(text)
         *lines, self._line = (self._line + text).split("\n")
+        self._line = self._line[-LONGEST_LINE:]
         for line in lines:
+            self._printed.read(line)
             self._parse(line.strip())
         return len(text)
 
@@ -160,7 +174,7 @@ class PrintedMetrics:
         return getattr(self._stream, name)
 
     def _parse(self, line: str) -> None:
-        if not (line.startswith("{") and line.endswith("}")):
+        if self._events is None or not (line.startswith("{") and line.endswith("}")):
             return
         try:
             numbers = finite_numbers(ast.literal_eval(line))

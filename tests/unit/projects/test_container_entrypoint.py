@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from paretune.core import watchdog
+from paretune.core import script_metrics, watchdog
 from paretune.projects import container_entrypoint as inside
 from paretune.projects.collection import read_store
 from tests.processes import wait_until
@@ -41,7 +41,7 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
         "collect": False,
         "max_silence_minutes": 0,
     }
-    for name, source in (("inside.py", inside), ("watchdog.py", watchdog)):
+    for name, source in (("inside.py", inside), ("watchdog.py", watchdog), ("script_metrics.py", script_metrics)):
         shutil.copy(source.__file__, ml / "input" / "data" / "code" / name)
     (ml / "input" / "data" / "job" / "job.json").write_text(json.dumps(document | changes))
 
@@ -144,7 +144,9 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
     os.utime(ml / "input" / "data" / "code" / "project" / "metrics.json", (1, 1))
     print_it = "echo auc=0.1; echo 'loss: 2.5e-1'; echo lr = fast; echo 'step 3 loss=7'"
     write_it = """mkdir -p out; echo '{"rows": 3, "loss": 0.2, "name": "x", "bad": NaN}' > out/all_results.json"""
-    process = start(ml, f"{print_it}; {write_it}", renamed={"eval_f1": "f1"})
+    definitions = [{"Name": "auc", "Regex": "area ([0-9.]+)"}, {"Name": "pace", "Regex": "fast ([0-9.]+)"}]
+    command = f"{print_it}; {write_it}; echo fast 2, area none"
+    process = start(ml, command, renamed={"eval_f1": "f1"}, metric_definitions=definitions)
     message, _ = process.communicate(timeout=60)
 
     report = json.loads((ml / "output" / "data" / "report.json").read_text())
@@ -155,7 +157,10 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
         "rows": 3.0,
         "eval_f1": 0.5,
         "f1": 0.5,
+        "pace": 2.0,
     }
+    sources = "MLflow: auc, f1, fold; out/all_results.json: loss, rows; metric_definitions: pace"
+    assert report["facts"] == {"metrics_from": sources}
     assert "auc=0.1" in message.splitlines()
 
 

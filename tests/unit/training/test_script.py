@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from paretune.core.script_metrics import PrintedNumbers, numbers_of_files
 from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
@@ -172,7 +173,7 @@ def test_training_arguments_come_last_and_may_hold_the_scripts_own() -> None:
 def reader(tmp_path: Path) -> tuple[PrintedMetrics, io.StringIO, EventReader]:
     """A reader over a stream of its own, the stream, and the events that were written."""
     stream, path = io.StringIO(), tmp_path / "events.jsonl"
-    return PrintedMetrics(stream, EventWriter(path)), stream, EventReader(path)
+    return PrintedMetrics(stream, EventWriter(path), PrintedNumbers()), stream, EventReader(path)
 
 
 def test_printed_dictionaries_of_texts_become_curves(
@@ -232,7 +233,7 @@ def test_other_lines_are_no_events(reader: tuple[PrintedMetrics, io.StringIO, Ev
 
 def test_steps_follow_the_logging_steps_that_the_script_was_given(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
-    output = PrintedMetrics(io.StringIO(), EventWriter(path), logging_steps=3)
+    output = PrintedMetrics(io.StringIO(), EventWriter(path), PrintedNumbers(), logging_steps=3)
 
     for loss in (0.9, 0.8):
         print({"loss": loss}, file=output)
@@ -251,9 +252,12 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
         json.dumps({"eval_loss": 0.3, "eval_f1": 0.9, "eval_accuracy": 0.91, "perplexity": float("nan")})
     )
 
-    report = report_of(tmp_path, document(global_batch_size=32))
+    report = report_of(numbers_of_files([tmp_path], 0.0), document(global_batch_size=32))
 
     assert report.metrics == {
+        "train_runtime": 12.5,
+        "train_samples_per_second": 80.0,
+        "eval_f1": 0.9,
         TRAIN_SECONDS: 12.5,
         THROUGHPUT_SAMPLES: 80.0,
         "train_loss": 0.4,
@@ -265,10 +269,14 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
     assert report.facts["entry_script"] == "mine.py"
     assert report.facts["global_batch_size"] == 32
     assert report.facts["attempt"] == 2
+    assert report.facts["metrics_from"] == (
+        "all_results.json: eval_accuracy, f1, eval_loss; "
+        "train_results.json: train_loss, train_seconds, throughput_samples_per_second"
+    )
 
 
 def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> None:
-    assert report_of(tmp_path, document()).metrics == {}
+    assert report_of({}, document()).metrics == {}
 
 
 # --- for real

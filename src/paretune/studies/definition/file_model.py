@@ -34,7 +34,7 @@ _Result = TypeVar("_Result")
 _Draft = TypeVar("_Draft")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-TRAINING_KEYS = ("project", "entry_point", "entry_script", "size")
+TRAINING_KEYS = ("project", "entry_point", "entry_script", "size", "metric_definitions")
 """Parameters of a job that may stand beside `job`: the user's own training."""
 _ENTRY_PARAMETERS = "project_parameters"
 
@@ -279,6 +279,8 @@ class FileReader:
         name = fault_path[-1]
         if isinstance(node.value, list) and name in LISTED:
             return ",".join(each(node.value, partial(self._text, fault_path)))
+        if isinstance(node.value, list) and name == "metric_definitions":
+            return json.dumps(node.as_json())
         if isinstance(node.value, dict) and plain_kind(self.parameter_types[name]) is dict:
             return self._parsed(name, json.dumps(node.as_json(), sort_keys=True))
         if isinstance(node.value, str):

@@ -11,7 +11,6 @@ from paretune.core.commands import command_line
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, spell
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import (
@@ -289,11 +288,6 @@ def _own_training_faults(draft: Draft) -> Iterator[Fault]:
     if draft.job.get("launcher") == SIMULATED:
         text = "a training of your own cannot be simulated, for no recorded run tells what it does"
         yield ("job", "launcher"), f"{text}: leave launcher out"
-    if str(draft.job.get("entry_script") or "").strip():
-        for name in draft.objectives:
-            if name in SCRIPT_METRICS:
-                text = f"objective {name} is recorded as {SCRIPT_METRICS[name]}: write {SCRIPT_METRICS[name]}"
-                yield ("objectives", name), text
 
 
 def _quality_faults(draft: Draft) -> Iterator[Fault]:

@@ -100,7 +100,6 @@ def test_paretunes_own_training_searches_its_training_arguments_too(tmp_path: Pa
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("objectives: {eval_f1: maximize}", "eval_f1 is recorded as f1: write f1"),
         ("objectives: {status: maximize}", "pareto.csv has a column of that name"),
         ("objectives: {a: more}", "a must be minimize or maximize, got 'more'"),
         ("objectives: {a: {take: best}}", "a needs a direction"),

@@ -1,0 +1,107 @@
+"""Numbers of somebody else's training: in printed lines, in files, and by SageMaker's metric definitions."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from paretune.core.script_metrics import (
+    LONGEST_LINE,
+    PrintedNumbers,
+    numbers_in,
+    numbers_of_files,
+    sources_text,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "numbers"),
+    [
+        ("val_f1: 0.91", {"val_f1": 0.91}),
+        ("widgets=3", {"widgets": 3.0}),
+        ("eval f1 = 0.91", {"eval_f1": 0.91}),
+        ("The final validation F1: 0.91.", {"validation_F1": 0.91}),
+        ("2026-11-23 17:00:01,123 - root - INFO - eval_accuracy = 0.93", {"eval_accuracy": 0.93}),
+        ("[9]\ttrain-rmse:0.5\teval-rmse:0.25", {"train-rmse": 0.5, "eval-rmse": 0.25}),
+        ("{'eval_f1': 0.9, 'kpi': '2', 'epoch': 1.0}", {"eval_f1": 0.9, "kpi": 2.0}),
+        ("INFO {'eval_f1': 0.9, 'kpi': 2}", {"eval_f1": 0.9}),
+        ("│         test_acc          │    0.5     │", {"test_acc": 0.5}),
+        ("Epoch 3: 10/10 [00:01<00:00, 8.07it/s, v_num=0, train_loss=0.31]", {"train_loss": 0.31}),
+        ("Test set: Average loss: 0.0512, Accuracy: 9840/10000 (98%)", {"Average_loss": 0.0512}),
+        ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.5", {"Loss": 2.5}),
+        ("  Num examples = 67", {}),
+        ("{'loss': nan, 'flag': True}", {}),
+        ("loss: nan, accuracy: 1e999", {}),
+        ("12:30:01 done", {}),
+    ],
+)
+def test_a_printed_line_gives_the_numbers_that_a_reader_sees(line: str, numbers: dict[str, float]) -> None:
+    assert numbers_in(line) == numbers
+
+
+@pytest.mark.parametrize("part", ["a ", " ", "a_", "{", "{}", "loss: ", "│ a ", "((((", "a.a-", "loss=1 "])
+def test_no_line_takes_long(part: str) -> None:
+    printed = PrintedNumbers()
+    began = time.process_time()
+
+    printed.read(part * 100_000)
+
+    assert time.process_time() - began < 0.5
+
+
+def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
+    printed = PrintedNumbers()
+    for line in ("loss=0.9\n", "it 1 loss=0.5\rit 2 loss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
+        printed.read(line)
+
+    assert printed.numbers() == {"loss": (0.25, "printed")}
+
+
+def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
+    printed = PrintedNumbers(
+        [
+            {"Name": "train:error", "Regex": r"Train_error=(.*?);"},
+            {"Name": "absent", "Regex": "nothing: ([0-9.]+)"},
+            {"Name": "word", "Regex": "(hello)"},
+        ]
+    )
+    for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  Valid_error=0.3;", "Train_error=broken"):
+        printed.read(line)
+
+    assert printed.defined(pytest.fail) == {"train:error": (0.25, "metric_definitions")}
+
+
+def test_an_expression_without_end_is_given_up_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("paretune.core.script_metrics._SEARCH_S", 0.1)
+    definitions = [{"Name": "bomb", "Regex": "(a|aa)+(a+)+$"}, {"Name": "f1", "Regex": "f1 is ([0-9.]+)"}]
+    printed, messages = PrintedNumbers(definitions), list[str]()
+    for line in ("f1 is 0.5", "a" * 60 + "!"):
+        printed.read(line)
+
+    assert printed.defined(messages.append) == {"f1": (0.5, "metric_definitions")}
+    assert ["bomb" in message for message in messages] == [True]
+
+
+def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_path: Path) -> None:
+    state = {"log_history": [{"eval_f1": 0.1, "loss": 2.0, "epoch": 1}, {"loss": 1.0, "epoch": 2, "step": 9}]}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "trainer_state.json").write_text(json.dumps(state))
+    (tmp_path / "eval_results.txt").write_text("***** Eval results *****\neval_f1 = 0.2\neval_loss = 0.7\nname = x\n")
+    (tmp_path / "out" / "all_results.json").write_text('{"eval_f1": 0.3, "train_runtime": "4.5", "ok": true}')
+    (tmp_path / "metrics.json").write_text("[not a dictionary")
+    (tmp_path / "mlruns").mkdir()
+    (tmp_path / "mlruns" / "metrics.json").write_text('{"eval_f1": 9}')
+
+    numbers = numbers_of_files([tmp_path, tmp_path / "out"], time.time())
+
+    assert numbers == {
+        "loss": (1.0, "out/trainer_state.json"),
+        "eval_loss": (0.7, "eval_results.txt"),
+        "eval_f1": (0.3, "out/all_results.json"),
+        "train_runtime": (4.5, "out/all_results.json"),
+    }
+    assert numbers_of_files([tmp_path], time.time() + 60) == {}
+    assert sources_text(numbers, {"eval_f1": "f1"}) == (
+        "out/all_results.json: f1, train_runtime; eval_results.txt: eval_loss; out/trainer_state.json: loss"
+    )
