@@ -17,7 +17,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,28 +80,38 @@ class PrintedNumbers:
             if len(self._lines) > 2 * _MOST_LINES:
                 del self._lines[:_MOST_LINES]
 
-    def numbers(self) -> Numbers:
-        """The numbers that lines contain by themselves."""
-        return {name: (value, "printed") for name, value in self._values.items()}
+    def results(
+        self, files: Numbers, logged: Mapping[str, float], renamed: Mapping[str, str], say: Callable[[str], None]
+    ) -> tuple[dict[str, float], str]:
+        """All metrics of the training, and their sources in one line. Call it in the main thread, after the training.
 
-    def defined(self, say: Callable[[str], None]) -> Numbers:
-        """The last match of each of the `metric_definitions`. Call it in the main thread, when the training has ended.
-
-        `say` gets a sentence about an expression that takes too long, whose number is then missing.
+        Printed lines come first, then `files`, then `logged` to MLflow, then the metric definitions; later ones win.
+        Metrics that are `renamed` appear under both names. `say` gets sentences about what could not be read.
         """
+        numbers = {name: (value, "printed") for name, value in self._values.items()}
+        numbers.update(files)
+        numbers.update({name: (value, "MLflow") for name, value in finite_numbers(logged).items()})
+        numbers.update(self._defined(say))
+        metrics = {name: value for name, (value, _) in numbers.items()}
+        names: dict[str, list[str]] = {}
+        for name, (_, source) in sorted(numbers.items()):
+            names.setdefault(source, []).append(renamed.get(name, name))
+        sources = "; ".join(f"{source}: {', '.join(group)}" for source, group in names.items())
+        return {**{renamed[name]: value for name, value in metrics.items() if name in renamed}, **metrics}, sources
+
+    def _defined(self, say: Callable[[str], None]) -> Numbers:
+        """The last match of each of the metric definitions, apart from those that take too long."""
         numbers: dict[str, tuple[float, str]] = {}
         for definition in self._definitions:
             name, expression = definition["Name"], re.compile(definition["Regex"])
             try:
                 with _time_limit(_SEARCH_S):
-                    match = next(filter(None, map(expression.search, reversed(self._lines))), None)
+                    matches = filter(None, map(expression.search, reversed(self._lines)))
+                    values = (finite_numbers({name: match[1]}) for match in matches)
+                    last = next(filter(None, values), {})
+                    numbers.update({key: (value, "metric_definitions") for key, value in last.items()})
             except TimeoutError:
                 say(f"metric_definitions: Regex of {name} took more than {_SEARCH_S} s: write it without nested * or +")
-                continue
-            with contextlib.suppress(TypeError, ValueError):
-                value = float(match[1]) if match else math.nan
-                if math.isfinite(value):
-                    numbers[name] = (value, "metric_definitions")
         return numbers
 
 
@@ -213,16 +223,3 @@ def _content(name: str, text: str) -> dict[str, float]:
     for entry in content.get("log_history", ()):
         last.update(entry)
     return finite_numbers({key: value for key, value in last.items() if key not in _NOT_METRICS})
-
-
-def sources_text(numbers: Numbers, renamed: Mapping[str, str]) -> str:
-    """One line: each source with the names of the numbers that come from it, as they are recorded."""
-    names: dict[str, list[str]] = {}
-    for name, (_, source) in sorted(numbers.items()):
-        names.setdefault(source, []).append(renamed.get(name, name))
-    return "; ".join(f"{source}: {', '.join(_first(group))}" for source, group in names.items())
-
-
-def _first(names: Collection[str], most: int = 30) -> list[str]:
-    shown = list(names)[:most]
-    return shown if len(names) <= most else [*shown, f"{len(names) - most} more"]

@@ -37,9 +37,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from paretune.core.script_metrics import Numbers, PrintedNumbers
+    from paretune.core.script_metrics import PrintedNumbers
 
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
@@ -76,10 +74,8 @@ def main(ml: Path) -> int:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
-        logged = metrics_of_store(ml, document["run_id"], script_metrics.finite_numbers)
-        numbers = {**printed.numbers(), **files, **logged, **printed.defined(say)}
-        sources = script_metrics.sources_text(numbers, document["renamed"])
-        write_report(ml, numbers, document["renamed"], sources)
+        logged = metrics_of_store(ml, document["run_id"])
+        write_report(ml, *printed.results(files, logged, document["renamed"], say))
     return code
 
 
@@ -182,7 +178,7 @@ def end_late(supervisor: Supervisor) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def metrics_of_store(ml: Path, run_id: str, finite_numbers: Callable[[Any], dict[str, float]]) -> Numbers:
+def metrics_of_store(ml: Path, run_id: str) -> dict[str, float]:
     """The last values of the metrics in the store: newer runs win over older ones, and the job's own run over all."""
     path = ml / "output" / "data" / STORE / "mlflow.db"
     values: dict[str, float] = {}
@@ -192,15 +188,12 @@ def metrics_of_store(ml: Path, run_id: str, finite_numbers: Callable[[Any], dict
             "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
         )
         values = dict(database.execute(query, (run_id,)).fetchall()) if path.is_file() else {}
-    return {name: (value, "MLflow") for name, value in finite_numbers(values).items()}
+    return values
 
 
-def write_report(ml: Path, numbers: Numbers, renamed: dict[str, str], sources: str) -> None:
-    """Write report.json; metrics that paretune calls otherwise appear under both names."""
-    metrics = {name: value for name, (value, _) in numbers.items()}
-    renamed_metrics = {renamed[name]: value for name, value in metrics.items() if name in renamed}
-    facts = {"metrics_from": sources}
-    report = {"metrics": {**renamed_metrics, **metrics}, "facts": facts, "labels": [], "confusion_matrix": []}
+def write_report(ml: Path, metrics: dict[str, float], sources: str) -> None:
+    """Write report.json, with the sources of the metrics."""
+    report = {"metrics": metrics, "facts": {"metrics_from": sources}, "labels": [], "confusion_matrix": []}
     draft = ml / "output" / "data" / ".report.json"
     draft.parent.mkdir(parents=True, exist_ok=True)
     draft.write_text(json.dumps(report), encoding="utf-8")

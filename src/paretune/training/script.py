@@ -11,10 +11,11 @@ import runpy
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
-from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_numbers, numbers_of_files, sources_text
+from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_numbers, numbers_of_files
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import SCRIPT_BYTES
 from paretune.specification.container import JobDocument, JobFolder, JobReport
@@ -22,9 +23,6 @@ from paretune.specification.inputs import IN_S3
 from paretune.specification.metrics import SCRIPT_METRICS
 from paretune.training import device
 from paretune.training.callback import EventWriter
-
-if TYPE_CHECKING:
-    from paretune.core.script_metrics import Numbers
 
 LOGGING_STEPS = 10
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
@@ -98,9 +96,9 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     if rank == 0 and document.deadline_s is not None:
         trim_model_folder(folder.model, EventWriter(folder.events))
     if rank == 0:
-        files = numbers_of_files([folder.report.parent, folder.model], began)
-        beside = numbers_of_files([Path.cwd()], began, deepest=0)
-        report_of({**printed.numbers(), **beside, **files, **printed.defined(print)}, document).write(folder.report)
+        files = numbers_of_files([Path.cwd()], began, deepest=0)
+        files |= numbers_of_files([folder.report.parent, folder.model], began)
+        report_of(*printed.results(files, {}, SCRIPT_METRICS, print), document).write(folder.report)
 
 
 def trim_model_folder(folder: Path, events: EventWriter) -> None:
@@ -122,8 +120,8 @@ def trim_model_folder(folder: Path, events: EventWriter) -> None:
         events.write(0, {}, message=sentence)
 
 
-def report_of(numbers: "Numbers", document: JobDocument) -> JobReport:
-    """The report of a script; metrics that paretune calls otherwise appear under both names."""
+def report_of(metrics: Mapping[str, float], sources: str, document: JobDocument) -> JobReport:
+    """The report of a script, with the `sources` of its metrics."""
     facts: dict[str, str | int | float | bool] = {
         "entry_script": Path(document.spec.entry_script or "").name,
         "device": device.device_name(),
@@ -131,11 +129,9 @@ def report_of(numbers: "Numbers", document: JobDocument) -> JobReport:
         "global_batch_size": document.plan.global_batch_size,
         "learning_rate": document.plan.learning_rate,
         "attempt": document.attempt,
-        "metrics_from": sources_text(numbers, SCRIPT_METRICS),
+        "metrics_from": sources,
     }
-    metrics = {name: value for name, (value, _) in numbers.items()}
-    renamed = {SCRIPT_METRICS[name]: value for name, value in metrics.items() if name in SCRIPT_METRICS}
-    return JobReport(metrics=renamed | metrics, facts=facts)
+    return JobReport(metrics=metrics, facts=facts)
 
 
 class PrintedMetrics:

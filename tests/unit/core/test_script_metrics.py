@@ -6,13 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.script_metrics import (
-    LONGEST_LINE,
-    PrintedNumbers,
-    numbers_in,
-    numbers_of_files,
-    sources_text,
-)
+from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_in, numbers_of_files
 
 
 @pytest.mark.parametrize(
@@ -55,7 +49,7 @@ def test_the_last_state_of_a_progress_bar_and_the_last_line_count() -> None:
     for line in ("loss=0.9\n", "it 1 loss=0.5\rit 2 loss=0.25\r\n", "x" * LONGEST_LINE + " loss=0.1\n"):
         printed.read(line)
 
-    assert printed.numbers() == {"loss": (0.25, "printed")}
+    assert printed.results({}, {}, {}, pytest.fail) == ({"loss": 0.25}, "printed: loss")
 
 
 def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
@@ -66,10 +60,10 @@ def test_metric_definitions_are_read_as_sagemaker_reads_them() -> None:
             {"Name": "word", "Regex": "(hello)"},
         ]
     )
-    for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  Valid_error=0.3;", "Train_error=broken"):
+    for line in ("Train_error=0.5;", "hello", "Train_error=0.25;  rows 3;", "Train_error=broken;"):
         printed.read(line)
 
-    assert printed.defined(pytest.fail) == {"train:error": (0.25, "metric_definitions")}
+    assert printed.results({}, {}, {}, pytest.fail)[0] == {"train:error": 0.25, "Train_error": 0.25}
 
 
 def test_an_expression_without_end_is_given_up_and_the_others_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +73,7 @@ def test_an_expression_without_end_is_given_up_and_the_others_count(monkeypatch:
     for line in ("f1 is 0.5", "a" * 60 + "!"):
         printed.read(line)
 
-    assert printed.defined(messages.append) == {"f1": (0.5, "metric_definitions")}
+    assert printed.results({}, {}, {}, messages.append) == ({"f1": 0.5}, "metric_definitions: f1")
     assert ["bomb" in message for message in messages] == [True]
 
 
@@ -102,6 +96,7 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
         "train_runtime": (4.5, "out/all_results.json"),
     }
     assert numbers_of_files([tmp_path], time.time() + 60) == {}
-    assert sources_text(numbers, {"eval_f1": "f1"}) == (
-        "out/all_results.json: f1, train_runtime; eval_results.txt: eval_loss; out/trainer_state.json: loss"
+    assert PrintedNumbers().results(numbers, {"loss": 3.0}, {"eval_f1": "f1"}, pytest.fail) == (
+        {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5},
+        "out/all_results.json: f1, train_runtime; eval_results.txt: eval_loss; MLflow: loss",
     )

@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from paretune.core.script_metrics import PrintedNumbers, numbers_of_files
 from paretune.specification.container import EventReader, JobDocument, JobFolder
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, THROUGHPUT_SAMPLES, TRAIN_SECONDS
+from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, SCRIPT_METRICS, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
 from paretune.training.script import PrintedMetrics, report_of, script_arguments, trim_model_folder
 
@@ -252,7 +252,10 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
         json.dumps({"eval_loss": 0.3, "eval_f1": 0.9, "eval_accuracy": 0.91, "perplexity": float("nan")})
     )
 
-    report = report_of(numbers_of_files([tmp_path], 0.0), document(global_batch_size=32))
+    report = report_of(
+        *PrintedNumbers().results(numbers_of_files([tmp_path], 0.0), {}, SCRIPT_METRICS, pytest.fail),
+        document(global_batch_size=32),
+    )
 
     assert report.metrics == {
         "train_runtime": 12.5,
@@ -276,7 +279,7 @@ def test_results_become_the_report_under_our_names(tmp_path: Path) -> None:
 
 
 def test_a_script_that_leaves_no_results_has_an_empty_report(tmp_path: Path) -> None:
-    assert report_of({}, document()).metrics == {}
+    assert report_of({}, "", document()).metrics == {}
 
 
 # --- for real
