@@ -108,19 +108,6 @@ USED_PRECISION = "paretune.used_precision"  # precision that ran
 USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
 """Versions that trained, such as `python 3.11.7, torch 2.13.0`; absent before 2026-11-21."""
-# What ran in place of what was asked for.
-OUT_OF_MEMORY_RETRIES = "paretune.out_of_memory_retries"
-FIRST_BATCH = "paretune.first_per_device_train_batch_size"
-FIRST_ACCUMULATION = "paretune.first_gradient_accumulation_steps"
-USED_BATCH = "paretune.used_per_device_train_batch_size"
-USED_ACCUMULATION = "paretune.used_gradient_accumulation_steps"
-USED_INSTANCE_TYPE = "paretune.used_instance_type"
-USED_INSTANCE_COUNT = "paretune.used_instance_count"
-USED_PRECISION = "paretune.used_precision"
-USED_DEVICE = "paretune.used_device"
-USED_VERSIONS = (
-    "paretune.used_versions"  # of what trained, such as "python 3.11.7, torch 2.13.0"; absent before 2026-11-21
-)
 METRICS_FROM = "paretune.metrics_from"
 """Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
 
