@@ -134,7 +134,8 @@ def _described(pick: Pick, front: StudyFront) -> str:
     if pick.risk:
         lines.append(f"  {pick.risk}")
     if pick.alike:
-        lines.append(f"  equal within noise: trial {', '.join(str(point.number) for point in pick.alike)}")
+        numbers = ", ".join(str(point.number) for point in pick.alike)
+        lines.append(f"  equal within noise: trial{'s' if len(pick.alike) > 1 else ''} {numbers}")
     if pick.real_command:
         lines.append(f"  again in the simulation: {pick.command}")
         lines.append(f"  for real, and for money: {pick.real_command}")
