@@ -135,7 +135,13 @@ VARIABLES = {
     "PARETUNE_ALLOW_NO_GPU": "1: let a job run on a GPU instance without a GPU, for emulated accounts",
 }
 """Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
-INTERNAL_VARIABLES = {"PARETUNE_STARTER", "PARETUNE_STOP_REQUESTS", "PARETUNE_TRAINING_PLAN", "PARETUNE_TRIALS"}
+INTERNAL_VARIABLES = {
+    "PARETUNE_SEARCHES",
+    "PARETUNE_STARTER",
+    "PARETUNE_STOP_REQUESTS",
+    "PARETUNE_TRAINING_PLAN",
+    "PARETUNE_TRIALS",
+}
 """Variables that one process of paretune sets for another one."""
 
 HOME_FILES = {

@@ -42,6 +42,18 @@ def test_every_stored_block_stands_in_a_page(published: ModuleType) -> None:
     assert stored == set(published.shown())
 
 
+def test_every_picture_shows_the_stored_figures_and_stands_in_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(REPOSITORY / "docs")
+    import plots
+
+    text = "\n".join(path.read_text() for path in (REPOSITORY / "docs").rglob("*.md"))
+    stale = [name for name in plots.PLOTS if plots.digest(name) not in (plots.FOLDER / f"{name}.svg").read_text()]
+
+    assert not stale, "run `python docs/plots.py`, which draws the pictures anew"
+    assert {path.stem for path in plots.FOLDER.iterdir()} == set(plots.PLOTS)
+    assert not [name for name in plots.PLOTS if f"pictures/evidence/{name}.svg" not in text]
+
+
 def test_a_figure_that_was_changed_by_hand_is_put_back(published: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "speed.txt").write_text("# how\n" + published.block("speed", ["| 1.0 |"]) + "\n")
     page = f"Before.\n\n{published.block('speed', ['| 9.9 |'])}\n\nAfter.\n"

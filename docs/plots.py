@@ -1,0 +1,331 @@
+"""Draw the pictures of the evidence pages from the figures in benchmarks/results.
+
+    python docs/plots.py                # all of them, into docs/pictures/evidence
+    python docs/plots.py transfer       # one
+
+Each picture holds the hash of the figures that it was drawn from; a test says which are out of date.
+"""
+
+import csv
+import hashlib
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_REPOSITORY = Path(__file__).resolve().parents[1]
+RESULTS = _REPOSITORY / "benchmarks" / "results"
+FOLDER = _REPOSITORY / "docs" / "pictures" / "evidence"
+_BLUE, _ORANGE, _GREY, _LIGHT = "#2f6fb5", "#d9781f", "#8a8f98", "#d5d9e0"
+_STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "paretune",
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+}
+_Rows = list[dict[str, str]]
+
+
+def tables(name: str) -> list[_Rows]:
+    """The Markdown tables of a stored result, in their order; of each row its cells by the heading of the column."""
+    result: list[_Rows] = []
+    header: list[str] = []
+    for line in (RESULTS / f"{name}.txt").read_text().splitlines():
+        cells = [cell.strip(" *`") for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+        if not cells:
+            header = []
+        elif not header:
+            header = [f"{title}{number}" if title in cells[:number] else title for number, title in enumerate(cells)]
+            result.append([])
+        elif not cells[-1].startswith("---"):
+            result[-1].append(dict(zip(header, cells, strict=True)))
+    return result
+
+
+def numbers(cell: str) -> list[float]:
+    """All numbers of a cell."""
+    return [float(text.replace(",", "")) for text in re.findall(r"(?<![\d.])-?\d[\d,]*(?:\.\d+)?", cell)]
+
+
+def _bars(
+    axes: Any, labels: Sequence[str], values: Sequence[float], ranges: Sequence[Sequence[float]] = (), accent: int = 0
+) -> None:
+    """Horizontal bars, the first one on top, the one at `accent` in another colour; values stand beside them."""
+    colours = [_ORANGE if number == accent else _BLUE for number in range(len(values))]
+    axes.barh(range(len(values)), values, color=colours, height=0.6)
+    for number, (low, high) in enumerate(ranges):
+        axes.plot([low, high], [number, number], color="black", linewidth=1)
+    farthest = max([*values, *(high for _, high in ranges)])
+    for number, value in enumerate(values):
+        at = max([value, *(ranges[number] if ranges else ())])
+        axes.text(at + farthest * 0.015, number, f"{value:g}", va="center")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlim(0, farthest * 1.1)
+
+
+def _search_cost(axes: Any) -> None:
+    rows = tables("search_cost")[1]
+    most = 40.0
+    reached = [row["dollars to 90 %"] != "not" for row in rows]
+    values = [float(row["dollars to 90 %"]) if is_there else most for row, is_there in zip(rows, reached, strict=True)]
+    colours = [_LIGHT if not is_there else _BLUE for is_there in reached]
+    axes.barh(range(len(rows)), values, color=[_ORANGE, *colours[1:]], height=0.6)
+    for number, (value, is_there) in enumerate(zip(values, reached, strict=True)):
+        text = f"{value:.3g}" if is_there else "not within 40"
+        axes.text(value + 0.5 if is_there else 1, number, text, va="center", color="black" if is_there else "#555")
+    axes.set_yticks(range(len(rows)), [row["method"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="median jobs of dollars until 90 % of the front", xlim=(0, 44))
+
+
+def _search_worlds(axes: Any) -> None:
+    rows = tables("search_cost")[2]
+    ends = [(row["at the end: random"], row["best peer7"], row["split10"]) for row in rows]
+    series = zip(*[[float(cell or "nan") for cell in cells] for cells in ends], strict=True)
+    for (name, colour, mark), values in zip(
+        (("random", _GREY, "s"), ("best other method", _BLUE, "o"), ("split", _ORANGE, "D")), series, strict=True
+    ):
+        axes.plot(values, range(len(rows)), mark, color=colour, label=name)
+    axes.hlines(range(len(rows)), 0, 1, color=_LIGHT, linewidth=0.8, zorder=0)
+    axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="share of the front's hypervolume after 40 median jobs", xlim=(0, 1.02))
+    axes.legend(loc="lower left")
+
+
+def _search_statements(axes: Any) -> None:
+    table = next(rows for rows in tables("search_cost") if "80 % holds" in rows[0])
+    stated = [row for row in table if row["statements"] != "aim"]
+    axes.axvspan(70, 92, color=_LIGHT, label="aim")
+    axes.plot([numbers(row["80 % holds"])[0] for row in stated], range(len(stated)), "D", color=_ORANGE)
+    axes.axvline(80, color=_GREY, linewidth=1)
+    axes.set_yticks(range(len(stated)), [row["statements"] for row in stated])
+    axes.invert_yaxis()
+    axes.set(xlabel="stated 80 % intervals that hold the true F1, in percent", xlim=(50, 100))
+    axes.legend(loc="lower left")
+
+
+def _transfer(axes: Any) -> None:
+    rows = tables("transfer")[0]
+    names = {
+        "same": "the same data",
+        "other-data": "other data",
+        "elsewhere": "best settings elsewhere",
+        "inverted": "best settings inverted",
+        "slower": "slower clusters",
+        "noisy": "mostly noise",
+    }
+    for number, row in enumerate(rows):
+        mean, low, high = numbers(row["ratio"].replace("..", " "))[:3]
+        axes.plot([low, high], [number, number], color=_BLUE, linewidth=2)
+        axes.plot(mean, number, "D", color=_ORANGE)
+    axes.axvline(1, color=_GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), [names[row["earlier study"].partition(",")[0]] for row in rows])
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xticks([0.05, 0.1, 0.25, 0.5, 1, 2], ["0.05", "0.1", "0.25", "0.5", "1", "2"])
+    axes.minorticks_off()
+    axes.set(xlabel="dollars to 90 % of the front, over those without an earlier study")
+
+
+def _recurring(axes: Any) -> None:
+    rows = _read_csv("recurring")
+    for column, label, colour, mark in (
+        ("cheapest_point", "cheapest point, known in advance", _GREY, "s"),
+        ("recur", "recur, median seed", _ORANGE, "D"),
+        ("worst_seed", "recur, worst seed", _BLUE, "o"),
+    ):
+        axes.plot([float(row[column]) for row in rows], range(len(rows)), mark, color=colour, label=label)
+    axes.axvspan(0, 0.9, color=_LIGHT, zorder=0, label="goal of the median")
+    axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
+    axes.set(xlabel="dollars over those of the default every night", xlim=(0.3, 1.1), ylim=(2.5, -0.5))
+    axes.legend(loc="lower left", fontsize=9)
+
+
+def _training_throughput(axes: Any) -> None:
+    names = (
+        "published recipe, padded to 512, fp32",
+        "Trainer's defaults, fp32",
+        "paretune",
+        "bare PyTorch loop",
+        "paretune, PyTorch's dropout and memory",
+        "paretune, whole embedding table",
+        "matrix products alone: the limit",
+    )
+    rows = tables("training_throughput")[0]
+    cells = [numbers(row["samples/s, median (range)"]) for row in rows]
+    _bars(axes, names, [cell[0] for cell in cells], [cell[1:] for cell in cells], accent=2)
+    axes.set(xlabel="training samples per second (median, range)")
+
+
+def _shared_job(axes: Any) -> None:
+    rows = tables("shared_job")[0]
+    values = [numbers(row["CPU seconds, median (range)"])[0] for row in rows]
+    _bars(axes, ["a job for each trial", "one job, in turn", "one job, side by side"], values, accent=2)
+    axes.set(xlabel="CPU seconds of eight LoRA trainings")
+
+
+def _launch_overhead(axes: Any) -> None:
+    rows = tables("launch_overhead")[0]
+    names = ["plain script with the SDK", "paretune main", "mlflow run", "mlflow run, the first time"]
+    values = [numbers(row["seconds to CreateTrainingJob, median (range)"])[0] for row in rows]
+    _bars(axes, names, values, accent=1)
+    axes.set(xlabel="seconds until CreateTrainingJob")
+
+
+def _batch_and_rate(axes: Any) -> None:
+    rows = _read_csv("batch_and_rate")
+    for rate, label, colour in (("fixed", "rate 5e-5", _BLUE), ("sqrt", "rate scaled with the square root", _ORANGE)):
+        points: dict[int, list[float]] = {}
+        for row in rows:
+            if row["rate"] == rate or row["global_batch_size"] == "16":
+                points.setdefault(int(row["global_batch_size"]), []).append(float(row["f1"]))
+        axes.plot(list(points), [sum(values) / len(values) for values in points.values()], color=colour, label=label)
+        for batch, values in points.items():
+            axes.plot([batch] * len(values), values, "o", color=colour)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks([16, 64, 256], ["16", "64", "256"])
+    axes.set(xlabel="global batch size", ylabel="F1 of two seeds", ylim=(0.7, 0.88))
+    axes.legend(loc="lower left")
+
+
+def _estimate_error(axes: Any) -> None:
+    rows = [row for row in tables("estimate_error")[0] if ":" in row["mean error of seconds"]]
+    series = (("paretune", _ORANGE), ("Ernest", _BLUE), ("perfect scaling", _GREY))
+    for offset, (name, colour) in enumerate(series):
+        cells = [numbers(row[name]) for row in rows]
+        places = [number + (offset - 1) * 0.26 for number in range(len(rows))]
+        axes.barh(places, [cell[0] if cell else 0 for cell in cells], height=0.24, color=colour, label=name)
+        for place, cell in zip(places, cells, strict=True):
+            if cell:
+                axes.text(cell[0] + 1, place, f"{cell[0]:g}", va="center", fontsize=9)
+    axes.set_yticks(range(len(rows)), [row["mean error of seconds"] for row in rows])
+    axes.invert_yaxis()
+    axes.set(xlabel="mean error of seconds, in percent")
+    axes.legend(loc="upper right")
+
+
+_GPUS = {"p3": "V100", "a100": "A100", "p4de": "A100", "p5": "H100", "g5": "A10G", "g6": "L4"}
+
+
+def _estimate_error_cold(axes: Any) -> None:
+    lines = re.findall(
+        r"^  .*\d+ x ml\.(\S+), .* (\d+\.\d+)  \(x [\d.]+\)(  outside)?$",
+        (RESULTS / "estimate_error_cold.txt").read_text().partition("begin -->")[0],
+        re.MULTILINE,
+    )
+    gpus = list(dict.fromkeys(_GPUS.values()))
+    for outside, label, colour in (("", "inside the 80 % interval", _BLUE), ("  outside", "outside", _ORANGE)):
+        points = [
+            (float(ratio), gpus.index(_GPUS[next(part for part in instance.split(".") if part in _GPUS)]))
+            for instance, ratio, end in lines
+            if end == outside
+        ]
+        axes.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, alpha=0.6, label=label)
+    axes.axvline(1, color=_GREY, linewidth=1)
+    axes.set_yticks(range(len(gpus)), gpus)
+    axes.invert_yaxis()
+    axes.set_xscale("log")
+    axes.set_xticks([0.7, 1, 1.5, 2, 3], ["0.7", "1", "1.5", "2", "3"])
+    axes.minorticks_off()
+    axes.set(xlabel="predicted rate over published rate")
+    axes.legend(loc="lower right")
+
+
+def _estimate_memory(axes: Any) -> None:
+    text = (RESULTS / "estimate_memory.txt").read_text()
+    rows = re.findall(r"^ +([\d.]+) GiB measured, +([\d.]+) \(([\d.]+) to ([\d.]+);", text, re.MULTILINE)
+    points = [tuple(map(float, row)) for row in rows]
+    measured, estimated = [point[0] for point in points], [point[1] for point in points]
+    errors = [[point[1] - point[2] for point in points], [point[3] - point[1] for point in points]]
+    axes.plot([0.5, 4], [0.5, 4], color=_GREY, linewidth=1)
+    axes.errorbar(measured, estimated, yerr=errors, fmt="o", color=_ORANGE, ecolor=_BLUE, elinewidth=1)
+    axes.set(xlabel="measured GiB", ylabel="estimated GiB, 80 % interval")
+
+
+def _public_jobs(axes: Any) -> None:
+    rows = tables("public_jobs")[0]
+    shares = [numbers(row["inside the 80 % interval"])[0] for row in rows]
+    labels = [f"{row['phase']} ({row['jobs']} jobs)" for row in rows]
+    _bars(axes, labels, shares, accent=-1)
+    axes.axvline(80, color=_ORANGE, linewidth=1)
+    axes.set(xlabel="jobs inside the stated 80 % interval, in percent", xlim=(0, 100))
+
+
+def _large_stores(axes: Any) -> None:
+    sqlite = tables("large_stores")[0]
+    sizes = [int(numbers(name)[0]) for name in sqlite[0] if re.fullmatch(r"[\d,]+", name)]
+    lines = {
+        "report": (_ORANGE, "-"),
+        "one more trial": (_BLUE, "-"),
+        "one more job": (_GREY, "-"),
+        "MLflow alone, all jobs": (_ORANGE, ":"),
+        "Optuna alone, ask and tell": (_BLUE, ":"),
+        "MLflow alone, newest 200": (_GREY, ":"),
+    }
+    for row in sqlite:
+        name = row["seconds with so many runs"]
+        if name in lines:
+            colour, style = lines[name]
+            axes.plot(sizes, [float(row[f"{size:,}"]) for size in sizes], style, color=colour, marker="o", label=name)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+    axes.minorticks_off()
+    axes.set(xlabel="runs in the store (SQLite)", ylabel="seconds")
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
+
+
+def _read_csv(name: str) -> _Rows:
+    with (RESULTS / f"{name}.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
+    "search_cost": ("search_cost.txt", 3.4, _search_cost),
+    "search_worlds": ("search_cost.txt", 3.2, _search_worlds),
+    "search_statements": ("search_cost.txt", 2.6, _search_statements),
+    "transfer": ("transfer.txt", 2.8, _transfer),
+    "recurring": ("recurring.csv", 2.6, _recurring),
+    "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
+    "shared_job": ("shared_job.txt", 1.8, _shared_job),
+    "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
+    "launch_overhead": ("launch_overhead.txt", 2.1, _launch_overhead),
+    "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),
+    "estimate_error_cold": ("estimate_error_cold.txt", 2.8, _estimate_error_cold),
+    "estimate_memory": ("estimate_memory.txt", 3.6, _estimate_memory),
+    "public_jobs": ("public_jobs.txt", 2.1, _public_jobs),
+    "large_stores": ("large_stores.txt", 3.2, _large_stores),
+}
+"""Name of each picture to the file of its figures, its height in inches, and what draws it."""
+
+
+def digest(name: str) -> str:
+    """Hash of the figures that a picture shows."""
+    return hashlib.sha256((RESULTS / PLOTS[name][0]).read_bytes()).hexdigest()[:16]
+
+
+def draw(name: str) -> None:
+    """Draw one picture into its file."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    _, height, plot = PLOTS[name]
+    with mpl.rc_context(_STYLE):
+        figure, axes = pyplot.subplots(figsize=(7.2, height))
+        plot(axes)
+        figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None, "Description": f"figures {digest(name)}"})
+        pyplot.close(figure)
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for chosen in sys.argv[1:] or PLOTS:
+        draw(chosen)
