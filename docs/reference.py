@@ -47,6 +47,8 @@ PRODUCES = {
     "sync": "prints a line for each run that it filled or closed.",
     "predict": "prints F1 and dollars per 1,000 rows, and writes `predictions.csv`.",
     "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`, `residue.csv` and `rates.csv`.",
+    "demo": "plays the study on the virtual clock, prints its answer and opens its page; everything is in "
+    "`.paretune/demo`.",
     "doctor": "prints a line for each check; with `paid` it also writes a report into `PARETUNE_HOME/doctor`.",
     "mcp": "answers an agent on standard input and output until it hangs up.",
 }
@@ -205,7 +207,7 @@ def _commands() -> Iterator[str]:
         command = command_named(name)
         yield f"## {name}"
         yield ""
-        yield f"{line[0].upper()}{line[1:]}. It {PRODUCES[name]}"
+        yield f"{line[0].upper()}{line[1:]}. It {PRODUCES.get(name, '')}"
         yield ""
         if first := FIRST_WORDS.get(name):
             yield f"The word after the command is `{first}`: `paretune {name} {first.upper()}`."
@@ -218,7 +220,7 @@ def _commands() -> Iterator[str]:
         shared = [] if command.takes_jobs else [key for key in command.parameters if key in job_names]
         if own := {key: text for key, text in command.parameters.items() if key not in shared}:
             yield from _table(
-                ("name", "values", "default", "meaning"),
+                ("name", "meaning", "values", "default"),
                 [(f"`{key}`", *_split_help(help_line)) for key, help_line in own.items()],
             )
         if shared:
@@ -231,10 +233,10 @@ def _commands() -> Iterator[str]:
 
 
 def _split_help(line: str) -> tuple[str, str, str]:
-    """Values, default and meaning in a line of help such as `how it is sampled [tpe | gp] (default: tpe)`."""
+    """Meaning, values and default in a line of help such as `how it is sampled [tpe | gp] (default: tpe)`."""
     match = re.fullmatch(r"(.*?)(?: \[([^\]]*)\])?(?: \(default: (.*)\))?", line, re.DOTALL)
     meaning, choices, default = match.groups(default="") if match else (line, "", "")
-    return ", ".join(map(_code, choices.split(" | ") if choices else [])), _code(default), meaning
+    return meaning, ", ".join(map(_code, choices.split(" | ") if choices else [])), _code(default)
 
 
 def _job_parameters() -> Iterator[str]:
@@ -256,10 +258,10 @@ def _job_parameters() -> Iterator[str]:
 
 def _parameter_table(head: str, items: Iterable["Field[Any]"], kinds: Mapping[str, Any]) -> Iterator[str]:
     rows = [
-        (f"`{item.name}`", _allowed(item, kinds[item.name]), _code(default_text(item)), item.metadata["help"])
+        (f"`{item.name}`", item.metadata["help"], _allowed(item, kinds[item.name]), _code(default_text(item)))
         for item in items
     ]
-    return _table((head, "values", "default", "meaning"), rows)
+    return _table((head, "meaning", "values", "default"), rows)
 
 
 def _allowed(item: "Field[Any]", kind: Any) -> str:
