@@ -31,9 +31,9 @@ _NAMES = {
 """Ways in the words of the README."""
 _IN_TURN = """
 import runpy
-from paretune.training.shared_job import trials
-groups = trials.groups_of
-trials.groups_of = lambda documents, is_possible: groups(documents, is_possible=False)
+from paretune.training.shared_job import job
+groups = job.groups_of
+job.groups_of = lambda documents, is_possible: groups(documents, is_possible=False)
 runpy.run_module("paretune.training", run_name="__main__", alter_sys=True)
 """
 

@@ -101,7 +101,7 @@ def workload(
         flops_per_row=whole,
         forward_flops_per_row=forward,
         attention_share=attention / forward,
-        trained_parameters=_trained(spec, built),
+        trained_parameters=trained_weights(spec, built),
         passes=1.0 if spec.fine_tuning == "head" else 4.0 if recomputes(spec) else 3.0,
         adapted_widths=widths,
     )
@@ -242,7 +242,7 @@ def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
     """Return the weights of adapters and head as a share of the whole model; assumed if the architecture is None."""
     if built is None:
         return LORA_SHARE * spec.lora_rank / _RANK_OF_SHARE
-    return _trained(spec, built) / built.parameters
+    return trained_weights(spec, built) / built.parameters
 
 
 def keeps_frozen_weights_in_half(spec: JobSpec, precision: str) -> bool:
@@ -266,7 +266,7 @@ def quantised_weights(spec: JobSpec, built: Architecture) -> float:
     return float(built.matrices - output_weights(spec, built)) if spec.fine_tuning == "qlora" else 0.0
 
 
-def _trained(spec: JobSpec, built: Architecture) -> float:
+def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
     head = float(built.hidden_size**2) if spec.task not in metrics.GENERATIVE else 0.0
     if spec.fine_tuning in ADAPTERS:

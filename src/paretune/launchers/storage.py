@@ -24,10 +24,11 @@ def least_volume_gib(size: float) -> int:
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
-def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
+def bytes_on_disk(spec: JobSpec, inputs: JobInputs, *, searches: bool = False) -> float:
     """The most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
-    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive.
+    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. In a job that
+    searches each of its `trials_per_job` trials is paused, with checkpoints of its own.
     """
     if inputs.project is not None:
         return 2 * sum(map(_bytes, inputs.project.inputs.values()))
@@ -35,7 +36,8 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
     if inputs.model is None:
         return data
     built = of_config(config_in(inputs.model) or {}, spec.task)
-    return data + _bytes_of_model(spec, _bytes(inputs.model), _fp32_bytes(inputs.model, spec, built), built)
+    weights = _fp32_bytes(inputs.model, spec, built)
+    return data + _bytes_of_model(spec, _bytes(inputs.model), weights, built, searches)
 
 
 def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
@@ -43,12 +45,24 @@ def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
     return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built)
 
 
-def _bytes_of_model(spec: JobSpec, read: float, weights: float, built: Architecture | None) -> float:
+def search_volume_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
+    """The reason why `volume_gib` is too small for the paused trials of a job that searches; empty if it is not."""
+    least = least_volume_gib(bytes_on_disk(spec, inputs, searches=True))
+    if spec.volume_gib is None or spec.volume_gib >= least:
+        return []
+    trials = f"in_job=search keeps checkpoints of up to {spec.trials_per_job} trials"
+    return [f"{trials}, which need volume_gib={least} or more, got {spec.volume_gib}: raise it or leave it out"]
+
+
+def _bytes_of_model(
+    spec: JobSpec, read: float, weights: float, built: Architecture | None, searches: bool = False
+) -> float:
     """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
     written, checkpoint = written_shares(spec, built)
     merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
     trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
-    checkpoints = _most_checkpoints(spec) + (0 if spec.probe_steps else trials - 1)
+    checkpoints = trials * (CHECKPOINTS_KEPT + 1) if searches else _most_checkpoints(spec)
+    checkpoints += 0 if spec.probe_steps or searches else trials - 1
     return read + 2 * trials * merged + (2 * trials * written + checkpoints * checkpoint) * weights
 
 

@@ -421,6 +421,33 @@ def _shared_job_faults(spec: JobSpec) -> list[str]:
     return [f"{rule} {name}: {reason}; leave one of them out" for name, (is_set, reason) in conflicts.items() if is_set]
 
 
+def search_faults(spec: JobSpec) -> list[str]:
+    """The reasons why a job that searches cannot train, pause and continue trials like this one; empty if it can."""
+    rule = "in_job=search"
+    if spec.runs_own_training:
+        return [
+            f"{rule} goes with paretune's own training, got a script or project, which cannot be paused: leave it out"
+        ]
+    faults = []
+    if spec.strategy not in _PAUSABLE:
+        allowed = f"strategy={' or '.join(_PAUSABLE)}, got {spec.strategy}"
+        faults.append(f"{rule} goes with {allowed}: a training that shares its weights or moments cannot be paused")
+    if spec.compiler != "none":
+        faults.append(
+            f"{rule} goes with compiler=none, got {spec.compiler}: compiled code of many models is compiled anew"
+        )
+    if spec.profile_steps is not None:
+        faults.append(f"{rule} goes without profile_steps, got {spec.profile_steps}: a profile shows one training")
+    for name in sorted(_LOSES_STATE & {key for key, value in spec.training_arguments.items() if value}):
+        faults.append(f"{rule} goes without training_arguments {name}: paused trials continue from whole checkpoints")
+    return faults
+
+
+_PAUSABLE = "ddp", DEVICE_MAP
+_LOSES_STATE = {"save_only_model", "ignore_data_skip", "torch_compile"}
+"""Training arguments with which a checkpoint does not continue as if nothing had happened."""
+
+
 def launch_faults(spec: JobSpec) -> list[str]:
     """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
 

@@ -89,7 +89,7 @@ def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> b
         return True
     stop_signal.stop_at_next_step()
     if document.members:
-        from paretune.training.shared_job.trials import train_trials
+        from paretune.training.shared_job.job import train_trials
 
         return train_trials(document, folder, stop_signal)
     from paretune.training.loop import train

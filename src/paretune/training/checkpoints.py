@@ -65,9 +65,20 @@ def unseal(checkpoint: Path) -> None:
 
 def agree(folder: CheckpointFolder) -> Path | None:
     """The newest checkpoint that is complete for every process, the same in all of them; None if there is none."""
-    complete = {path.name: path for path in folder.current.glob("checkpoint-*") if _is_complete(path)}
+    complete = _complete(folder)
     common = set.intersection(*map(set, processes.gather(sorted(complete))))
-    return complete[max(common, key=lambda name: int(name.rpartition("-")[2]))] if common else None
+    return complete[max(common)] if common else None
+
+
+def newest_step(folder: CheckpointFolder) -> int:
+    """The optimiser step of the newest checkpoint that is complete for this process; 0 if there is none."""
+    return max(_complete(folder), default=0)
+
+
+def _complete(folder: CheckpointFolder) -> dict[int, Path]:
+    """Optimiser step to checkpoint."""
+    paths = folder.current.glob("checkpoint-*")
+    return {int(path.name.rpartition("-")[2]): path for path in paths if _is_complete(path)}
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -70,6 +70,12 @@ def peak_flops(precision: str) -> float | None:
     return None if gpu is None else gpu.half_flops
 
 
+def memory_bytes() -> float:
+    """Bytes of the smallest GPU of this process; 0 without a GPU."""
+    sizes = [torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())]
+    return float(min(sizes, default=0)) if has_gpu() else 0.0
+
+
 def peak_memory_gib() -> float:
     """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
     if has_gpu():

@@ -23,7 +23,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 import transformers
-from accelerate.utils import convert_outputs_to_fp32  # type: ignore[import-untyped]
+from accelerate.utils import convert_outputs_to_fp32
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.nn.functional import cross_entropy

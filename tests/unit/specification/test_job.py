@@ -22,7 +22,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE
 from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, search_faults
 from paretune.specification.placement import Placement
 
 
@@ -867,3 +867,20 @@ def test_what_is_no_data_set_is_refused_with_the_way(parameters: dict[str, str],
 
 def test_a_language_model_has_no_labels_beside_its_texts() -> None:
     assert JobSpec(task="causal-lm", text_column="label").text_column == "label"
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({}, []),
+        ({"strategy": "fsdp", "instance_count": 2, "compiler": "inductor"}, ["strategy=ddp", "compiler=none"]),
+        ({"profile_steps": 4}, ["profile_steps"]),
+        ({"training_arguments": {"save_only_model": True, "ignore_data_skip": False}}, ["save_only_model"]),
+        ({"entry_script": "train.py"}, ["cannot be paused"]),
+    ],
+)
+def test_a_job_that_searches_refuses_all_that_cannot_pause_at_once(changes: dict[str, Any], parts: list[str]) -> None:
+    faults = search_faults(replace(JobSpec(), **changes))
+
+    assert len(faults) == len(parts)
+    assert all(part in fault for part, fault in zip(parts, faults, strict=True))

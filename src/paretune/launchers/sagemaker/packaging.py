@@ -273,5 +273,5 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
     local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
-    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs, searches=document.queue is not None))
     return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), _LARGEST_VOLUME_GIB)

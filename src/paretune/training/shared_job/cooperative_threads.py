@@ -1,10 +1,11 @@
-"""Trainings in threads of which one runs at a time, each with the random numbers and the clock of its own process.
+"""Trainings in threads of which one runs at a time, each with the random numbers, settings and clock of a process.
 
 A training runs until it asks for something that can be computed for several at once (`CooperativeThread.ask`). When all
 of them have asked or ended, the main thread answers, and each goes on in its turn. So the rest of the code stays that
 of a single training.
 """
 
+import os
 import random
 import threading
 import time
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
+from accelerate.state import AcceleratorState, GradientState, PartialState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,16 +49,63 @@ class RandomState:
         return all(torch.equal(left, right) for left, right in pairs)
 
 
-class CooperativeThread:
-    """One training among several: its pending `request`, its random numbers, and the seconds spent on it."""
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of the whole process that training arguments change: algorithms, precision, log level, accelerate."""
 
-    def __init__(self, task: Callable[["CooperativeThread"], None]) -> None:
+    deterministic: bool
+    warn_only: bool
+    products: str
+    cudnn: tuple[bool, bool]
+    verbosity: int
+    number_format: torch.dtype
+    accelerate: list[dict[str, Any]]
+
+    @classmethod
+    def now(cls) -> "Settings":
+        """The present settings."""
+        return cls(
+            deterministic=torch.are_deterministic_algorithms_enabled(),
+            warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+            products=torch.get_float32_matmul_precision(),
+            cudnn=(torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark),
+            verbosity=transformers.logging.get_verbosity(),
+            number_format=torch.get_default_dtype(),
+            accelerate=[dict(kind._shared_state) for kind in _ACCELERATE],
+        )
+
+    def restore(self) -> None:
+        """Change the process back to these settings; those of accelerate only if there were any."""
+        torch.use_deterministic_algorithms(self.deterministic, warn_only=self.warn_only)
+        if torch.get_float32_matmul_precision() != self.products:
+            torch.set_float32_matmul_precision(self.products)
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = self.cudnn
+        transformers.logging.set_verbosity(self.verbosity)
+        torch.set_default_dtype(self.number_format)
+        for kind, values in zip(_ACCELERATE, self.accelerate, strict=True):
+            if values:
+                kind._shared_state.clear()
+                kind._shared_state.update(values)
+
+
+_ACCELERATE = PartialState, AcceleratorState, GradientState
+"""Classes whose instances all share their attributes, so that each new Trainer changes those of the others."""
+
+
+class CooperativeThread:
+    """One training among several: its pending `request`, its random numbers, and the seconds spent on it.
+
+    `seconds` were spent on it before.
+    """
+
+    def __init__(self, task: Callable[["CooperativeThread"], None], seconds: float = 0.0) -> None:
         self.random = RandomState.now()
+        self._settings = Settings.now()
         self.request: Any = None
         self.is_done = False
         self._answer: Any = None
         self._task = task
-        self._seconds = 0.0
+        self._seconds = seconds
         self._turn_began: float | None = None
         self._may_run = threading.Semaphore(0)
         self._has_paused = threading.Semaphore(0)
@@ -85,6 +135,7 @@ class CooperativeThread:
         """
         self.request, self._answer = None, answer
         self.random.restore()
+        self._settings.restore()
         self._turn_began = time.perf_counter()
         if self._thread.ident is None:
             self._thread.start()
@@ -93,11 +144,13 @@ class CooperativeThread:
         self._has_paused.acquire()
         self._seconds += time.perf_counter() - self._turn_began
         self._turn_began = None
-        self.random = RandomState.now()
+        self.random, self._settings = RandomState.now(), Settings.now()
         if self._error is not None:
             raise self._error
 
     def _run(self) -> None:
+        if torch.cuda.is_available():  # the current device belongs to a thread
+            torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
         try:
             self._task(self)
         except BaseException as error:

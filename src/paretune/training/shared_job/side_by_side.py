@@ -126,11 +126,9 @@ class SideBySideTrainer(LengthGroupedTrainer):
         self, model: Any, inputs: Mapping[str, torch.Tensor], num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """The same loss as alone, computed together with trials that have an equal batch and equal masks."""
-        is_last_of_step = self.accelerator.sync_gradients
         is_whole = self.compute_loss_func is not None or num_items_in_batch is not None  # else divided afterwards
         step = StepRequest(trainer=self, trained=self._trained, inputs=inputs, rows=num_items_in_batch)
         loss: torch.Tensor | None = self._thread.ask(step if is_whole else None)
-        self.accelerator.gradient_state._set_sync_gradients(is_last_of_step)  # all Trainers of a process share it
         return super().forward_and_backward(model, inputs, num_items_in_batch) if loss is None else loss
 
 

@@ -1,4 +1,4 @@
-"""The trials of a shared job, one after the other or in groups side by side, each with its own end.
+"""One trial of a shared job, with its own end.
 
 Ends are saved beside the checkpoints, so that a job that is started again after an interruption trains no trial twice:
 
@@ -8,27 +8,20 @@ Ends are saved beside the checkpoints, so that a job that is started again after
 Checkpoints are shared by all jobs of the same specification, so an end counts only for the trial and job that it names.
 """
 
-import gc
 import json
-import logging
+import math
 import os
 import shutil
-import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import torch
-import transformers
-
-from paretune.core.errors import first_line
 from paretune.specification.container import (
-    STOP_REQUESTS,
     Event,
     FailureKind,
     JobDocument,
@@ -37,70 +30,21 @@ from paretune.specification.container import (
     MemberEnd,
     write_json,
 )
-from paretune.specification.metrics import TRAIN_SECONDS
-from paretune.training import checkpoints, device, processes
+from paretune.training import checkpoints, processes
 from paretune.training.callback import EventWriter
 from paretune.training.failures import classify_failure
 from paretune.training.loop import train
-from paretune.training.shared_job.cooperative_threads import CooperativeThread, run_in_turns
-from paretune.training.shared_job.side_by_side import JointSteps, SharedModel, SideBySide, groups_of
+from paretune.training.shared_job.cooperative_threads import CooperativeThread, Settings
+from paretune.training.shared_job.pausing import Pausable, PausableTrainer, TrialInterrupted
 from paretune.training.stop_signal import StopRequest
 from paretune.training.strategies import Strategy
 
 FILE_INTERVAL_S = 0.25
 """Seconds between two checks for the file of a stop request, each of which takes a millisecond on some file systems."""
-S3_INTERVAL_S = 10.0
-"""Seconds between two requests to S3, which cost 0.005 dollars per thousand."""
-_log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
-"""Seconds from an arbitrary start."""
+"""Seconds of the job that a trial has used."""
 _END, _MODEL = "end.json", "model"
-
-
-def train_trials(document: JobDocument, folder: JobFolder, stop: StopRequest) -> bool:
-    """Train the trials of a shared job that have not ended yet; True when all have ended, False when it was stopped.
-
-    The report of the job is written when all have ended, even if some failed. In a job of one process a trial that
-    fails does not end the others.
-
-    Raises:
-        Exception: why a trial failed, in a job of several processes, which would wait for each other.
-    """
-    began = time.perf_counter()
-    is_only_process, is_first = "RANK" not in os.environ, os.environ.get("RANK", "0") == "0"
-    if is_first:  # the other processes stop with it
-        relay_stop_requests(folder, [member.member for member in document.members])
-    events = EventWriter(folder.events if is_first else None)
-    trials = {
-        member.member: Trial(
-            document=member,
-            folder=folder.of_member(member.member),
-            title=f"trial {number} of {len(document.members)}",
-            events=events,
-            is_only_process=is_only_process,
-            is_first=is_first,
-            keeps_model=document.spec.on_sagemaker,
-        )
-        for number, member in enumerate(document.members, start=1)
-    }
-    unfinished = [member for member in document.members if not trials[member.member].recall()]
-    compiles = any(member.spec.compiler != "none" for member in document.members)
-    for members in groups_of(unfinished, is_possible=is_only_process and not device.has_gpu()):
-        if stop.stop_requested and is_only_process:  # several processes would not see it at the same moment
-            return False
-        group = [trials[member.member] for member in members]
-        if len(group) == 1:
-            group[0].run(stop)
-        else:
-            _train_side_by_side(group, stop)
-        _clear_memory(compiles=compiles)
-        if any(trial.end is None for trial in group):
-            return False
-    if is_first:
-        _report([trial.end for trial in trials.values()], time.perf_counter() - began).write(folder.report)
-    processes.wait_for_all()
-    return True
 
 
 class StopReason(Enum):
@@ -112,7 +56,7 @@ class StopReason(Enum):
 
 
 class TrialStop:
-    """The stop request of one trial: the job's, the file `request`, or `max_seconds` on `clock`.
+    """The stop request of one trial: the job's, the file `request`, or `max_seconds` of its `clock`.
 
     `reason` is the reason that came first; None while the trial goes on.
     """
@@ -122,7 +66,7 @@ class TrialStop:
         self._job = job
         self._request = request
         self._clock = clock
-        self._until = clock() + max_seconds
+        self._until = max_seconds
         self._next_check = 0.0
 
     @property
@@ -154,6 +98,9 @@ class Trial:
         is_first: whether this process writes what all processes share.
         keeps_model: whether the model is saved beside the checkpoints, because the model folder of a job begins empty.
         end: None until the trial has ended; it stays None if the whole job is stopped.
+        step: optimiser steps done, as far as they are in memory or in a checkpoint.
+        seconds: seconds of this start of the job that the trial has used.
+        quality: of its newest evaluation in a job that searches, larger is better; -infinity before the first.
     """
 
     document: JobDocument
@@ -164,6 +111,76 @@ class Trial:
     is_first: bool
     keeps_model: bool
     end: MemberEnd | None = None
+    step: int = 0
+    seconds: float = 0.0
+    quality: float = -math.inf
+    _thread: CooperativeThread | None = None
+
+    @property
+    def trainer(self) -> PausableTrainer | None:
+        """The Trainer of a paused training in memory; None if there is none."""
+        return None if self._thread is None else self._thread.request
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of the paused training; 0 if it is not in memory."""
+        return 0.0 if self.trainer is None else self.trainer.state_bytes
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether the device holds the paused training."""
+        return self.trainer is not None and self.trainer.is_on_device
+
+    def saved_step(self) -> int:
+        """The step of the newest checkpoint that this process can read."""
+        return checkpoints.newest_step(checkpoints.CheckpointFolder(self.folder.checkpoints))
+
+    def train_to(self, step: int, stop: StopRequest, frozen: dict[Any, Any]) -> None:
+        """Train to this step and pause, or to the end; with a `trainer` the training has paused.
+
+        `frozen` holds the frozen weights that the trials of the job share.
+
+        Raises:
+            Exception: as `run`.
+        """
+        if self._thread is None:
+
+            def task(thread: CooperativeThread) -> None:
+                strategy = Pausable(self.document.spec, thread=thread, pause_at=step, frozen=frozen)
+                self.run(stop, strategy, thread.seconds)
+
+            self._thread = CooperativeThread(task, self.seconds)
+            self._thread.take_turn()
+        else:
+            self._thread.take_turn(step)
+        self.seconds = self._thread.seconds()
+        if self._thread.is_done:
+            self._thread = None
+            return
+        trainer: PausableTrainer = self._thread.request
+        self.step, self.quality, total = trainer.state.global_step, trainer.quality, trainer.state.max_steps
+        member = self.document.member
+        self.events.append(
+            Event(time=time.time(), step=self.step, total_steps=total, member=member, paused=self.seconds)
+        )
+
+    def leave_memory(self) -> None:
+        """Leave a paused training to its checkpoint, if that was written."""
+        if self.trainer is not None and self.trainer.is_saved:
+            self._interrupt()
+
+    def give_up(self) -> None:
+        """End as stopped on request, without the checkpoints of a paused training."""
+        if self._thread is not None or self.step:
+            self._interrupt()
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                checkpoints.CheckpointFolder(self.folder.checkpoints).finish()
+        self._close(MemberEnd(seconds=self.seconds))
+
+    def _interrupt(self) -> None:
+        if self._thread is not None:
+            self._thread.take_turn(None)
+            self._thread = None
 
     def recall(self) -> bool:
         """Whether the trial has ended in an earlier start of this job; its end is written as an event again."""
@@ -173,29 +190,31 @@ class Trial:
             self._write_end(self.end)
         return self.end is not None
 
-    def run(self, stop: StopRequest, strategy: Strategy | None = None, clock: Clock = time.perf_counter) -> None:
-        """Train it until its end, or until `stop` asks the whole job to stop.
+    def run(self, stop: StopRequest, strategy: Strategy | None = None, clock: Clock | None = None) -> None:
+        """Train it until its end, or until `stop` asks the whole job to stop. By default `clock` begins now.
 
         Raises:
             Exception: why it failed, in a job of several processes: the others would wait for this one.
         """
-        began = clock()
-        if self.is_only_process and self.folder.stop_request.exists():
-            self._close(MemberEnd(seconds=0.0))
-            return
-        self._write_message(f"{self.title} begins")
+        began = time.perf_counter()
+        clock = clock or (lambda: time.perf_counter() - began)
+        self._write_message(f"{self.title} {'continues' if self.step else 'begins'}")
         trial_stop = TrialStop(stop, self.folder.stop_request, clock=clock, max_seconds=self.document.max_seconds)
+        settings = Settings.now()
         try:
-            with restored_settings():
-                finished = train(self.document, self.folder, trial_stop, strategy=strategy, clock=clock)
+            finished = train(self.document, self.folder, trial_stop, strategy=strategy, clock=clock)
             reasons = [] if finished else processes.gather(trial_stop.reason)
-            end = self._end_after(clock() - began, next((reason for reason in StopReason if reason in reasons), None))
+            end = self._end_after(clock(), next((reason for reason in StopReason if reason in reasons), None))
+        except TrialInterrupted:
+            return
         except Exception as error:
             traceback.print_exc()
-            self._close(MemberEnd(seconds=clock() - began, failure=classify_failure(error)))
+            self._close(MemberEnd(seconds=clock(), failure=classify_failure(error)))
             if not self.is_only_process:
                 raise
             return
+        finally:
+            settings.restore()
         if end is not None:
             self._close(end)
 
@@ -237,49 +256,6 @@ def is_stop(end: MemberEnd) -> bool:
     return end.report is None and end.failure is None
 
 
-def _train_side_by_side(trials: Sequence[Trial], stop: StopRequest) -> None:
-    """Train trials that differ only in the learning rate on one frozen base."""
-    shared = SharedModel()
-    device.use_one_arena()
-
-    def task(trial: Trial, thread: CooperativeThread) -> None:
-        strategy = SideBySide(trial.document.spec, thread=thread, shared=shared, trials=len(trials))
-        trial.run(stop, strategy, thread.seconds)
-
-    run_in_turns([partial(task, trial) for trial in trials], JointSteps().answer)
-
-
-def _clear_memory(*, compiles: bool) -> None:
-    """Free the memory of a trial, so that the next one starts with the process in the same state as the first one."""
-    gc.collect()
-    torch.cuda.empty_cache()
-    device.reset_peak_memory()
-    if compiles:
-        torch.compiler.reset()  # else the code of the next model counts as compiled once more, eight times at most
-
-
-@contextmanager
-def restored_settings() -> Iterator[None]:
-    """Undo changes that the training arguments of one trial make to settings of the whole process.
-
-    These are deterministic algorithms, the precision of matrix products, cuDNN's choices, and the log level.
-    """
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    products = torch.get_float32_matmul_precision()
-    cudnn = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    level, number_format = transformers.logging.get_verbosity(), torch.get_default_dtype()
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
-        if torch.get_float32_matmul_precision() != products:
-            torch.set_float32_matmul_precision(products)
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = cudnn
-        transformers.logging.set_verbosity(level)
-        torch.set_default_dtype(number_format)
-
-
 def save_end(folder: JobFolder, end: MemberEnd, *, name: str, with_model: bool) -> None:
     """Save how the trial `name` has ended, and its model if `with_model`; the end is written last."""
     files = {}
@@ -308,44 +284,3 @@ def load_end(folder: JobFolder, *, name: str, with_model: bool) -> MemberEnd | N
     if raw["files"] and with_model:
         shutil.copytree(copy, folder.model, dirs_exist_ok=True)
     return end
-
-
-def relay_stop_requests(folder: JobFolder, keys: Iterable[str]) -> None:
-    """From now on write the stop request file of each trial in `keys` that has an object below STOP_REQUESTS in S3.
-
-    AWS can tell a running job nothing but to end, so requests for single trials come through S3. Without the variable
-    STOP_REQUESTS nothing is done. It goes on in a thread that ends with the process, or if S3 refuses.
-    """
-    address = os.environ.get(STOP_REQUESTS, "")
-    if address.startswith("s3://"):
-        threading.Thread(target=_relay, args=(address, folder, set(keys)), daemon=True, name="stop requests").start()
-
-
-def _relay(address: str, folder: JobFolder, keys: set[str]) -> None:
-    bucket, _, prefix = address.removeprefix("s3://").partition("/")
-    try:
-        import boto3
-
-        s3 = boto3.client("s3")
-        while keys:
-            objects = s3.list_objects_v2(Bucket=bucket, Prefix=prefix).get("Contents", ())
-            requested = {entry["Key"].removeprefix(prefix) for entry in objects} & keys
-            for key in requested:
-                request = folder.of_member(key).stop_request
-                request.parent.mkdir(parents=True, exist_ok=True)
-                request.touch()
-            keys -= requested
-            time.sleep(S3_INTERVAL_S)
-    except Exception as error:  # no permission, no network, no boto3: trials go on to their ends
-        _log.warning("no trial of this job can be stopped by itself: %s", first_line(error))
-
-
-def _report(ends: Sequence[MemberEnd | None], seconds: float) -> JobReport:
-    """The report of the whole job; `seconds` are those of this start of it."""
-    trial_ends = [end for end in ends if end is not None]
-    facts = {
-        "trials": len(trial_ends),
-        "trials_failed": sum(end.failure is not None for end in trial_ends),
-        "trials_stopped": sum(map(is_stop, trial_ends)),
-    }
-    return JobReport(metrics={TRAIN_SECONDS: seconds}, facts=facts)

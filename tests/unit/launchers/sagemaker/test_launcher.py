@@ -15,6 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
+from paretune.launchers.storage import search_volume_faults
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload, TrialQueue
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
@@ -277,6 +278,24 @@ def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
     request = launcher._request(order(num_train_epochs=3.0), JobInputs(dataset=dataset, model=model), _dry(aws))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
+
+
+def test_each_trial_of_a_job_that_searches_has_room_for_its_checkpoints(
+    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
+) -> None:
+    model = _sized(tmp_path / "model", 1, dataset, 0)
+    (model / "config.json").write_text('{"torch_dtype": "float32"}')
+    document, inputs = order(trials_per_job=8), JobInputs(dataset=dataset, model=model)
+
+    volumes = [
+        launcher._request(each, inputs, _dry(aws))["ResourceConfig"]["VolumeSizeInGB"]
+        for each in (document, replace(document, queue=TrialQueue()))
+    ]
+
+    assert volumes == [52, 100]  # 1 + 16 and 10, with 8 checkpoints of 3 GiB, or with three for each trial
+    assert search_volume_faults(document.spec.replace(volume_gib=100), inputs) == []
+    (fault,) = search_volume_faults(document.spec.replace(volume_gib=99), inputs)
+    assert "volume_gib=100 or more, got 99" in fault
 
 
 def test_random_weights_have_the_size_that_the_configuration_says(

@@ -1,5 +1,7 @@
 """Requests to stop single trials, from an S3 that is played here into the folder of a job."""
 
+import io
+import json
 import sys
 import threading
 from pathlib import Path
@@ -8,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from paretune.specification.container import STOP_REQUESTS, JobFolder
-from paretune.training.shared_job import trials
+from paretune.specification.container import STOP_REQUESTS, JobFolder, TrialQueue
+from paretune.training.shared_job import requests
 from tests.processes import wait_until
 
 
@@ -19,19 +21,26 @@ class Bucket:
     def __init__(self, *output: list[str]) -> None:
         self.shown = list(output)
         self.asked: list[dict[str, str]] = []
+        self.read: list[str] = []
 
     def list_objects_v2(self, **parameters: str) -> dict[str, Any]:
         self.asked.append(parameters)
         if not self.shown:
             raise PermissionError("AccessDenied")
-        return {"Contents": [{"Key": key} for key in self.shown.pop(0)]}
+        keys = self.shown.pop(0)
+        return {"Contents": [{"Key": key.partition("=")[0], "ETag": key.partition("=")[2]} for key in keys]}
+
+    def get_object(self, **parameters: str) -> dict[str, Any]:
+        self.read.append(parameters["Key"])
+        queue = TrialQueue(version=len(self.read) + 1)
+        return {"Body": io.BytesIO(json.dumps(queue.as_json()).encode())}
 
 
 def relayed(monkeypatch: pytest.MonkeyPatch, folder: JobFolder, bucket: Bucket) -> None:
     monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda service: bucket))
-    monkeypatch.setattr(trials, "S3_INTERVAL_S", 0.001)
+    monkeypatch.setattr(requests, "S3_INTERVAL_S", 0.001)
     monkeypatch.setenv(STOP_REQUESTS, "s3://mine/jobs/job/stop/")
-    trials.relay_stop_requests(folder, ["a", "b"])
+    requests.relay_requests(folder, {"a", "b"}, searches=False)
     wait_until(
         lambda: "stop requests" not in {item.name for item in threading.enumerate()}, within_s=10, what="its end"
     )
@@ -59,8 +68,42 @@ def test_it_ends_when_all_are_asked_and_when_s3_refuses(
     assert "no trial of this job can be stopped by itself: AccessDenied" in caplog.text
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_job_that_searches_reads_each_queue_once_although_s3_refuses_in_between(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    prefix, folder = "jobs/job/stop/", JobFolder(tmp_path)
+    bucket = Bucket([], [f"{prefix}queue.json=1"], [f"{prefix}queue.json=1"], [f"{prefix}queue.json=2", f"{prefix}b"])
+    listed = bucket.list_objects_v2
+
+    def refusing(**parameters: str) -> dict[str, Any]:
+        if len(bucket.asked) == 1:
+            bucket.asked.append(parameters)
+            raise ConnectionError("reset")
+        if not bucket.shown:
+            sys.exit()  # ends the thread
+        return listed(**parameters)
+
+    monkeypatch.setattr(bucket, "list_objects_v2", refusing)
+    monkeypatch.setitem(sys.modules, "boto3", SimpleNamespace(client=lambda service: bucket))
+    monkeypatch.setattr(requests, "S3_INTERVAL_S", 0.001)
+    monkeypatch.setenv(STOP_REQUESTS, f"s3://mine/{prefix}")
+    keys = {"a"}
+    requests.relay_requests(folder, keys, searches=True)
+    keys.add("b")  # joins later
+    wait_until(
+        lambda: "stop requests" not in {item.name for item in threading.enumerate()}, within_s=10, what="its end"
+    )
+
+    assert bucket.read == [f"{prefix}queue.json"] * 2
+    queue = folder.read_queue()
+    assert queue is not None
+    assert queue.version == 3
+    assert folder.of_member("b").stop_request.exists()
+
+
 def test_nothing_is_looked_for_where_no_place_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv(STOP_REQUESTS, raising=False)
-    trials.relay_stop_requests(JobFolder(tmp_path), ["a"])
+    requests.relay_requests(JobFolder(tmp_path), {"a"}, searches=False)
 
     assert "stop requests" not in {item.name for item in threading.enumerate()}

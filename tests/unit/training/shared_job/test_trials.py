@@ -20,7 +20,7 @@ from paretune.specification.container import (
 )
 from paretune.specification.job import JobSpec
 from paretune.training.loop import train
-from paretune.training.shared_job.trials import train_trials
+from paretune.training.shared_job.job import train_trials
 from tests.unit.training.conftest import SPEC
 
 pytestmark = [
