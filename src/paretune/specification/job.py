@@ -26,6 +26,7 @@ from paretune.specification.parameters import (
     Effect,
     affecting,
     check,
+    convert,
     default_text,
     parameter,
     parameter_hint,
@@ -145,6 +146,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        refuse(convert(self))
         for name in INPUT_FILES:
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, current_name(getattr(self, name)))

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import math
+import os
 import re
 import types
 import typing
@@ -248,6 +249,68 @@ def range_faults(item: "dataclasses.Field[Any]", value: Any) -> list[str]:
     low, high, above = rules["minimum"], rules["maximum"], rules["above"]
     if (low is None or value >= low) and (above is None or value > above) and (high is None or value <= high):
         return []
-    allowed = f"greater than {above}" if above is not None else f"at least {low}"
     number = "a far larger number" if isinstance(value, int) and value.bit_length() > _MOST_BITS else value
-    return [f"{item.name} must be {allowed}" + (f" and at most {high}" if high is not None else "") + f", got {number}"]
+    return [f"{item.name} must be {_range_in_words(rules)}, got {number}"]
+
+
+def _range_in_words(rules: Mapping[str, Any]) -> str:
+    """The allowed range of a number, as in `greater than 0 and at most 10`; empty if any number is allowed."""
+    above, high = rules["above"], rules["maximum"]
+    low = f"at least {rules['minimum']}" if rules["minimum"] is not None else ""
+    bounds = [f"greater than {above}" if above is not None else low, f"at most {high}" if high is not None else ""]
+    return " and ".join(filter(None, bounds))
+
+
+def convert(instance: Any) -> list[str]:
+    """Convert the values of a frozen dataclass to the types of its fields; returns one fault for each that has another.
+
+    A path becomes a text, a number of NumPy or pandas Python's own, and 1e5 a whole number.
+    """
+    faults = []
+    for item, kinds in _typed_fields(type(instance)):  # type: ignore[arg-type]  # a class is hashable
+        value = getattr(instance, item.name)
+        if type(value) in kinds:
+            continue
+        try:
+            object.__setattr__(instance, item.name, _converted(value, kinds))
+        except (TypeError, ValueError):
+            faults.append(f"{item.name} must be {_type_in_words(item, kinds)}, got {repr(value)[:80]}")
+    return faults
+
+
+@cache
+def _typed_fields(cls: type) -> "list[tuple[dataclasses.Field[Any], tuple[type, ...]]]":
+    kinds = annotations(cls)
+    members = {name: kind.__args__ if isinstance(kind, types.UnionType) else (kind,) for name, kind in kinds.items()}
+    plain = {name: tuple(typing.get_origin(kind) or kind for kind in kinds) for name, kinds in members.items()}
+    return [(item, (dict,) if Mapping in plain[item.name] else plain[item.name]) for item in fields(cls)]
+
+
+def _converted(value: Any, kinds: tuple[type, ...]) -> Any:
+    """The value as one of the types. Raises TypeError or ValueError if it is none of them."""
+    if dict in kinds and isinstance(value, Mapping):
+        return value
+    if str in kinds and isinstance(value, (str, os.PathLike)):
+        return os.fspath(value)
+    if isinstance(value, (str, bool)):
+        raise TypeError
+    if hasattr(value, "item"):  # of NumPy
+        value = value.item()
+    if bool in kinds and isinstance(value, bool):
+        return value
+    if float in kinds:
+        return value if isinstance(value, int) else float(value)
+    if int not in kinds or not float(value).is_integer():
+        raise ValueError
+    return int(value)
+
+
+def _type_in_words(item: "dataclasses.Field[Any]", kinds: tuple[type, ...]) -> str:
+    """Type and allowed values, as in `a number greater than 0 and at most 10`."""
+    rules = item.metadata
+    if rules["choices"]:
+        return f"one of {', '.join(rules['choices'])}"
+    words = {bool: "True or False", int: "a whole number", float: "a number", str: "a text", dict: "a dict"}
+    kind = next(word for kind, word in words.items() if kind in kinds)
+    example = f"such as {rules['example']}" if dict in kinds and rules["example"] else _range_in_words(rules)
+    return f"{kind} {example}".strip() + (" or None" if types.NoneType in kinds else "")

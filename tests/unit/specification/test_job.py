@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -884,3 +885,36 @@ def test_a_job_that_searches_refuses_all_that_cannot_pause_at_once(changes: dict
 
     assert len(faults) == len(parts)
     assert all(part in fault for part, fault in zip(parts, faults, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"learning_rate": "fast"}, "learning_rate must be a number greater than 0 and at most 10 or None, got 'fast'"),
+        ({"num_train_epochs": True}, "num_train_epochs must be a number greater than 0 and at most 10000, got True"),
+        ({"seed": 1.5}, "seed must be a whole number at least 0 and at most 4294967295, got 1.5"),
+        ({"spot": "yes"}, "spot must be True or False, got 'yes'"),
+        ({"dataset": 3}, "dataset must be a text, got 3"),
+        ({"precision": 16}, "precision must be one of auto, fp32, bf16, fp16, got 16"),
+        ({"num_train_epochs": None}, "num_train_epochs must be a number greater than 0 and at most 10000, got None"),
+        (
+            {"training_arguments": [1]},
+            'training_arguments must be a dict such as {"weight_decay": 0.01}, got [1]',
+        ),
+    ],
+)
+def test_a_python_value_of_another_type_is_refused_by_the_name_of_its_parameter(
+    values: dict[str, Any], fault: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        JobSpec(**values)
+    assert refused.value.faults == (fault,)
+
+
+def test_values_of_numpy_and_pathlib_become_plain_ones() -> None:
+    values: dict[str, Any] = {"learning_rate": np.float64(3e-5), "seed": np.int64(3)}
+    spec = JobSpec(**values, **dict[str, Any](dataset=Path("rows.csv"), max_train_samples=1e5))
+
+    assert (spec.learning_rate, spec.seed, spec.dataset, spec.max_train_samples) == (3e-5, 3, "rows.csv", 100_000)
+    assert [type(value) for value in (spec.learning_rate, spec.seed, spec.max_train_samples)] == [float, int, int]
+    assert spec.changed()["learning_rate"] == "3e-05"
