@@ -12,7 +12,8 @@ Names:
     JobSpec          one training on one cluster; every parameter of `paretune main` is a field
     launch           train, measure, price and record a job
     estimate         seconds, dollars and memory of jobs before paying
-    run_study        find the front of a study's objectives within a budget
+    study            a study described in Python: its `front`, its `best` trial, its `trials_dataframe()`
+    run_study        the same for a study file, or a dict with the content of one
     front            the Pareto front of a recorded study, or of any runs
     prices           what an hour of each instance type costs in a region
     Result           the result of all of these: `to_frame()` for pandas, `to_dict()` for JSON, a table in a notebook
@@ -30,10 +31,10 @@ if TYPE_CHECKING:
     from paretune.core.result import Result
     from paretune.jobs.launch import launch
     from paretune.specification.job import JobSpec
-    from paretune.studies.run import run_study
+    from paretune.studies.run import run_study, study
 
 __version__ = "0.3.3"
-__all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study"]
+__all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study", "study"]
 
 # Imported when first used: MLflow takes a second, and the process of a job needs none of them.
 _MODULES = {
@@ -45,6 +46,7 @@ _MODULES = {
     "launch": "paretune.jobs.launch",
     "prices": "paretune.commands.prices.table",
     "run_study": "paretune.studies.run",
+    "study": "paretune.studies.run",
 }
 
 

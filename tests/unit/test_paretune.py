@@ -1,4 +1,4 @@
-"""`import paretune`: eight names, whose examples are right."""
+"""`import paretune`: nine names, whose examples are right."""
 
 import doctest
 import importlib
@@ -30,9 +30,9 @@ def beside_the_studies(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return workplace
 
 
-def test_at_most_eight_names_are_offered_and_each_is_there_with_its_docstring() -> None:
-    assert len(paretune.__all__) <= 8
-    assert {"JobSpec", "launch", "estimate", "run_study", "front", "prices"} <= set(paretune.__all__)
+def test_at_most_nine_names_are_offered_and_each_is_there_with_its_docstring() -> None:
+    assert len(paretune.__all__) <= 9
+    assert {"JobSpec", "launch", "estimate", "run_study", "study", "front", "prices"} <= set(paretune.__all__)
     assert set(paretune.__all__) <= set(dir(paretune))
     for name in paretune.__all__:
         assert name in (paretune.__doc__ or "")
@@ -248,3 +248,34 @@ def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason() 
     assert "how fast NVIDIA RTX PRO 4500 (ml.g7.2xlarge) is, is not known" in str(table)
     with pytest.raises(BadInput, match="how fast NVIDIA RTX PRO 4500"):
         paretune.launch(SIMULATED.replace(instance_type="ml.g7.2xlarge"), quiet=True)
+
+
+def test_a_study_in_python_has_its_front_best_trial_and_trials(beside_the_studies: Path) -> None:
+    types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
+    goals = {"cost_usd": "minimize", "job_seconds": "minimize"}
+    job = SIMULATED.replace(instance_type="ml.g4dn.xlarge", global_batch_size=32)
+
+    study = paretune.study("types", {"instance_type": types}, job=job, objectives=goals, n_trials=2, quiet=True)
+
+    trials = study.trials_dataframe()
+    assert sorted(trials["instance_type"]) == sorted(types)
+    assert set(study.front["run_id"]) == set(trials["run_id"][trials["pareto_rank"] == 0])
+    assert study.best is not None
+    assert study.best["parameters"] == {"instance_type": study.front["instance_type"][0]}
+    again = {"name": "types", "search": {"instance_type": {"choices": types}}, "n_trials": 2}
+    changed = {name: text for name, text in job.changed().items() if name != "instance_type"}
+    again |= {"job": changed, "objectives": goals}
+    assert paretune.run_study(again, quiet=True).run_id == study.run_id
+
+
+def test_faults_of_a_study_in_python_have_no_lines_and_name_their_parameters() -> None:
+    with pytest.raises(BadInput) as refused:
+        paretune.study("types", {"learning_rate": [1e-5, "fast"]}, job={"modle": "x"}, n_trials=2, n_trial=3)
+
+    assert [fault.partition(",")[0] for fault in refused.value.faults] == [
+        "the study: unknown parameter modle in job: did you mean model or role?",
+        "the study: learning_rate must be a number",
+        "the study: unknown key n_trial: did you mean n_trials?",
+    ]
+    with pytest.raises(BadInput, match="a study or design as a dict must hold texts, numbers"):
+        paretune.study("types", {"learning_rate": [{1e-5}]}, n_trials=2)

@@ -1,4 +1,4 @@
-"""Progress of running jobs on standard error: a bar in a terminal, lines in a log file or a notebook."""
+"""Progress of running jobs on standard error: a bar in a terminal, one changing line in a notebook, lines in a log."""
 
 import itertools
 import shutil
@@ -22,12 +22,43 @@ _QUIET_S = 15.0
 """Seconds between two lines about the same work in a log file."""
 
 
+def is_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, which has imported IPython; its terminal has no kernel."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(None if ipython is None else ipython.get_ipython(), "kernel")
+
+
+class CellLine:
+    """A line in the running cell of a notebook; each text replaces the one before. On standard error by default."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._width = 0
+
+    def refresh(self, text: str) -> None:
+        """Show this text in place of the one before."""
+        text = printable(text)
+        print(f"\r{text:<{self._width}}", end="", file=self._stream, flush=True)
+        self._width = len(text)
+
+    def close(self) -> None:
+        """End the line, so that other text can follow."""
+        if self._width:
+            print(file=self._stream, flush=True)
+        self._width = 0
+
+
 class ProgressPrinter:
-    """A bar in a terminal; in a log file only evaluations and messages, one line each. On standard error by default."""
+    """A bar in a terminal, one changing line in a notebook; in a log file only evaluations and messages, a line each.
+
+    It prints on standard error by default.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._bar: Progress | None = None
+        self._cell = CellLine(self._stream) if is_notebook() else None
+        self._evaluation = ""
 
     def __call__(self, events: list[Event]) -> None:
         """Show these events."""
@@ -35,13 +66,19 @@ class ProgressPrinter:
             if self._stream.isatty():
                 self._draw(event)
             evaluation = {name: value for name, value in event.metrics.items() if name.startswith("eval/")}
-            if event.message or evaluation:
+            if evaluation:
                 evaluation.pop("eval/epoch", None)
                 values = [f"{name.removeprefix('eval/')} {value:.4f}" for name, value in evaluation.items()]
-                self._line(event.message or f"step {event.step}: {', '.join(values)}")
+                self._evaluation = f"step {event.step}: {', '.join(values)}"
+            if event.message or (evaluation and self._cell is None):
+                self._line(event.message or self._evaluation)
+            if self._cell is not None and event.total_steps is not None:
+                self._cell.refresh(f"step {event.step} of {event.total_steps}; {self._evaluation}".removesuffix("; "))
 
     def close(self) -> None:
-        """Remove the bar."""
+        """Remove the bar, or end the line in a notebook."""
+        if self._cell is not None:
+            self._cell.close()
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
@@ -60,6 +97,8 @@ class ProgressPrinter:
         self._bar.refresh()
 
     def _line(self, text: str) -> None:
+        if self._cell is not None:
+            self._cell.close()
         if self._bar is not None:
             self._bar.console.print(fitted(text, self._stream), markup=False, highlight=False, soft_wrap=True)
         else:
@@ -117,6 +156,20 @@ def _bar(stream: TextIO, *columns: Any) -> Progress:
 def say_on_stderr(text: str) -> None:
     """Print a text on standard error, at once."""
     print(fitted(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def say_in_cell() -> Callable[[str], None]:
+    """Like `say_on_stderr` for the cell of a notebook: a line about a trial replaces the line about the one before."""
+    line = CellLine()
+
+    def say(text: str) -> None:
+        if text.startswith("trial "):
+            line.refresh(text)
+        else:
+            line.close()
+            say_on_stderr(text)
+
+    return say
 
 
 def fitted(text: str, stream: TextIO) -> str:

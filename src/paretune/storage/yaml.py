@@ -85,13 +85,18 @@ class Node:
         return words.get(self.value.lower(), self.value)
 
 
-def read_yaml(path: str, kind: FileKind = STUDY) -> tuple[dict[str, Node], list[tuple[int, str]]]:
+def read_yaml(
+    path: str, kind: FileKind = STUDY, text: str | None = None
+) -> tuple[dict[str, Node], list[tuple[int, str]]]:
     """The mapping in a file of this kind, and the line and fault of each key that is given twice.
+
+    `text` is the content if there is no file; messages then call it `path`.
 
     Raises:
         BadInput: the file does not exist, is of another kind, or is not one mapping in YAML.
     """
-    text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=_hint(kind))
+    if text is None:
+        text = read_text(path, LARGEST_SETTINGS, must=f"{kind.word} must name a YAML file, and ", hint=_hint(kind))
     if not text.strip():
         raise BadInput([f"{path} is empty: it needs {kind.keys}; begin with a copy of {kind.example}"])
     faults: list[tuple[int, str]] = []

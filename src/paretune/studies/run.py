@@ -3,9 +3,8 @@
 import base64
 import html
 import io
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from typing import Any
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
-from paretune.jobs.progress import say_on_stderr
+from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.base import Launcher
 from paretune.ledger.study_ledger import StudyLedger
@@ -44,14 +43,55 @@ _MOST_WARNED = 20
 """Jobs that are estimated for a warning about all of them, beside one for each instance type."""
 
 
-def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) -> StudyResult:
+def study(
+    name: str,
+    search: Mapping[str, object],
+    *,
+    job: JobSpec | Mapping[str, object] | None = None,
+    objectives: Mapping[str, object] | None = None,
+    quiet: bool = False,
+    **terms: object,
+) -> StudyResult:
+    """Run a study that is described in Python, and return its result. Blocks until it has ended.
+
+    The same call goes on with a study that was interrupted.
+
+    Args:
+        name: of the study in MLflow; it has one study of each name.
+        search: parameter of a job to the list of its values, or to `{"low": 1e-5, "high": 1e-3, "log": True}`.
+        job: what all jobs have in common; of a `JobSpec`, the parameters that are not searched.
+        objectives: metric to "minimize" or "maximize"; by default less cost_usd and more f1.
+        quiet: as in `run_study`.
+        terms: further keys of a study file, such as n_trials, budget_usd or constraints.
+
+    Raises:
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, CallAgain, Interrupted: as `run_study`.
+
+    Examples:
+        >>> import paretune
+        >>> job = paretune.JobSpec(launcher="simulated", max_train_samples=4000, global_batch_size=32)
+        >>> types = ["ml.g5.xlarge", "ml.g5.12xlarge"]
+        >>> goals = {"cost_usd": "minimize", "job_seconds": "minimize"}
+        >>> study = paretune.study("types", {"instance_type": types}, job=job, objectives=goals, n_trials=2, quiet=True)
+        >>> len(study.trials_dataframe()), study.best["parameters"]["instance_type"] in types
+        (2, True)
+    """
+    ranges = {key: {"choices": value} if isinstance(value, (list, tuple)) else value for key, value in search.items()}
+    common: Any = job
+    if isinstance(job, JobSpec):
+        common = {key: text for key, text in job.changed().items() if key not in search}
+    content = {"name": name, "job": common, "search": ranges, "objectives": objectives, **terms}
+    return run_study({key: value for key, value in content.items() if value is not None}, quiet=quiet)
+
+
+def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, **overrides: object) -> StudyResult:
     """The front that a study has found, for the fewest dollars, within its budget. Blocks until it has ended.
 
     The same call goes on with a study that was interrupted, and takes over its running jobs. Ctrl-C stops its jobs,
     books what they have cost and raises `Interrupted`.
 
     Args:
-        study: path of the study's file, such as studies/smoke.yaml.
+        study: path of the study's file, such as studies/smoke.yaml, or a mapping with the content of one.
         quiet: print nothing on standard error, and show no picture of the front while the study runs in a notebook.
         overrides: terms of the study such as n_trials or budget_usd, or parameters of a job, that replace those of the
             file; for a searched parameter, a value ends its search and a list replaces its choices. None is ignored.
@@ -74,10 +114,12 @@ def run_study(study: str | Path, *, quiet: bool = False, **overrides: object) ->
         for name, value in overrides.items()
         if value is not None
     }
-    file = StudyFile.read(str(study), texts)
+    file = StudyFile.read(study if isinstance(study, Mapping) else str(study), texts)
     if quiet:
         return run_study_file(file, say=lambda _: None)
-    return run_study_file(file, on_answer=notebook_front())
+    if is_notebook():
+        return run_study_file(file, say=say_in_cell(), on_answer=notebook_front())
+    return run_study_file(file)
 
 
 def run_study_file(
@@ -91,7 +133,7 @@ def run_study_file(
     `on_answer` gets the answer so far each time that the study's page is written. With `once` it is one round, and
     CallAgain is raised unless the study has ended.
     """
-    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
+    workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, replace(file, job=charged(file.job, workplaces.environment))
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
@@ -235,15 +277,8 @@ def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:
     return f"prices in USD per hour {dates_of(prices.values())}: {hourly}" if prices else ""
 
 
-def notebook_front() -> Callable[[StudyAnswer], None] | None:
-    """A function that shows an answer in the running cell, in place of the answer before; None outside a notebook.
-
-    A notebook is a process in which IPython has a kernel; its terminal has none.
-    """
-    ipython = sys.modules.get("IPython")  # imported by every notebook
-    shell = None if ipython is None else ipython.get_ipython()
-    if shell is None or not hasattr(shell, "kernel"):
-        return None
+def notebook_front() -> Callable[[StudyAnswer], None]:
+    """A function that shows an answer in the running cell of a notebook, in place of the answer before."""
     from IPython.display import HTML, display
 
     handle: Any = display(HTML("<p>No trial has ended yet.</p>"), display_id=True)  # type: ignore[no-untyped-call]

@@ -58,8 +58,8 @@ class StudyFile(Draft):
             raise BadInput([text for _, text in faults])
 
     @classmethod
-    def read(cls, path: str, overrides: Mapping[str, str]) -> "StudyFile":
-        """The study of a file, with overrides that win over the file.
+    def read(cls, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> "StudyFile":
+        """The study of a file, or of a mapping with the content of one, with overrides that win over it.
 
         `overrides` maps names to texts; empty texts are ignored. A name is a key of `StudyTerms` or a parameter of a
         job. For a searched parameter, one value ends its search, and several values with commas between them replace
@@ -186,7 +186,7 @@ class StudyReader(FileReader):
     other_keys: ClassVar[tuple[str, ...]] = ("changes_quality",)
     parameter_types: ClassVar[Mapping[str, Any]] = {name: annotations(JobSpec)[name] for name in parameters()}
 
-    def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
+    def __init__(self, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> None:
         super().__init__(path, overrides)
         self._search: dict[str, Choices | Range] = {}
         self._takes: dict[str, str] = {}

@@ -8,6 +8,7 @@ yet, so that one mistake is reported once. Every fault carries its line in the f
 
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
@@ -96,6 +97,8 @@ def value_faults(field: "Field[Any]", annotation: Any, value: Any) -> list[str]:
 class FileReader:
     """Reads one file and the overrides that were typed; collects parts and faults. An empty override is ignored.
 
+    A mapping with the content of a file is read like the file.
+
     Attributes:
         kind: the kind of file, for messages.
         sections: keys that map names to values, with an example of each. `job` comes first, then the section where a
@@ -115,8 +118,9 @@ class FileReader:
     other_keys: ClassVar[tuple[str, ...]] = ()
     parameter_types: ClassVar[Mapping[str, Any]]
 
-    def __init__(self, path: str, overrides: Mapping[str, str]) -> None:
-        self._path = find_file(path)
+    def __init__(self, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> None:
+        self._content = None if isinstance(path, str) else _as_text(path)
+        self._path = find_file(path) if isinstance(path, str) else f"the {self.kind.word}"
         self._typed = {name: text for name, text in overrides.items() if text.strip()}
         self._lines: dict[FaultPath, int] = {}
         self._faults: list[tuple[float, str]] = []  # with their lines
@@ -129,7 +133,7 @@ class FileReader:
 
     def _read(self) -> None:
         """Read the file, then apply the overrides."""
-        document, doubles = read_yaml(self._path, self.kind)
+        document, doubles = read_yaml(self._path, self.kind, self._content)
         self._faults += [(line, f"{self._path}:{line}: {text}") for line, text in doubles]
         # The training comes first: its entry point declares which names may vary.
         for key, node in sorted(document.items(), key=lambda item: item[0] not in ("job", *TRAINING_KEYS)):
@@ -157,7 +161,8 @@ class FileReader:
         if fault_path[-1] in self._typed and is_typed:
             self._faults.append((0, text))
         else:
-            self._faults.append((line, f"{self._path}{f':{line}' if line < math.inf else ''}: {text}"))
+            has_line = line < math.inf and self._content is None
+            self._faults.append((line, f"{self._path}{f':{line}' if has_line else ''}: {text}"))
 
     def _is_typed(self, name: str) -> bool:
         """Whether this parameter of the job was typed; a key of the file may have the same name."""
@@ -306,6 +311,23 @@ class FileReader:
         if name in self.keys:
             return f"it is a key of the {self.kind.word}, move it to the left; a job has none of this name"
         return parameter_hint(name, self.parameter_types)
+
+
+def _as_text(content: Mapping[str, Any]) -> str:
+    """The content of a file as JSON, which is YAML, one key per line; paths as texts, numbers of NumPy as plain ones.
+
+    Raises:
+        BadInput: a value is none of these.
+    """
+
+    def plain(value: Any) -> Any:
+        return value.item() if hasattr(value, "item") else os.fspath(value)
+
+    try:
+        return "".join(f"{json.dumps(name)}: {json.dumps(value, default=plain)}\n" for name, value in content.items())
+    except (TypeError, ValueError) as error:
+        rule = "must hold texts, numbers, true, false, lists and mappings only"
+        raise BadInput([f"a study or design as a dict {rule}: {error}"]) from error
 
 
 def beside(file: str, text: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
@@ -15,7 +16,10 @@ from paretune.studies.results.payoff import Payoff, payoff_of
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
-from paretune.studies.results.trials import Trial
+from paretune.studies.results.trials import PREDICTED, Trial
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _MOST_LINES = 20  # rows of a table in a terminal
 
@@ -177,6 +181,22 @@ class StudyResult(Result):
     def rows(self) -> list[Row]:
         """The rows of pareto.csv: one per trial, by number, then one per predicted point."""
         return read_rows(self.answer.csv())
+
+    @property
+    def front(self) -> "DataFrame":
+        """The trials on the Pareto front, as `trials_dataframe` has them."""
+        trials = self.trials_dataframe()
+        return trials[trials["pareto_rank"] == 0].reset_index(drop=True)
+
+    @property
+    def best(self) -> dict[str, object] | None:
+        """The recommended trial: `trial`, `parameters`, `means` and `command`, among others; None if there is none."""
+        return _recommended(self.answer.picks[0]) if self.answer.picks else None
+
+    def trials_dataframe(self) -> "DataFrame":
+        """One row per finished trial, without the predicted points that `to_frame` has as well."""
+        frame = self.to_frame()
+        return frame[frame["origin"] != PREDICTED].reset_index(drop=True)
 
     def to_dict(self) -> dict[str, object]:
         """Run, ending, objectives, dollars, the recommended trials and all trials."""
