@@ -416,7 +416,7 @@ def main() -> None:
     parser.add_argument("--runs", default=SIZES, help="how many, several sizes with commas, rising")
     parser.add_argument("--only", default="", help="what has these words in its name")
     parser.add_argument("--stores", default="sqlite,postgresql", help="sqlite, postgresql or both")
-    options = arguments.parse(parser, runs="50,100", stores="sqlite")
+    options = arguments.parse(parser, runs="20,40", stores="sqlite")
     lines = [published.conditions("paretune", "mlflow", "optuna", "sqlalchemy")]
     for store in options.stores.split(","):
         with ExitStack() as opened:

@@ -448,7 +448,7 @@ def main() -> None:
         "--trials", type=int, default=0, help="by default 60 for drivers, 600 for jobs, 10,000 for memory"
     )
     parser.add_argument("--storage", default="", help="drivers: a PostgreSQL address; SQLite by default")
-    options = arguments.parse(parser, rounds=30, minutes=120.0)
+    options = arguments.parse(parser, rounds=10, minutes=120.0)
     options.trials = options.trials or {"drivers": 60, "jobs": 600, "memory": 10_000}.get(options.part, 0)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
     with tempfile.TemporaryDirectory() as name:

@@ -216,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--study", action="store_true", help="the command `study`, and not single jobs")
-    options = arguments.parse(parser, trials=5)
+    options = arguments.parse(parser, trials=3)
     trials = options.trials
     print(published.conditions("paretune", "mlflow", "sqlalchemy"))
     with tempfile.TemporaryDirectory(prefix="paretune-") as folder:

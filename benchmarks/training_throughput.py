@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--whole", action="store_true", help=argparse.SUPPRESS)
     few = {"steps": 8, "repeats": 1, "batch": 2, "quality_seeds": 0, "max_train_samples": 40, "max_eval_samples": 16}
-    return arguments.parse(parser, **few, variants="recipe,trainer,paretune,loop,unsuited,products")
+    return arguments.parse(parser, **few, variants="trainer,paretune,loop,products")
 
 
 def _inputs(options: argparse.Namespace, folder: Path) -> tuple[str, str]:
