@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
+from paretune.core.own_script import script_faults
 from paretune.core.packages import training_is_missing
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
@@ -22,6 +23,7 @@ from paretune.specification.container import TELLS, JobInputs, PreparedDataset, 
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
+from paretune.specification.script_arguments import argument_faults
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace
@@ -53,6 +55,9 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
         faults = _profile_faults(spec, JobInputs())
     elif spec.entry_script is not None:
         faults = missing_files(spec.as_text())
+        if not faults:
+            faults = argument_faults(spec)
+            faults += [] if spec.on_sagemaker else script_faults(at_home(spec.entry_script))
     else:
         _fetch(spec, workplace)
         cached = load_cached_inputs(spec, workplace.home)

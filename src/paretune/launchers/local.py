@@ -28,6 +28,7 @@ from typing import Any
 
 from paretune.core import file_lock
 from paretune.core.clock import Clock
+from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
 from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, Trials, parse_job_name
 from paretune.launchers.processes import Process, out_of_memory_kills
@@ -47,12 +48,16 @@ from paretune.specification.container import (
     write_json,
     write_json_once,
 )
+from paretune.specification.inputs import SCRIPT_CHANNELS
+from paretune.specification.job import JobSpec
 from paretune.specification.limits import Limits
 
 STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
+_SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Variable without which a datasets.py in the current folder hides the library."""
 _STARTER_GRACE_S = 2.0
 """Seconds in which only the process that started a job, which knows the exit code, records its end."""
 
@@ -286,7 +291,7 @@ class LocalLauncher(Launcher):
             claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
             locks += stack.enter_context(claimed)
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
-        variables = {"PYTHONSAFEPATH": "1"}  # else a datasets.py in the current folder hides the library
+        variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
         return self._start(words, folder, document, variables, pass_fds=locks)
 
     def _start_project(
@@ -304,8 +309,7 @@ class LocalLauncher(Launcher):
         write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
         variables = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
-            "SM_MODEL_DIR": str(folder.model),  # as in SageMaker's containers
-            "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
+            **_sagemaker_variables(folder, document.spec),
             **project.variables,
         }
         return self._start([sys.executable, project.program, str(folder.root)], folder, document, variables, cwd=code)
@@ -375,6 +379,26 @@ def _locked(folder: JobFolder) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
+    """The variables of SageMaker's containers that scripts read as defaults; empty for paretune's own training."""
+    if not spec.runs_own_training:
+        return {}
+    variables = {
+        "SM_MODEL_DIR": str(folder.model),
+        "SM_OUTPUT_DIR": str(folder.report.parents[1]),
+        "SM_OUTPUT_DATA_DIR": str(folder.report.parent),
+        "SM_NUM_GPUS": str(len(list(Path("/dev").glob("nvidia[0-9]*")))),
+        "SM_NUM_CPUS": str(usable_cores()),
+        "SM_HOSTS": '["algo-1"]',
+        "SM_CURRENT_HOST": "algo-1",
+    }
+    for name, channel in SCRIPT_CHANNELS.items():
+        path = at_home(getattr(spec, name) or "").absolute()
+        if getattr(spec, name) and exists(path):
+            variables[f"SM_CHANNEL_{channel.upper()}"] = str(path if path.is_dir() else path.parent)
+    return variables
 
 
 def _code(folder: JobFolder) -> Path:

@@ -20,6 +20,8 @@ BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v
 BUNDLED_DATASET = f"{BUNDLED}rotten_tomatoes"
 INPUT_FILES = ("model", "dataset", "validation_file", "test_file")
 """Parameters of a job that may name files or folders of the launching machine, besides `entry_script`."""
+SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "validation", "test_file": "test"}
+"""The same to channels of a user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
 PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "prices")
 """Parameters of a job, and the key `prices` of a design, that may name files or folders."""
 IN_S3 = "s3://"

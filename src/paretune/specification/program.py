@@ -55,6 +55,13 @@ class Program:
         not_searched="it says how seconds are estimated",
     )
 
+    argument_names: Mapping[str, Any] = parameter(
+        {},
+        "entry_script: JSON object, parameter of a job to the script's own name of it",
+        affects=TRAINING,
+        example='{"learning_rate": "lr"}',
+        not_searched=_ONE_TRAINING,
+    )
     metric_definitions: str | None = parameter(
         None,
         "project, entry_script: JSON list of Name and Regex, as SageMaker's, for numbers in printed lines",
@@ -83,6 +90,8 @@ def program_faults(section: Program) -> list[str]:
     if section.project is not None:
         return faults
     defaults = Program()
+    if section.argument_names and section.entry_script is None:
+        faults.append("argument_names goes with entry_script: leave it out, or name your script as entry_script")
     faults += [
         f"{name} goes with project: give the folder or git URI of one, or leave it out"
         for name in ONLY_PROJECT

@@ -1,11 +1,10 @@
 """Run a user's Hugging Face style training script, unmodified, and record its metrics.
 
-The script gets arguments in the style of `HfArgumentParser`. Dictionaries that the Trainer prints become events; the
+Its command line is that of specification.script_arguments. Dictionaries that the Trainer prints become events; the
 numbers of printed lines and of files with results become the report (see core.script_metrics).
 """
 
 import ast
-import json
 import os
 import runpy
 import shutil
@@ -19,54 +18,12 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, finite_nu
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import SCRIPT_BYTES
 from paretune.specification.container import JobDocument, JobFolder, JobReport
-from paretune.specification.inputs import IN_S3
 from paretune.specification.metrics import SCRIPT_METRICS
+from paretune.specification.script_arguments import LOGGING_STEPS, script_arguments
 from paretune.training import device
 from paretune.training.callback import EventWriter
 
-LOGGING_STEPS = 10
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin", "adapter_model*")
-
-
-def script_arguments(document: JobDocument, folder: JobFolder) -> list[str]:
-    """The script's command line, as `HfArgumentParser` reads it.
-
-    It always contains the TrainingArguments that paretune sets, and these only if the user has set them:
-    model_name_or_path (with init=random config_name and tokenizer_name, as Hugging Face's scripts call them),
-    dataset_name or train_file, dataset_config_name, validation_file, test_file, max_seq_length, max_train_samples,
-    max_eval_samples. Last come all of `training_arguments`, which may contain arguments of the script.
-    """
-    spec, plan = document.spec, document.plan
-    arguments: dict[str, Any] = {
-        "output_dir": str(folder.model),
-        "learning_rate": plan.learning_rate,
-        "per_device_train_batch_size": plan.per_device_train_batch_size,
-        "gradient_accumulation_steps": plan.gradient_accumulation_steps,
-        "num_train_epochs": spec.num_train_epochs,
-        "seed": spec.seed,
-        "logging_steps": LOGGING_STEPS,
-        "disable_tqdm": True,
-        "report_to": "none",
-    }
-    if spec.precision in {"bf16", "fp16"}:
-        arguments[spec.precision] = True
-    if spec.compiler == "inductor":
-        arguments["torch_compile"] = True
-    changed = spec.changed()
-    if "model" in changed:
-        names = ("model_name_or_path",) if spec.init == "pretrained" else ("config_name", "tokenizer_name")
-        arguments |= dict.fromkeys(names, spec.model)
-    if "dataset" in changed:
-        is_file = spec.dataset.startswith(IN_S3) or Path(spec.dataset).is_file()
-        arguments["train_file" if is_file else "dataset_name"] = spec.dataset
-    same_name = ("dataset_config_name", "validation_file", "test_file", "max_seq_length", "max_train_samples")
-    arguments |= {name: changed[name] for name in (*same_name, "max_eval_samples") if name in changed}
-    arguments |= spec.training_arguments
-    return [
-        word
-        for name, value in arguments.items()
-        for word in (f"--{name}", value if isinstance(value, str) else json.dumps(value))
-    ]
 
 
 def run_script(document: JobDocument, folder: JobFolder) -> None:
@@ -78,7 +35,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     """
     script = at_home(document.spec.entry_script or "").resolve()
     rank = int(os.environ.get("RANK", "0"))
-    sys.argv = [str(script), *script_arguments(document, folder)]
+    sys.argv = [str(script), *script_arguments(document.spec, document.plan, str(folder.model))]
     sys.path.insert(0, str(script.parent))
     os.environ.pop("PYTHONSAFEPATH", None)  # meant for imports of this process only
     streams, began, printed = (sys.stdout, sys.stderr), time.time(), PrintedNumbers(document.spec.definitions())

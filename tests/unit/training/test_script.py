@@ -11,7 +11,7 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.core.script_metrics import PrintedNumbers, numbers_of_files
-from paretune.specification.container import EventReader, JobDocument, JobFolder
+from paretune.specification.container import EventReader, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import EVAL_LOSS, F1, PERPLEXITY, SCRIPT_METRICS, THROUGHPUT_SAMPLES, TRAIN_SECONDS
 from paretune.training.callback import EventWriter
@@ -78,7 +78,8 @@ def document(**values: Any) -> JobDocument:
 
 def arguments(**values: Any) -> dict[str, str]:
     """The script's command line as name to word."""
-    words = script_arguments(document(**values), JobFolder(Path("/opt/ml")))
+    job = document(**values)
+    words = script_arguments(job.spec, job.plan, "/opt/ml/model")
     assert all(name.startswith("--") for name in words[::2])
     return dict(zip([name.removeprefix("--") for name in words[::2]], words[1::2], strict=True))
 

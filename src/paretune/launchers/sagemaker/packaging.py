@@ -35,7 +35,7 @@ from paretune.specification.container import (
     JobInputs,
     ProjectPayload,
 )
-from paretune.specification.inputs import INPUT_FILES
+from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.program import PROJECT, Program
 
@@ -164,11 +164,11 @@ class Packager:
         if requirements is not None:
             files[archive.REQUIREMENTS] = requirements
         moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
-        for name in INPUT_FILES:
+        for name, channel in SCRIPT_CHANNELS.items():
             path = at_home(getattr(spec, name) or "")
             if getattr(spec, name) and path.exists():
-                channels[name] = staging.upload("files", path.resolve())
-                moved[name] = f"/opt/ml/input/data/{name}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+                channels[channel] = staging.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
     def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:

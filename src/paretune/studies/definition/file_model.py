@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from paretune.core.errors import BadInput, did_you_mean
+from paretune.core.own_script import read_own_script
+from paretune.core.untrusted import at_home
 from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED
 from paretune.specification.inputs import PATHS
 from paretune.specification.parameters import Value, annotations, parameter_hint, parse, range_faults, spell
@@ -35,7 +37,7 @@ _Result = TypeVar("_Result")
 _Draft = TypeVar("_Draft")
 LISTED = ("fallback_instance_types", "subnets", "security_group_ids", "lora_target_modules", "size")
 """Parameters of a job that hold several values, separated by commas: a list in a file."""
-TRAINING_KEYS = ("project", "entry_point", "entry_script", "size", "metric_definitions")
+TRAINING_KEYS = ("project", "entry_point", "entry_script", "size", "metric_definitions", "argument_names")
 """Parameters of a job that may stand beside `job`: the user's own training."""
 _ENTRY_PARAMETERS = "project_parameters"
 
@@ -205,11 +207,14 @@ class FileReader:
                     self._read_entry((key, full_name), entry)
 
     def _full_name(self, section: str, name: str) -> str:
-        """The name, or `project_parameters.NAME` for a varying parameter of a project's entry point.
+        """The name, or that in the mapping for a varying parameter of a project's entry point or of a script.
 
         Raises:
-            ValueError: the entry point declares parameters, and none of this name.
+            ValueError: the entry point or the script declares parameters, and none of this name.
         """
+        script = str(self._typed.get("entry_script") or self._job.get("entry_script") or "")
+        if section == self._varying and script and name not in self.parameter_types and "." not in name:
+            return self._argument_name(script, name)
         project = str(self._typed.get("project") or self._job.get("project") or "")
         is_of_job = name in _CLUSTER or name.startswith(f"{_ENTRY_PARAMETERS}.")
         if section != self._varying or not project or is_of_job:
@@ -225,6 +230,20 @@ class FileReader:
             text = f"unknown parameter {name}: entry point {entry_point} of {project} declares {', '.join(names)}"
             raise ValueError(f"{text}; of the job, {section} may hold those of the cluster, such as instance_type")
         return f"{_ENTRY_PARAMETERS}.{name}"
+
+    def _argument_name(self, script: str, name: str) -> str:
+        """The name in `training_arguments` of a varying argument of a script, as the script spells it.
+
+        Raises:
+            ValueError: the script declares its arguments, and none of this name.
+        """
+        own = read_own_script(at_home(script))
+        if (argument := own.argument(name)) or not own.is_complete:
+            return f"training_arguments.{argument or name}"
+        raise ValueError(
+            f"unknown parameter {name}: {Path(script).name} has the arguments {', '.join(own.arguments)}; of a job, "
+            f"{parameter_hint(name, self.parameter_types)}"
+        )
 
     def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
         """Take one entry of a section. This method reads `job`; subclasses read their own sections."""

@@ -430,7 +430,7 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     request, spec = sent(aws), told(aws)["spec"]
     assert spec["entry_script"] == "/opt/ml/input/data/code/script/train.py"
     assert spec["model"] == "/opt/ml/input/data/model"
-    assert spec["validation_file"] == "/opt/ml/input/data/validation_file/valid.csv"
+    assert spec["validation_file"] == "/opt/ml/input/data/validation/valid.csv"
     assert spec["dataset"] == "a/hub-id"
     assert channel(request, "model").endswith("/")
     assert channel(request, "validation_file").endswith("/valid.csv")

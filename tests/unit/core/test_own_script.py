@@ -1,0 +1,93 @@
+"""A user's own script, read without running it."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from paretune.core.own_script import read_own_script, script_faults
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    return tmp_path / "train.py"
+
+
+def test_arguments_are_those_that_argparse_would_list(script: Path) -> None:
+    script.write_text(
+        "import argparse\n"
+        "p = argparse.ArgumentParser()\n"
+        "p.add_argument('rows')\n"
+        "p.add_argument('-l', '--lr', '--learning-rate', type=float)\n"
+        "g = p.add_argument_group('more')\n"
+        "g.add_argument('--quiet', action='store_true')\n"
+        "g.add_argument('--shuffle', action=argparse.BooleanOptionalAction)\n"
+    )
+
+    own = read_own_script(script)
+
+    assert dict(own.arguments) == {
+        "lr": "",
+        "learning-rate": "",
+        "quiet": "store_true",
+        "shuffle": argparse.BooleanOptionalAction.__name__,
+    }
+    assert own.is_complete
+    assert not own.reads_anything
+    assert own.argument("learning_rate") == "learning-rate"
+    assert own.argument("rate") is None
+
+
+def test_a_module_beside_it_may_declare_the_arguments(script: Path) -> None:
+    script.write_text("from options import parser\n")
+    (script.parent / "options.py").write_text("import argparse, train\nparser.add_argument('--depth')\n")
+
+    assert list(read_own_script(script).arguments) == ["depth"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reads_anything"),
+    [
+        ("from transformers import HfArgumentParser\n", True),
+        ("import sys\nprint(sys.argv)\n", True),
+        ("not python at all: -\n", True),
+        ("import click\n", False),
+        ("from lightning.pytorch.cli import LightningCLI\n", False),
+        ("for name in names:\n    p.add_argument(f'--{name}')\np.add_argument('--lr')\n", False),
+    ],
+)
+def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(
+    script: Path, text: str, reads_anything: bool
+) -> None:
+    script.write_text(text)
+
+    own = read_own_script(script)
+
+    assert not own.is_complete
+    assert own.reads_anything is reads_anything
+
+
+def test_all_missing_packages_are_named_in_one_message_with_the_command(script: Path) -> None:
+    script.write_text(
+        "import os, no_such_package.part\n"
+        "from absent_too import thing\n"
+        "from . import relative\n"
+        "import beside, pytest\n"
+        "try:\n    import optional_one\nexcept ImportError:\n    pass\n"
+        "def later():\n    import optional_two\n"
+        "if __name__ == '__main__':\n    import sklearn_absent\n"
+    )
+    (script.parent / "beside.py").write_text("import another_absent\n")
+
+    names = ["absent_too", "another_absent", "no_such_package", "sklearn_absent"]
+    fault = (
+        f"train.py imports {', '.join(names)}, which this Python does not have: python -m pip install {' '.join(names)}"
+    )
+    assert script_faults(script) == [fault]
+
+
+@pytest.mark.parametrize("line", ["import sys; sys.path.append('src')", "import os; os.system('pip install absent')"])
+def test_packages_that_a_script_finds_or_installs_itself_are_not_missed(script: Path, line: str) -> None:
+    script.write_text(f"{line}\nimport absent_package\n")
+
+    assert script_faults(script) == []
