@@ -55,6 +55,16 @@ def test_the_notebook_is_kept_without_outputs(path: Path) -> None:
     assert not [cell for cell in cells if cell.get("outputs") or cell.get("execution_count")]
 
 
+def test_every_message_that_the_page_of_errors_explains_is_one_of_the_code() -> None:
+    quotes = re.findall(r"^### `(.*)`$", (ROOT / "docs" / "errors.md").read_text(), re.MULTILINE)
+    code = "\n".join(path.read_text() for path in (ROOT / "src" / "paretune").rglob("*.py"))
+    texts = re.sub(r'"\n +f?"', "", code)  # a text over several lines is one text
+    patterns = [".{1,200}?".join(map(re.escape, quote.split("…"))) for quote in quotes]
+
+    assert len(quotes) > 10
+    assert not [pattern for pattern in patterns if not re.search(pattern, texts)]
+
+
 def test_there_is_a_notebook() -> None:
     assert NOTEBOOKS
 
