@@ -2,6 +2,7 @@
 
     python docs/screenshots.py                     # studies/pareto.yaml, into docs/pictures
     python docs/screenshots.py OTHER.yaml FOLDER
+    python docs/screenshots.py gallery             # what other commands leave, into docs/pictures/gallery
 
 Needs Debian's Chromium (`apt-get install chromium`) and Playwright, which is in the extra `test`. The rehearsal takes a
 minute; nothing is billed, and all of it happens in a folder that is removed.
@@ -128,7 +129,50 @@ def _dismiss_banner(page: Any) -> None:
         page.locator('[data-testid*="banner"] button, [role="alert"] button').last.click(timeout=2000)
 
 
+GALLERY = (
+    (
+        "paretune estimate --model distilbert-base-uncased --max_train_samples 100000 --max_seq_length 256 "
+        "--instance_type ml.g5.xlarge,ml.g5.12xlarge,ml.p4d.24xlarge --instance_count 1,2,4 --global_batch_size 64",
+        "estimate",
+        "estimate.png",
+    ),
+    ("paretune design --design studies/polarity_scaling.yaml --launcher simulated", "design", "correlation.png"),
+    ("paretune report --view scaling", "report", "report.html"),
+    ("paretune recur --file examples/nightly.yaml", "recur", "nights.png"),
+)
+"""Commands of the gallery, the kind of run that each leaves, and the artifact of it that is shown."""
+
+
+def gallery(folder: Path) -> None:
+    """Run the commands of the gallery in one folder and take a picture of an artifact of each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name, browser() as page:
+        place, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
+        for source in ("studies", "examples"):
+            (place / source).symlink_to(_HOUSE / source)
+        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(place / ".paretune")}
+        for line, kind, artifact in GALLERY:
+            words = line.split()[1:]
+            nights = [["--night", f"2026-11-{day:02}"] for day in range(1, 15)] if kind == "recur" else [[]]
+            for night in nights:
+                program = str(Path(sys.executable).with_name("paretune"))
+                subprocess.run([program, *words, *night], cwd=place, check=True)
+            client = MlflowClient(store)
+            experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+            run = client.search_runs(experiments, f"tags.`paretune.kind` = '{kind}'")[0]
+            path = Path(client.download_artifacts(run.info.run_id, artifact, str(place)))
+            page.goto(path.as_uri())
+            page.set_viewport_size({"width": 1200, "height": 900})
+            target = folder / f"{kind}.png"
+            if path.suffix == ".png":
+                target.write_bytes(path.read_bytes())
+            else:
+                page.screenshot(path=target)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["gallery"]:
+        sys.exit(gallery(_HOUSE / "docs/pictures/gallery"))
     if not CHROMIUM.exists():
         sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
     usual = [_HOUSE / "studies/pareto.yaml", _HOUSE / "docs/pictures"]

@@ -13,6 +13,8 @@ import yaml
 
 from paretune.cli.main import COMMANDS, command_named, main
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import TASKS
+from paretune.studies.definition.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted((ROOT / "src" / "paretune").rglob("*.py"))
@@ -243,10 +245,18 @@ def test_the_readme_is_short_enough_to_be_read() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-def test_the_study_in_the_readme_is_the_file_that_its_command_runs() -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+@pytest.mark.parametrize("name", ["README.md", "docs/first-study.md"])
+def test_the_study_in_a_page_is_the_file_that_its_command_runs(name: str) -> None:
+    text, *_ = re.findall(r"```yaml\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)
 
     assert yaml.safe_load(text) == yaml.safe_load((ROOT / "studies" / "smoke.yaml").read_text())
+
+
+def test_all_measures_but_accuracy_are_objectives_as_the_page_of_data_says() -> None:
+    measures = {name for task in TASKS.values() for name in task.measures}
+
+    assert measures - OBJECTIVES.keys() == {"accuracy"}
+    assert "All measures but `accuracy` can be objectives" in (ROOT / "docs" / "own-data.md").read_text()
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
