@@ -23,7 +23,7 @@ from paretune.jobs.bill import JobBill
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
-from paretune.launchers.shared_jobs import SharedJobs, attach, split_job_name
+from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach, attempt_name, split_job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
 
@@ -42,9 +42,9 @@ _WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another num
 
 
 def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
-    """The name of the first attempt's job of a run with these tags; a trial of a shared job keeps its recorded name."""
+    """The name of the first attempt's job of a run with these tags; that of a shared job follows from the record."""
     recorded = tags.get(schema.JOB_NAME, "")
-    return recorded if split_job_name(recorded)[1] else job_name(run_id, 1)
+    return attempt_name(recorded, 1) if split_job_name(recorded)[1] else job_name(run_id, 1)
 
 
 class CapacitySearch:
@@ -125,6 +125,7 @@ class RetryingJob:
         on_events: called with everything that the job reports and with messages of its launcher.
         inputs: makes the job's inputs; not called while attempts can be adopted.
         shared: the shared jobs of this process, if the job is a trial.
+        may_end: whether its end may be recorded now; if not, `poll` waits.
         current: the job of this attempt; None between two attempts.
         memory_retries: number of attempts so far with a smaller batch than the one before.
         end: how the job ended; None until its end is recorded.
@@ -135,6 +136,7 @@ class RetryingJob:
     on_events: Callable[[list[Event]], None]
     inputs: Callable[[], JobInputs]
     shared: SharedJobs | None = None
+    may_end: Callable[[], bool] = lambda: True
     bill: JobBill = field(init=False)
     current: Job | None = field(default=None, init=False)
     end: JobEnd | None = field(default=None, init=False)
@@ -212,6 +214,8 @@ class RetryingJob:
         self._add_to_bill(self.current)
         if (following := self._following(self.current)) is not None:
             self._go_on_with(following)
+            return None
+        if not self.may_end():
             return None
         try:
             self.end = record_end(self.record, self.bill, self.current, self._why_not_smaller)
@@ -353,6 +357,8 @@ class RetryingJob:
         """The next attempt; None if there is none, or no time left for it."""
         failure = job.failure()  # None for a job that was stopped as asked
         kind = failure[0] if failure is not None else None
+        if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
+            return self._in_next_attempt(job)
         if kind is FailureKind.CAPACITY:
             return self._with_another_type(job)
         if kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
@@ -385,6 +391,27 @@ class RetryingJob:
             f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
             f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
         )
+        return again
+
+    def _in_next_attempt(self, trial: TrialOfSharedJob) -> JobDocument | None:
+        """The attempt after a job that searches and was killed, for a trial that had not ended in it; None if none is.
+
+        All its trials go on in it within the time that the whole job had, from their checkpoints.
+        """
+        number, job = trial.shared.next_attempt(), trial.shared.job
+        if number is None or job is None or trial.has_ended:
+            return None
+        again = replace(
+            self.document,
+            job_name=attempt_name(trial.name, number),
+            attempt=number,
+            spent_seconds=self.document.spent_seconds + job.billable_seconds(),
+        )
+        exists = _find(again.job_name, self._launcher, self.shared) is not None
+        if again.max_seconds <= 0 or (self.shared is None and not exists):
+            return None
+        reason = (job.failure() or ("", "it was killed"))[1]
+        self._announce(f"{job.name}: {reason}: the search goes on in {split_job_name(again.job_name)[0]}")
         return again
 
     def _with_another_type(self, job: Job) -> JobDocument | None:

@@ -133,6 +133,11 @@ class Trials:
     queue: Callable[[], TrialQueue | None] = lambda: None
 
     @property
+    def searches(self) -> bool:
+        """Whether the job searches: it was created with a queue."""
+        return self.direct is not _refuse_queue
+
+    @property
     def count(self) -> int:
         """Number of trials, with those that have joined a job that searches."""
         queue = self.queue()

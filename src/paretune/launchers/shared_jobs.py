@@ -3,15 +3,26 @@
 To the study each trial is a `Job` of its own, with state, events, report and its share of the bill. Trials are grouped
 as they come; the job of a group is created when no more can come. The job is named after the run of its first trial. A
 trial's name is the job's name, a dot and the trial's run, so that a later process finds both from what the run records.
+
+A job that searches is created with a queue, and trials join it while it runs. If it is killed, another attempt of it
+goes on with its trials.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from paretune.core.errors import BadInput, LaunchRefused
-from paretune.launchers.base import Capacity, Job, JobState, Launcher, job_name
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
+from paretune.launchers.base import Capacity, Job, JobState, Launcher, job_name, parse_job_name
+from paretune.specification.container import (
+    Event,
+    FailureKind,
+    JobDocument,
+    JobInputs,
+    JobReport,
+    MemberEnd,
+    TrialQueue,
+)
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
@@ -22,10 +33,21 @@ _MAY_DIFFER = {
 """Parameters in which the trials of one job may differ. fine_tuning decides which packages are installed."""
 
 
+OUT_OF_TIME = "MaxRuntimeExceeded"
+"""Beginning of the reason of a job that its maximum runtime has ended, as SageMaker writes it."""
+
+
 def split_job_name(name: str) -> tuple[str, str]:
     """The name of the job and the run id of the trial in it; "" as run id for a job of its own."""
     shared_job, _, run_id = name.partition(".")
     return shared_job, run_id
+
+
+def attempt_name(name: str, attempt: int) -> str:
+    """The name of the same trial in another attempt of its shared job."""
+    job_of_all, run_id = split_job_name(name)
+    parsed = parse_job_name(job_of_all)
+    return f"{job_name(parsed[0], attempt)}.{run_id}" if parsed is not None else name
 
 
 def attach(launcher: Launcher, name: str) -> Job | None:
@@ -36,7 +58,7 @@ def attach(launcher: Launcher, name: str) -> Job | None:
     """
     job_of_all, run_id = split_job_name(name)
     job = launcher.attach(job_of_all)
-    return job if job is None or not run_id else SharedJob(job_of_all, job=job).trial(run_id)
+    return job if job is None or not run_id else SharedJob.of(job).trial(run_id)
 
 
 @dataclass
@@ -58,11 +80,26 @@ class SharedJob:
     refusal: Exception | None = None
     common: tuple[str, ...] = ()
     ends: dict[str, MemberEnd] = field(default_factory=dict)
+    queue: TrialQueue | None = None  # the newest one, if the job searches
     stopping: set[str] = field(default_factory=set)  # trials that were asked to stop
     _left_out: set[str] = field(default_factory=set)  # trials that were stopped before the job was created
     _unread: dict[str, list[Event]] = field(default_factory=dict)
     _first_event: dict[str, float] = field(default_factory=dict)  # seconds since the epoch
     _last_event: dict[str, float] = field(default_factory=dict)
+    _paused: dict[str, tuple[float, float | None]] = field(default_factory=dict)
+    """Of a trial that was paused: seconds that it had used, and the time at which it goes on."""
+
+    @classmethod
+    def of(cls, job: Job) -> "SharedJob":
+        """The shared job of a job that was created before.
+
+        Raises:
+            LaunchRefused: it searches, and its queue cannot be read now.
+        """
+        queue = job.trials.queue()
+        if queue is None and job.trials.searches:
+            raise LaunchRefused(f"the queue of {job.name} cannot be read now")
+        return cls(job.name, job=job, queue=queue)
 
     def trial(self, run_id: str) -> "TrialOfSharedJob":
         """One of its trials as a job."""
@@ -78,6 +115,44 @@ class SharedJob:
     def is_forming(self) -> bool:
         """Whether its job is still to be created."""
         return self.job is None and self.refusal is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its job can be created now; one that searches needs a queue first."""
+        return self.is_forming and bool(self.documents) and (self.queue is None or bool(self.queue.order))
+
+    def knows(self, run_id: str) -> bool:
+        """Whether the job has this trial. A trial of a job that searches may have failed to join it."""
+        self.read_events()
+        if self.queue is None or run_id in self.documents or run_id in self._first_event:
+            return True
+        members = {document.member for document in self.queue.members}
+        return run_id in members | self.queue.given_up | {key for key, _ in self.queue.order}
+
+    def direct(self, order: Iterable[tuple[str, int]], given_up: Iterable[str] = (), *, is_complete: bool) -> None:
+        """Replace the queue of a job that searches, if it changes, and let the trials join that it does not have.
+
+        Entries of 0 steps are added for all its trials: they train nothing, and tell a later process which it has.
+
+        Raises:
+            LostContact: the queue may not have been sent.
+        """
+        assert self.queue is not None  # it searches
+        members = {} if self.job is None else {document.member: document for document in self.queue.members}
+        known = {key for key, _ in self.queue.order} if self.job is not None else self.documents.keys()
+        members |= {key: replace(document, queue=None) for key, document in self.documents.items() if key not in known}
+        order = tuple(order)
+        queue = TrialQueue(
+            version=self.queue.version + (self.job is not None),
+            order=order + tuple((key, 0) for key in sorted(known | members.keys()) if (key, 0) not in order),
+            given_up=self.queue.given_up | frozenset(given_up),
+            is_complete=is_complete,
+            members=tuple(members.values()),
+        )
+        if self.job is not None and queue != replace(self.queue, version=queue.version):
+            self.job.trials.direct(queue)
+        if self.job is None or queue != replace(self.queue, version=queue.version):
+            self.queue = queue
 
     @property
     def has_ended(self) -> bool:
@@ -99,8 +174,10 @@ class SharedJob:
         if self._has_no_trials:
             return
         self._left_out = self.stopping & self.documents.keys()
-        documents = [document for run_id, document in self.documents.items() if run_id not in self._left_out]
-        document = replace(documents[0], job_name=self.name, members=tuple(documents))
+        documents = [
+            replace(document, queue=None) for run_id, document in self.documents.items() if run_id not in self._left_out
+        ]
+        document = replace(documents[0], job_name=self.name, members=tuple(documents), queue=self.queue)
         try:
             self.job = launcher.submit(document, self.inputs)
         except (BadInput, LaunchRefused) as error:
@@ -122,6 +199,12 @@ class SharedJob:
         return run_id in (self.stopping if self.job is None else self._left_out)
 
     @property
+    def is_out_of_time(self) -> bool:
+        """Whether its maximum runtime has ended the job."""
+        failure = self.job.failure() if self.job is not None and self.job.state().is_terminal else None
+        return failure is not None and failure[1].startswith(OUT_OF_TIME)
+
+    @property
     def started(self) -> set[str]:
         """The trials of which the job has sent an event."""
         return set(self._first_event)
@@ -135,9 +218,14 @@ class SharedJob:
                 continue
             self._first_event.setdefault(event.member, event.time)
             self._last_event[event.member] = event.time
+            used_s, goes_on = self._paused.get(event.member, (0.0, event.time))
+            if event.paused is not None:
+                self._paused[event.member] = event.paused, None
+            elif goes_on is None:
+                self._paused[event.member] = used_s, event.time
             if event.ended and (end := MemberEnd.read(event.ended)) is not None:
                 self.ends.setdefault(event.member, end)
-            if event.metrics or event.message:
+            if event.metrics or event.message or event.paused is not None:
                 self._unread.setdefault(event.member, []).append(replace(event, member="", ended={}))
 
     def events(self, run_id: str) -> list[Event]:
@@ -154,24 +242,59 @@ class SharedJob:
         if self.is_left_out(run_id):
             return 0.0
         training_s, rest_s = self._split_s(total_s)
-        return training_s.get(run_id, 0.0) + rest_s / max(1, self.count)
+        return training_s.get(run_id, 0.0) + rest_s * self.part(run_id)
 
-    def spared_s(self, total_s: float) -> float:
-        """The part of the seconds around all trainings that the other trials bear."""
-        return self._split_s(total_s)[1] * (1 - 1 / max(1, self.count))
+    def part(self, run_id: str) -> float:
+        """A trial's part of what is spent on no single one; 0 for a trial that a job that searches has not begun."""
+        if self.queue is None:
+            return 1 / max(1, self.count)
+        parsed = parse_job_name(self.name)
+        sharers = self._first_event.keys() or ({parsed[0]} if parsed is not None else self.documents.keys())
+        return 1 / len(sharers) if run_id in sharers else 0.0
+
+    def spared_s(self, run_id: str, total_s: float) -> float:
+        """The part of the seconds around a training that the other trials bear.
+
+        In a job that searches, the seconds between its first and its last event of a trial are around no training, and
+        its upload is that of all models.
+        """
+        rest_s = self._split_s(total_s)[1]
+        around_s = rest_s
+        if self.queue is not None and self._first_event and self.job is not None:
+            span_s = max(self._last_event.values()) - min(self._first_event.values())
+            models = max(1, sum(end.report is not None for end in self.ends.values()))
+            around_s = max(0.0, total_s - span_s) - self.job.phase_seconds().get("uploading", 0.0) * (1 - 1 / models)
+        return around_s - rest_s * self.part(run_id)
 
     def _split_s(self, total_s: float) -> tuple[dict[str, float], float]:
         """Seconds of each trial's training, and the rest, such as start-up; together `total_s`."""
         self.read_events()
         training_s = {
-            run_id: self.ends[run_id].seconds
-            if run_id in self.ends
-            else max(0.0, self._last_event[run_id] - self._first_event[run_id])
+            run_id: self.ends[run_id].seconds if run_id in self.ends else self.used_s(run_id)
             for run_id in self._first_event
         }
         sum_s = sum(training_s.values())
         scale = min(1.0, total_s / sum_s) if sum_s > 0 else 0.0  # the clocks of two machines may differ
         return {run_id: seconds * scale for run_id, seconds in training_s.items()}, total_s - sum_s * scale
+
+    def used_s(self, run_id: str) -> float:
+        """Seconds of the job that a trial which has not ended has used until its last event."""
+        if run_id not in self._first_event:
+            return 0.0
+        used_s, goes_on = self._paused.get(run_id, (0.0, self._first_event[run_id]))
+        return used_s + (0.0 if goes_on is None else max(0.0, self._last_event[run_id] - goes_on))
+
+    def next_attempt(self) -> int | None:
+        """Number of the attempt that goes on with a job that searches and was killed; None if there is none.
+
+        A second attempt is made in any case, a later one if the attempt before it came as far as a pause.
+        """
+        parsed = parse_job_name(self.name)
+        failure = self.job.failure() if self.job is not None and self.job.state().is_terminal else None
+        if self.queue is None or parsed is None or failure is None or failure[0] is not FailureKind.ERROR:
+            return None
+        may_go_on = parsed[1] == 1 or bool(self._paused or self.ends)
+        return parsed[1] + 1 if may_go_on and not failure[1].startswith(OUT_OF_TIME) else None
 
 
 class TrialOfSharedJob(Job):
@@ -179,7 +302,7 @@ class TrialOfSharedJob(Job):
 
     def __init__(self, shared: SharedJob, run_id: str) -> None:
         self.name = f"{shared.name}.{run_id}"
-        self._shared = shared
+        self.shared = self._shared = shared
         self._run_id = run_id
 
     def state(self) -> JobState:
@@ -201,6 +324,8 @@ class TrialOfSharedJob(Job):
             return JobState.STOPPING if is_stopping else JobState.RUNNING
         end = self._end()
         if end is None:
+            if self._is_cut_off:
+                return JobState.STOPPED
             return JobState.FAILED if state is JobState.COMPLETED else state
         if end.report is not None:
             return JobState.COMPLETED
@@ -226,7 +351,11 @@ class TrialOfSharedJob(Job):
             return None
         if (end := self._end()) is not None:
             return end.failure
+        if self._is_cut_off:
+            return None
         if job.state() is JobState.COMPLETED:
+            if self._shared.queue is not None and self._run_id not in self._shared.started:
+                return FailureKind.UNTRIED, f"the job {job.name} ended before this trial began"
             return FailureKind.ERROR, f"the shared job {job.name} has not reported how this trial ended"
         failure = job.failure()  # None if it was stopped
         if failure is None or failure[0] in {FailureKind.CAPACITY, FailureKind.OFF_PLAN}:
@@ -238,6 +367,11 @@ class TrialOfSharedJob(Job):
         if others and kind is FailureKind.OUT_OF_MEMORY:
             return FailureKind.CROWDED, f"beside {len(others)} other trials: {reason}"
         return failure
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job has reported the end of this trial."""
+        return self._end() is not None
 
     def capacity(self) -> Capacity:
         """Whether the whole job has lost its plan; the instances are not chosen per trial."""
@@ -260,12 +394,12 @@ class TrialOfSharedJob(Job):
         if shared.job is None or shared.is_left_out(self._run_id):
             return {}
         common = {phase: seconds for phase, seconds in shared.job.phase_seconds().items() if phase != "training"}
-        return {phase: seconds / max(1, shared.count) for phase, seconds in common.items()}
+        return {phase: seconds * shared.part(self._run_id) for phase, seconds in common.items()}
 
     def spared_seconds(self) -> float:
         """Seconds that a job of its own would be billed in addition: the start-up that other trials bear."""
         job = self._shared.job
-        return 0.0 if job is None else self._shared.spared_s(job.billable_seconds())
+        return 0.0 if job is None else self._shared.spared_s(self._run_id, job.billable_seconds())
 
     def detail(self) -> str:
         """The phase of the whole job."""
@@ -291,10 +425,17 @@ class TrialOfSharedJob(Job):
         return str(Path(model) / folder) if Path(model).is_dir() else f"{model} ({folder})"
 
     def clean_up(self) -> None:
-        """Remove the checkpoints once every trial has completed."""
+        """Remove the checkpoints once every trial has completed, or ended in a job that searches."""
         shared = self._shared
-        if shared.job is not None and sum(end.report is not None for end in shared.ends.values()) == shared.count:
+        ended = sum(end.report is not None or shared.queue is not None for end in shared.ends.values())
+        if shared.job is not None and ended == shared.count:
             shared.job.clean_up()
+
+    @property
+    def _is_cut_off(self) -> bool:
+        """Whether the maximum runtime of a job that searches has ended this trial, which counts as stopped."""
+        shared = self._shared
+        return shared.queue is not None and shared.is_out_of_time and self._run_id in shared.started
 
     def _end(self) -> MemberEnd | None:
         self._shared.read_events()
@@ -315,16 +456,26 @@ class SharedJobs:
         self._on_created = on_created
         self._jobs: dict[str, SharedJob] = {}
 
-    def name_for(self, spec: JobSpec, run_id: str) -> str:
-        """The name of a new trial: in a group that still has room for it, or as the first trial of a new group."""
-        common = _common_parameters(spec)
+    def name_for(self, spec: JobSpec, run_id: str, *, searches: bool = False) -> str:
+        """The name of a new trial: in a group that still has room for it, or as the first trial of a new group.
+
+        `searches` is for a trial of the job that searches, which it may join while that runs.
+        """
+        common = common_parameters(spec)
+        if searches and self.searching is not None:
+            return f"{self.searching.name}.{run_id}"
         for name, shared in self._jobs.items():
-            has_room = shared.is_forming and len(shared.documents) < spec.trials_per_job
-            if has_room and shared.common == common:
+            has_room = shared.is_forming and shared.queue is None and len(shared.documents) < spec.trials_per_job
+            if has_room and not searches and shared.common == common:
                 return f"{name}.{run_id}"
         name = job_name(run_id, 1)
-        self._jobs[name] = SharedJob(name, common=common)
+        self._jobs[name] = SharedJob(name, common=common, queue=TrialQueue() if searches else None)
         return f"{name}.{run_id}"
+
+    @property
+    def searching(self) -> SharedJob | None:
+        """The job that searches, forming or running; None if there is none."""
+        return next((job for job in self._jobs.values() if job.queue is not None and not job.has_ended), None)
 
     def attach(self, name: str) -> Job | None:
         """The job or trial with this name. Trials of one job share its events, unlike with the function `attach`."""
@@ -336,15 +487,17 @@ class SharedJobs:
             job = self._launcher.attach(job_of_all)
             if job is None:
                 return None
-            shared = self._jobs[job_of_all] = SharedJob(job_of_all, job=job)
-        return None if shared.job is None else shared.trial(run_id)
+            shared = self._jobs[job_of_all] = SharedJob.of(job)
+        if shared.job is None or not (shared.knows(run_id) or shared.has_ended):
+            return None
+        return shared.trial(run_id)
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         """Add a trial to the group in its name; a job of its own is created at once."""
         job_of_all, run_id = split_job_name(document.job_name)
         if not run_id:
             return self._launcher.submit(document, inputs)
-        shared = self._jobs[job_of_all]
+        shared = self._jobs.setdefault(job_of_all, SharedJob(job_of_all, queue=document.queue))
         shared.inputs = inputs
         shared.documents[run_id] = document
         return shared.trial(run_id)
@@ -361,7 +514,7 @@ class SharedJobs:
         self._jobs = {name: shared for name, shared in self._jobs.items() if not shared.has_ended}
         running, refusals = sum(not shared.is_forming for shared in self._jobs.values()), []
         for shared in self._jobs.values():
-            if running < self._at_a_time and shared.is_forming and shared.documents:
+            if running < self._at_a_time and shared.is_ready:
                 shared.create(self._launcher)
                 if isinstance(shared.refusal, LaunchRefused):
                     refusals.append(str(shared.refusal))
@@ -371,6 +524,7 @@ class SharedJobs:
         return refusals
 
 
-def _common_parameters(spec: JobSpec) -> tuple[str, ...]:
+def common_parameters(spec: JobSpec) -> tuple[str, ...]:
+    """The parameters that all trials of a job share, as texts."""
     texts = spec.as_text()
     return tuple(f"{item.name}={texts.get(item.name, '')}" for item in fields(spec) if item.name not in _MAY_DIFFER)

@@ -34,6 +34,8 @@ class TrialNote:
         kind: `trial` for a point that the sampler has suggested, or the name of an action of `method: split`.
         predicted: metric to the value that the trial is to verify; empty if it verifies nothing.
         expected_usd: expected cost, including other jobs needed to learn the same; 0 if unknown.
+        lead: number of the trial whose reservation covers the job that searches, if the trial is one of that job's;
+            the lead is booked last.
     """
 
     point: Mapping[str, Value] = field(default_factory=dict)
@@ -43,6 +45,7 @@ class TrialNote:
     kind: str = "trial"
     predicted: Mapping[str, float] = field(default_factory=dict)
     expected_usd: float = 0.0
+    lead: int | None = None
 
     @property
     def counts(self) -> bool:

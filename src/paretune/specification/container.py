@@ -354,8 +354,11 @@ class JobDocument:
 
     @property
     def max_seconds(self) -> float:
-        """Time limit of this attempt: the limit of the job less the time of earlier attempts; summed over members."""
-        if self.members:
+        """Time limit of this attempt: the limit of the job less the time of earlier attempts; summed over members.
+
+        The limit of each member of a job that searches is that of the whole job.
+        """
+        if self.members and self.queue is None:
             return min(_LONGEST_S, sum(document.max_seconds for document in self.members))
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 

@@ -3,6 +3,8 @@
     HOME/simulated/clock                the virtual time (virtual_clock)
     HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
+    HOME/simulated/jobs/NAME.queue.VERSION.json  of a job that searches: a queue that it was sent, when, and the
+                                        timelines of the trials that join with it; written once
 
 Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
@@ -20,10 +22,19 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import Job, JobState, Launcher, Trials
+from paretune.launchers.simulated.searching import in_searching_job
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, write_json_once
+from paretune.specification.container import (
+    Event,
+    FailureKind,
+    JobDocument,
+    JobInputs,
+    JobReport,
+    TrialQueue,
+    write_json_once,
+)
 from paretune.specification.job import JobSpec, launch_faults
 from paretune.specification.job_phases import read_phases
 
@@ -45,11 +56,24 @@ class SimulatedJob(Job):
         self._created = created
         self._stop_file = stop_file
         self._clock = clock
-        self._timeline = timeline
-        self._changes = [created + moment for moment in timeline.changes()]
+        self._fixed = timeline
+        self._changes_of: Timeline | None = None
+        self._moments: list[float] = []
         self._events_read = 0
         self._stop_requested: float | None = None  # virtual seconds since the creation; cached once known
         clock.watch(self)
+
+    @property
+    def _timeline(self) -> Timeline:
+        return self._fixed
+
+    @property
+    def _changes(self) -> list[float]:
+        """Virtual seconds since the epoch at which state, detail or events change."""
+        timeline = self._timeline
+        if self._changes_of is not timeline:
+            self._changes_of, self._moments = timeline, [self._created + moment for moment in timeline.changes()]
+        return self._moments
 
     def state(self) -> JobState:
         """The state at the virtual time."""
@@ -162,7 +186,7 @@ class SimulatedJob(Job):
         end = stop + (STOP_SECONDS if runs else 0.0)
         return (stop, end, reason) if end < self._timeline.seconds else (stop, self._timeline.seconds, "")
 
-    @cached_property
+    @property
     def _limit(self) -> tuple[float, str]:
         """Seconds since the creation at which maximum runtime or maximum wait is reached, and the stop reason."""
         spec, longest = self._document.spec, self._document.max_seconds
@@ -172,6 +196,61 @@ class SimulatedJob(Job):
             minutes = spec.max_wait_minutes or longest / 60 + 60
             limits.append((minutes * 60, _WAITED_TOO_LONG))
         return min(limits)
+
+
+class SearchingSimulatedJob(SimulatedJob):
+    """A simulated job that searches: its timeline follows the queues that it was sent, with their virtual times.
+
+    `timelines` has the timeline of each trial that the job was created with, by its key; `timeline_of` makes that of a
+    trial that joins.
+    """
+
+    def __init__(
+        self,
+        document: JobDocument,
+        created: float,
+        stop_file: Path,
+        clock: VirtualClock,
+        *,
+        timelines: Mapping[str, Timeline],
+        timeline_of: Callable[[JobDocument], Timeline],
+    ) -> None:
+        self._timelines = dict(timelines)
+        self._timeline_of = timeline_of
+        self._sent: list[tuple[float, TrialQueue]] = []
+        self._followed: tuple[int, Timeline] | None = None
+        super().__init__(document, created, stop_file, clock, next(iter(timelines.values())))
+        self.trials = Trials(len(document.members), direct=self._direct, queue=self._queue)
+
+    @property
+    def _timeline(self) -> Timeline:
+        self._read_queues()
+        if self._followed is None or self._followed[0] != len(self._sent):
+            sent = [(moment - self._created, queue) for moment, queue in self._sent]
+            self._followed = len(self._sent), in_searching_job(self._document, self._timelines, sent)
+        return self._followed[1]
+
+    def _direct(self, queue: TrialQueue) -> None:
+        timelines = {document.member: self._timeline_of(document) for document in queue.members}
+        timelines = {key: timeline for key, timeline in timelines.items() if key not in self._timelines}
+        raw = {"time": self._clock.now(), "queue": queue.as_json()}
+        raw["timelines"] = {key: timeline.as_json() for key, timeline in timelines.items()}
+        write_json_once(self._queue_file(queue.version), raw)
+
+    def _queue(self) -> TrialQueue | None:
+        self._read_queues()
+        return self._sent[-1][1] if self._sent else self._document.queue
+
+    def _read_queues(self) -> None:
+        newest = self._sent[-1][1] if self._sent else self._document.queue
+        while newest is not None and (path := self._queue_file(newest.version + 1)).exists():
+            raw = json.loads(path.read_text())
+            newest = TrialQueue.from_json(raw["queue"])
+            self._sent.append((float(raw["time"]), newest))
+            self._timelines |= {key: Timeline.from_json(value) for key, value in raw["timelines"].items()}
+
+    def _queue_file(self, version: int) -> Path:
+        return self._stop_file.with_name(self._stop_file.name.replace(".stop.json", f".queue.{version}.json"))
 
 
 class SimulatedLauncher(Launcher):
@@ -204,11 +283,13 @@ class SimulatedLauncher(Launcher):
         if existing is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
+        timelines = {member.member: self._timeline_of(member) for member in document.members} if document.queue else {}
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
+        raw["timelines"] = {key: value.as_json() for key, value in timelines.items()}
         if not write_json_once(self._path(document.job_name), raw):
             return self._read(document.job_name)  # created by another process meanwhile
-        return self._job(document, created, timeline)
+        return self._job(document, created, timeline, timelines)
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         """The job with this name, running or ended."""
@@ -249,10 +330,19 @@ class SimulatedLauncher(Launcher):
     def _read(self, job_name: str) -> SimulatedJob:
         path = self._path(job_name)
         raw = json.loads(path.read_text())
-        return self._job(JobDocument.read(path), float(raw["created"]), Timeline.from_json(raw["timeline"]))
+        timelines = {key: Timeline.from_json(value) for key, value in raw.get("timelines", {}).items()}
+        timeline = Timeline.from_json(raw["timeline"])
+        return self._job(JobDocument.read(path), float(raw["created"]), timeline, timelines)
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"
 
-    def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
-        return SimulatedJob(document, created, self._jobs / f"{document.job_name}.stop.json", self._clock, timeline)
+    def _job(
+        self, document: JobDocument, created: float, timeline: Timeline, timelines: Mapping[str, Timeline]
+    ) -> SimulatedJob:
+        stop_file = self._jobs / f"{document.job_name}.stop.json"
+        # Without capacity the job fails before its trials begin.
+        if document.queue is None or timeline.failure is not None:
+            return SimulatedJob(document, created, stop_file, self._clock, timeline)
+        of = {"timelines": timelines, "timeline_of": self._timeline_of}
+        return SearchingSimulatedJob(document, created, stop_file, self._clock, **of)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 
 TRAINING = "Training"
 """SageMaker's secondary status of a phase in which the training makes progress."""
+_OF_A_PHASE = "seconds", "detail", "runs", "prepares"
 UPLOADING = "Uploading"
 """SageMaker's secondary status of packing and upload, the last phase of a job."""
 
@@ -78,7 +79,7 @@ class Timeline:
     def as_json(self) -> dict[str, Any]:
         """JSON values. The key of the events is `told`, as in files of earlier versions."""
         return {
-            "phases": [{"seconds": phase.seconds, "detail": phase.detail, "runs": phase.runs} for phase in self.phases],
+            "phases": [{name: getattr(phase, name) for name in _OF_A_PHASE} for phase in self.phases],
             "told": [[moment, event.line()] for moment, event in self.events],
             "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
             "report": None if self.report is None else self.report.to_json(),
@@ -115,10 +116,10 @@ def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline
     phases: list[Phase] = []
     events: list[tuple[float, Event]] = []
     for number, (member, timeline) in enumerate(zip(document.members, timelines, strict=True), start=1):
-        left_out = _before_training(timeline.phases) if phases else 0
+        left_out = before_training(timeline.phases) if phases else 0
         begin = sum(phase.seconds for phase in phases) - sum(phase.seconds for phase in timeline.phases[:left_out])
         phases += timeline.phases[left_out:]
-        startup = begin + sum(phase.seconds for phase in timeline.phases[: _before_training(timeline.phases)])
+        startup = begin + sum(phase.seconds for phase in timeline.phases[: before_training(timeline.phases)])
         message = f"trial {number} of {len(timelines)} of {document.job_name}"
         events.append((startup, Event(time=0.0, step=0, member=member.member, message=message)))
         for moment, event in timeline.events:
@@ -137,7 +138,7 @@ def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline
     )
 
 
-def _before_training(phases: Sequence[Phase]) -> int:
+def before_training(phases: Sequence[Phase]) -> int:
     """The number of phases before the first in which the training makes progress."""
     trains = (at for at, phase in enumerate(phases) if phase.detail == TRAINING and not phase.prepares)
     return next(trains, len(phases))

@@ -45,6 +45,7 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
+IN_JOB = ("none", "search")
 DRY_RUN = "dry_run"
 """Parameter of a job that no study can have: it would launch nothing."""
 
@@ -67,6 +68,11 @@ class StudyTerms:
         "split: learn seconds and quality apart, then verify; joint: all parameters at once; by default split where it "
         "can",
         choices=METHODS,
+    )
+    in_job: str | None = parameter(
+        None,
+        "split: search begins with one job that starts, pauses, continues and ends trials; by default none",
+        choices=IN_JOB,
     )
     sampler: str | None = parameter(
         None, "joint: how points are suggested, as in Optuna (tpe); naming one means joint", choices=SAMPLERS

@@ -60,10 +60,12 @@ class Admission:
     def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str, owner: str) -> bool:
         """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
 
+        A trial that joins a job that searches reserves nothing, because the reservation of its lead covers the job.
+
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown.
         """
-        worst_usd = self.worst_case.reserved_usd(spec)
+        worst_usd = self.worst_case.reserved_usd(spec) if note.lead in {None, trial} else 0.0
         reservation = self._ledger.reserve(
             trial,
             spec.as_text(),

@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from paretune.core.errors import (
@@ -49,7 +50,7 @@ from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import PARENT, TrialJob
+from paretune.studies.search.trial_job import PARENT, SEARCH, TrialJob
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12
@@ -74,6 +75,7 @@ class Driver:
     Attributes:
         history: all trials of the study that have ended, whichever driver ran them.
         admission: what the budgets still allow.
+        shared_jobs: the jobs of several trials.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Driver:
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
-        self._shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
+        self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -153,6 +155,10 @@ class Driver:
                 self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
                 self.study.tell_failed(number)
 
+    def owns(self, trial: int) -> bool:
+        """Whether a trial under way is this driver's: another one may have taken it over."""
+        return self.ledger.entry(trial).owner == self._owner
+
     def other_drivers(self) -> set[str]:
         """Other drivers of the study that are alive."""
         round_at_work = "" if self._is_round else self.ledger.lease.holder()
@@ -167,6 +173,8 @@ class Driver:
         if (spec := self._spec_of(suggestion, note.changes)) is None:
             return False
         note = replace(note, point=suggestion.point, seed=spec.seed)
+        if note.kind == SEARCH and note.lead is None:
+            note = replace(note, lead=number)
         identity = spec.spec_hash()
         if (equal_trial := self.history.settled.get(identity)) is not None:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
@@ -219,8 +227,8 @@ class Driver:
             LaunchRefused: a job's training plan was dropped, and no job runs any more.
             JobFailed: two trials have failed with the same error of the code, and no job runs any more.
         """
-        refusals = self._shared_jobs.create_jobs()
-        for number, job in list(self._jobs.items()):
+        refusals = self.shared_jobs.create_jobs()
+        for number, job in self._lead_last():
             attempt = job.attempt
             if (end := job.poll()) is not None:
                 self._conclude(number, job, end)
@@ -255,9 +263,9 @@ class Driver:
         for number in jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
                 jobs[number].ask_to_stop()
-        for number, job in jobs.items():
+        for number, job in self._lead_last():
             try:
-                if number not in left:
+                if number not in left and self._may_end(number, job.note.lead):
                     with self.study.reachable():
                         self._conclude(number, job, job.abandon(error))
                     continue
@@ -274,6 +282,15 @@ class Driver:
         """Give back warm pools, and record that this driver no longer runs."""
         self._give_back_pools()
         self._deregister()
+
+    def _lead_last(self) -> list[tuple[int, TrialJob]]:
+        """The jobs that have not ended, those of leads last: their reservation covers the other trials of the job."""
+        return sorted(self._jobs.items(), key=lambda item: item[1].note.lead == item[0])
+
+    def _may_end(self, number: int, lead: int | None) -> bool:
+        """Whether the end of a trial may be booked: that of a lead only after those of all other trials of its job."""
+        is_lead = number == lead
+        return not is_lead or all(entry.note.lead != lead or entry.trial == lead for entry in self.ledger.running())
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -308,8 +325,9 @@ class Driver:
             run,
             self.workplace,
             file=self.file,
-            shared=self._shared_jobs,
+            shared=self.shared_jobs,
             note=note,
+            may_end=partial(self._may_end, number, note.lead),
         )
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(number, job, end)

@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,7 +20,7 @@ from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_j
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind, JobDocument
+from paretune.specification.container import Event, FailureKind, JobDocument, TrialQueue
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import BEST, curve_names
@@ -27,6 +28,8 @@ from paretune.tracking import Run, schema
 
 PARENT = "mlflow.parentRunId"
 """MLflow's tag that nests a run under another."""
+SEARCH = "search"
+"""Kind of a trial of a job that searches, in its note."""
 
 
 class TrainingProgress:
@@ -59,6 +62,7 @@ class TrialJob:
 
     Args:
         note: of the trial in the ledger.
+        may_end: whether its end may be recorded now.
     """
 
     def __init__(
@@ -71,14 +75,21 @@ class TrialJob:
         file: StudyFile,
         shared: SharedJobs,
         note: TrialNote,
+        may_end: Callable[[], bool] = lambda: True,
     ) -> None:
         self.number = number
+        self._may_end = may_end
         self.note = note
         self.spec = spec
         self.curve: list[tuple[float, float]] = []
         self._quality = file.judged_by
         self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
+        self.steps: tuple[int, int] | None = None
+        """Optimiser steps done, and of the whole training; None before they were reported."""
+        self.seconds_per_step: float | None = None
+        """Of the last rung, in a job that searches."""
+        self._paused: tuple[str, int, float] | None = None
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}
         self._progress = TrainingProgress()
@@ -92,6 +103,21 @@ class TrialJob:
     def counts(self) -> bool:
         """Whether it is one of the study's n_trials, as repeats are not."""
         return self.note.counts
+
+    @property
+    def searches(self) -> bool:
+        """Whether it is a trial of a job that searches."""
+        return self.note.kind == SEARCH
+
+    @property
+    def spent_seconds(self) -> float:
+        """Seconds that earlier attempts of its job were billed."""
+        return self._job.document.spent_seconds
+
+    @property
+    def trial(self) -> TrialOfSharedJob | None:
+        """The trial of a shared job in this attempt; None for a job of its own, and between two attempts."""
+        return self._job.current if isinstance(self._job.current, TrialOfSharedJob) else None
 
     @property
     def attempt(self) -> tuple[int, bool]:
@@ -111,14 +137,15 @@ class TrialJob:
                 self.record.watch()
             self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
-                self._job = self._retrying_job(tags.get(schema.JOB_NAME, ""))
+                self._job = self._retrying_job(first_job_name(self.record.run.run_id, tags))
                 self._job.resume_pause(tags)
                 self.record.adopt()
             else:
                 if adopt:
                     self.record.begin_again()
                 if self.spec.trials_per_job > 1:
-                    self._job = self._retrying_job(self._shared.name_for(self.spec, self.record.run.run_id))
+                    name = self._shared.name_for(self.spec, self.record.run.run_id, searches=self.searches)
+                    self._job = self._retrying_job(name)
                 inputs = inputs_of(self.spec, self._workplace)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
@@ -135,7 +162,7 @@ class TrialJob:
         try:
             end = self._job.poll()
         except (BadInput, LaunchRefused) as error:  # of the next attempt
-            return self._refused(error)
+            return self._refused(error) if self._may_end() else None
         if end is None:
             return None
         if self._job.memory_retries:  # by `sync` before version 0.4: its end is that of another point
@@ -184,9 +211,11 @@ class TrialJob:
         is_shared = bool(split_job_name(name)[1])
         name = name if is_shared else job_name(self.record.run.run_id, 1)
         document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
+        if self.searches:
+            document = replace(document, queue=TrialQueue())
         inputs = partial(inputs_of, self.spec, self._workplace)
         shared = self._shared if is_shared else None
-        return RetryingJob(self.record, document, self._follow, inputs, shared=shared)
+        return RetryingJob(self.record, document, self._follow, inputs, shared=shared, may_end=self._may_end)
 
     def _can_adopt(self, tags: Mapping[str, str]) -> bool:
         name = first_job_name(self.record.run.run_id, tags)
@@ -265,6 +294,7 @@ class TrialJob:
         quality = self._quality
         for event in events:
             self._progress.add(event)
+            self._add_steps(event)
             for name, values in self._logged.items():
                 values += [value for value in [_value_in(name, event)] if value is not None]
             value = None if quality is None else _value_in(quality.metric, event)
@@ -273,6 +303,16 @@ class TrialJob:
                 if not self.curve or share > self.curve[-1][0]:
                     best_before = self.curve[-1][1] if self.curve and quality.take == BEST else value
                     self.curve.append((share, quality.better(value, best_before)))
+
+    def _add_steps(self, event: Event) -> None:
+        if event.total_steps:
+            self.steps = event.step, event.total_steps
+        if event.paused is None:
+            return
+        job, steps, seconds = self._paused or (self._job.document.job_name, 0, 0.0)
+        if job == self._job.document.job_name and event.step > steps:
+            self.seconds_per_step = max(0.0, event.paused - seconds) / (event.step - steps)
+        self._paused = self._job.document.job_name, event.step, event.paused
 
     def _with_best(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The metrics, with the best value over the steps in place of the last one for those of `best_of`.

@@ -1,7 +1,7 @@
 """Jobs that a split search may begin next, and which of them is worth most."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -144,7 +144,10 @@ class Actions:
             types_of.setdefault(key, set()).add(name)
         index_of = {key: index for index, key in enumerate(self._space.quality_keys)}
         single = ((index_of[key], types) for key, types in types_of.items() if len(types) == 1 and key in index_of)
-        jobs = (self._training(index, not_on=types) for index, types in single)
+        jobs = (
+            self._training(index, lambda spec, types=types: spec.instance_type not in types)  # type: ignore[misc]
+            for index, types in single
+        )
         return min((job for job in jobs if job is not None), key=lambda job: job.cost_usd, default=None)
 
     def _usual_first(self) -> np.ndarray:
@@ -236,11 +239,16 @@ class Actions:
         )
         return None if self._is_closed(action) else action
 
-    def _training(self, index: int, not_on: Collection[str] = ()) -> Action | None:
-        """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch.
+    def trainings(self, is_allowed: Callable[[JobSpec], bool] = lambda _: True) -> list[Action]:
+        """The cheapest training for each quality that candidates can have, the most usual settings first."""
+        indices: dict[Key, int] = {}
+        for index in map(int, self._usual_first()):
+            indices.setdefault(self._space.quality_keys[index], index)
+        found = (self._training(index, is_allowed) for index in indices.values())
+        return [action for action in found if action is not None]
 
-        Instance types `not_on` are left out.
-        """
+    def _training(self, index: int, is_allowed: Callable[[JobSpec], bool] = lambda _: True) -> Action | None:
+        """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
         space, costs_usd = self._space, self._expected.costs_usd
         size = self._candidates[index].plan.global_batch_size
         is_able = self._affordability.is_payable & (space.family == space.family[index])
@@ -248,7 +256,7 @@ class Actions:
         able = np.flatnonzero(is_able)
         for other in map(int, able[np.argsort(costs_usd[able], kind="stable")]):
             candidate = self._candidates[other]
-            if candidate.spec.instance_type in not_on:
+            if not is_allowed(candidate.spec):
                 continue
             changes: dict[str, object] = {}
             if candidate.plan.global_batch_size != size and not space.is_own:

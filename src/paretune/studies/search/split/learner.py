@@ -209,6 +209,10 @@ class Learner:
         prior = unknown_prior(values, len(self.space.quality_keys[0][1])) if self.space.is_own else F1_PRIOR
         return QualityModel(measured.quality_keys, values, prior, sources=self._sources)
 
+    def rows_of_an_epoch(self, spec: JobSpec) -> float | None:
+        """Rows that a job trains on in an epoch; None if nobody knows them."""
+        return spec.max_train_samples or (self._data_rows.count() if self._data_rows else None)
+
     def _rows(self, spec: JobSpec, data_rows: float | None) -> float:
         """Rows of a job; of the user's own training, whose rows are unknown, the whole job counts as one."""
         return 1.0 if self.space.is_own else rows_of(spec, data_rows)

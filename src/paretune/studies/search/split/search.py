@@ -24,6 +24,7 @@ from paretune.studies.results.quality_model import Key
 from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
+from paretune.studies.search.in_job import InJobSearch
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.candidates import CandidateSpace
 from paretune.studies.search.split.knowledge import Knowledge
@@ -65,6 +66,7 @@ class Split:
         driver = self.driver
         if not self._space.candidates:  # a range of which none of the few values tried makes a job
             return joint.search(driver)
+        shared_job = f"{InJobSearch(driver, self.learner).search()}; " if driver.file.in_job == "search" else ""
         reason = ""
         while True:
             if self._judged != driver.history.booking_order:
@@ -87,7 +89,7 @@ class Split:
                 break
             driver.wait()
         shift = f"; {label(self._space.quality.metric)} {_SHIFTED}" if self.learner.is_shifted else ""
-        return f"{reason}; {self._verified()}{shift}"
+        return f"{shared_job}{reason}; {self._verified()}{shift}"
 
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
