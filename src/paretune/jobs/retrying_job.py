@@ -212,10 +212,7 @@ class RetryingJob:
         if not has_ended:
             return None
         self._add_to_bill(self.current)
-        if (following := self._following(self.current)) is not None:
-            self._go_on_with(following)
-            return None
-        if not self.may_end():
+        if self._goes_on(self.current) or not self.may_end():
             return None
         try:
             self.end = record_end(self.record, self.bill, self.current, self._why_not_smaller)
@@ -338,6 +335,12 @@ class RetryingJob:
         self.bill.change_instances(document.spec)
         self.record.log_instances(document, self.bill.price)
 
+    def _goes_on(self, job: Job) -> bool:
+        """Whether another attempt follows this ended one; then `poll` begins it."""
+        if (following := self._following(job)) is not None:
+            self._go_on_with(following)
+        return following is not None
+
     def _go_on_with(self, document: JobDocument) -> None:
         """Let `poll` begin the next attempt, or adopt it at once, so that an interruption stops and bills it."""
         self.document, self._selected, self.current = document, None, None
@@ -399,7 +402,7 @@ class RetryingJob:
         All its trials go on in it within the time that the whole job had, from their checkpoints.
         """
         number, job = trial.shared.next_attempt(), trial.shared.job
-        if number is None or job is None or trial.has_ended:
+        if number is None or job is None or trial.end is not None:
             return None
         again = replace(
             self.document,

@@ -322,7 +322,7 @@ class TrialOfSharedJob(Job):
         if not state.is_terminal:
             is_stopping = self._run_id in shared.stopping or state is JobState.STOPPING
             return JobState.STOPPING if is_stopping else JobState.RUNNING
-        end = self._end()
+        end = self.end
         if end is None:
             if self._is_cut_off:
                 return JobState.STOPPED
@@ -341,7 +341,7 @@ class TrialOfSharedJob(Job):
 
     def report(self) -> JobReport | None:
         """The result of this trial."""
-        end = self._end() if self.state() is JobState.COMPLETED else None
+        end = self.end if self.state() is JobState.COMPLETED else None
         return None if end is None else end.report
 
     def failure(self) -> tuple[FailureKind, str] | None:
@@ -349,7 +349,7 @@ class TrialOfSharedJob(Job):
         job = self._shared.job
         if job is None or self._shared.is_left_out(self._run_id) or not job.state().is_terminal:
             return None
-        if (end := self._end()) is not None:
+        if (end := self.end) is not None:
             return end.failure
         if self._is_cut_off:
             return None
@@ -369,9 +369,10 @@ class TrialOfSharedJob(Job):
         return failure
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the job has reported the end of this trial."""
-        return self._end() is not None
+    def end(self) -> MemberEnd | None:
+        """How this trial has ended, as the job has reported; None while it goes on."""
+        self._shared.read_events()
+        return self._shared.ends.get(self._run_id)
 
     def capacity(self) -> Capacity:
         """Whether the whole job has lost its plan; the instances are not chosen per trial."""
@@ -436,10 +437,6 @@ class TrialOfSharedJob(Job):
         """Whether the maximum runtime of a job that searches has ended this trial, which counts as stopped."""
         shared = self._shared
         return shared.queue is not None and shared.is_out_of_time and self._run_id in shared.started
-
-    def _end(self) -> MemberEnd | None:
-        self._shared.read_events()
-        return self._shared.ends.get(self._run_id)
 
 
 class SharedJobs:

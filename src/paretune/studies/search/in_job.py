@@ -98,6 +98,9 @@ class InJobSearch:
             for job in members:
                 job.ask_to_stop()
             return
+        for job in members:
+            if plan.is_done and not trials[self._key(job)].is_done:
+                job.stopped_because = "given up in the job that searched, whose other trials are better"
         with suppress(LostContact):  # sent again with the next news
             shared.direct([(key, steps) for key, steps in order if key], plan.given_up, is_complete=plan.is_done)
             self._seen = seen if not plan.begun else ()
@@ -183,16 +186,16 @@ class InJobSearch:
         state = self._curve(self._key(job), job.spec, job.note.expected_usd, 1.0)
         assert state is not None  # it was a candidate
         steps, total = job.steps or (0, state.total_steps)
-        has_ended = job.trial is not None and job.trial.has_ended
+        end = None if job.trial is None else job.trial.end
+        is_done = end is not None and end.report is not None
         if job.seconds_per_step:
             state = self._priced(state, job.spec, job.seconds_per_step, total)
-        is_done = has_ended and steps >= total
         return replace(
             state,
             total_steps=total,
-            steps=total if is_done else min(steps, total - 1) if not has_ended else min(steps, total),
+            steps=total if is_done else min(steps, total - 1),
             curve=tuple((share, self._learner.space.quality.sign * value) for share, value in job.curve),
-            is_given_up=has_ended and not is_done,
+            is_given_up=end is not None and not is_done,
         )
 
     def _curve(self, key: str, spec: JobSpec, expected_usd: float, speed: float) -> CurveState | None:

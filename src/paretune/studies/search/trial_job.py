@@ -86,7 +86,7 @@ class TrialJob:
         self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
         self.steps: tuple[int, int] | None = None
-        """Optimiser steps done, and of the whole training; None before they were reported."""
+        """Optimiser steps done at its last pause, and of the whole training; None before they were reported."""
         self.seconds_per_step: float | None = None
         """Of the last rung, in a job that searches."""
         self._paused: tuple[str, int, float] | None = None
@@ -293,8 +293,7 @@ class TrialJob:
     def _follow(self, events: list[Event]) -> None:
         quality = self._quality
         for event in events:
-            self._progress.add(event)
-            self._add_steps(event)
+            self._advance(event)
             for name, values in self._logged.items():
                 values += [value for value in [_value_in(name, event)] if value is not None]
             value = None if quality is None else _value_in(quality.metric, event)
@@ -304,11 +303,14 @@ class TrialJob:
                     best_before = self.curve[-1][1] if self.curve and quality.take == BEST else value
                     self.curve.append((share, quality.better(value, best_before)))
 
-    def _add_steps(self, event: Event) -> None:
+    def _advance(self, event: Event) -> None:
+        """Note how far the training has come. Its rung ends with its evaluation, so only a pause shows its steps."""
+        self._progress.add(event)
         if event.total_steps:
-            self.steps = event.step, event.total_steps
+            self.steps = self.steps[0] if self.steps else 0, event.total_steps
         if event.paused is None:
             return
+        self.steps = event.step, event.total_steps or max(event.step + 1, self.steps[1] if self.steps else 0)
         job, steps, seconds = self._paused or (self._job.document.job_name, 0, 0.0)
         if job == self._job.document.job_name and event.step > steps:
             self.seconds_per_step = max(0.0, event.paused - seconds) / (event.step - steps)

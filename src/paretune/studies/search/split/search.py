@@ -30,6 +30,7 @@ from paretune.studies.search.split.candidates import CandidateSpace
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.stopping import costs_too_much, lacks_objective
+from paretune.studies.search.trial_job import SEARCH
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
@@ -50,7 +51,8 @@ class Split:
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
-        self._jobs: dict[tuple[object, ...], tuple[JobSpec, str]] = {}  # by points and changes
+        self._jobs: dict[tuple[object, ...], tuple[JobSpec, str, Key]] = {}  # by points and changes
+        self._given_up: set[Key] = set()
         self._is_affordable = driver.admission.affordable()
         self._has_unaffordable = False
         self._regret: tuple[float, float] | None = None  # of the best job that is not worth its dollars
@@ -66,7 +68,8 @@ class Split:
         driver = self.driver
         if not self._space.candidates:  # a range of which none of the few values tried makes a job
             return joint.search(driver)
-        shared_job = f"{InJobSearch(driver, self.learner).search()}; " if driver.file.in_job == "search" else ""
+        shared_job = f"{InJobSearch(driver, self.learner).search()}; " if driver.file.in_job == SEARCH else ""
+        self._find_given_up()
         reason = ""
         while True:
             if self._judged != driver.history.booking_order:
@@ -234,13 +237,22 @@ class Split:
         key = (*action.point.items(), *_changes(action).items())
         if key not in self._jobs:  # making and hashing jobs takes most of the time of planning
             job = _job_of(action)
-            self._jobs[key] = job, job.spec_hash()
-        job, identity = self._jobs[key]
-        if identity in self.driver.history.impossible:
+            self._jobs[key] = job, job.spec_hash(), self._space.quality_key(job, job.plan())
+        job, identity, quality = self._jobs[key]
+        is_given_up = action.kind != PROBE and quality in self._given_up
+        if is_given_up or identity in self.driver.history.impossible:
             return True
         is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable
         return not is_affordable
+
+    def _find_given_up(self) -> None:
+        """Note the qualities of trials that a job that searches has given up: no other training looks for them."""
+        for number, note in self.driver.history.notes.items():
+            trial = self.driver.trials.get(number)
+            if note.kind == SEARCH and trial is not None and trial.status is TrialStatus.STOPPED:
+                spec = JobSpec.from_text(trial.parameters)
+                self._given_up.add(self._space.quality_key(spec, spec.plan()))
 
     def _forget_ended(self) -> None:
         """Drop what is no longer under way; what failed is not tried again."""
