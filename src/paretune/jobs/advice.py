@@ -25,9 +25,10 @@ from paretune.presentation.numbers import duration
 from paretune.pricing.prices import Price, price_remarks
 from paretune.specification import catalog
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.container import JobInputs
+from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.fine_tuning import default_learning_rate
 from paretune.specification.job import JobSpec
+from paretune.specification.metrics import CLASSIFICATION
 from paretune.specification.parallelism import single_device_defaults
 from paretune.specification.placement import Placement
 from paretune.specification.program import OWN_TRAINING
@@ -43,6 +44,8 @@ _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
 """Parameters, beside a user's own script, that two jobs share if one of them shows that the other works."""
 _SAME_TRAINING = (*OWN_TRAINING, "entry_point")
 _MOST_RUNS = 50
+_LEAST_OF_FAIR_SHARE = 0.1
+"""Of two classes, below 5 % of the rows."""
 _NOTABLY_SCALED = 2.0
 _USUAL_WARMUP = 0.06
 """Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %."""
@@ -59,6 +62,7 @@ class ForeseenJob:
         disk_bytes: most bytes on an instance at one time; None if the model is unknown.
         price: price of one instance; None if unknown.
         estimate_of: returns the estimate of this job or a similar one, or None if it cannot be estimated.
+        dataset: its prepared rows; None if it reads its own.
         has_worked: whether such a job has completed on an instance; None if the store was not asked.
     """
 
@@ -69,6 +73,7 @@ class ForeseenJob:
     disk_bytes: float | None
     price: Price | None
     estimate_of: Callable[[JobSpec, BatchPlan], Estimate | None]
+    dataset: PreparedDataset | None = None
     has_worked: bool | None = None
 
     @cached_property
@@ -98,6 +103,7 @@ def foreseen(
         disk_bytes=disk_bytes(spec, inputs, architecture),
         price=price,
         estimate_of=lambda similar, its_plan: forecast.of(similar, its_plan, inputs, price),
+        dataset=inputs.dataset,
     )
 
 
@@ -244,6 +250,25 @@ def idle_devices(job: ForeseenJob) -> str:
     )
 
 
+def rare_class(job: ForeseenJob) -> str:
+    """Warn if a class has less than a tenth of the training rows that it would have if all were as frequent."""
+    data = job.dataset
+    if data is None or job.spec.task != CLASSIFICATION:
+        return ""
+    train, validation = data.class_counts("train"), data.class_counts("validation")
+    rare = min(range(len(train)), key=train.__getitem__)
+    rows, classes, held_out = train[rare], len(train), validation[rare]
+    if rows >= _LEAST_OF_FAIR_SHARE * sum(train) / classes:
+        return ""
+    # One of n rows that is missed lowers the F1 of its class from 1 to 2(n-1) / (2n-1).
+    effect = f"one of them moves it by up to {1 / ((2 * held_out - 1) * classes):.2g}" if held_out else "none is in it"
+    return (
+        f"class {data.labels[rare]!r} has {rows:,} of {sum(train):,} training rows ({rows / sum(train):.1%}) and "
+        f"{held_out:,} of {sum(validation):,} validation rows: F1 is the mean over {classes} classes, and {effect}; "
+        "bring more rows of this class, in validation_file, too"
+    )
+
+
 def unproven(job: ForeseenJob) -> str:
     """Warn if a job on several instances is the first of its kind on any instance."""
     spec = job.spec
@@ -361,7 +386,15 @@ def small_disk(job: ForeseenJob) -> str:
 
 
 _WARNINGS = (
-    *(unscaled_rate, scaled_rate_without_warmup, full_rate_of_adapters, idle_devices, unproven, inefficient),
+    *(
+        unscaled_rate,
+        scaled_rate_without_warmup,
+        full_rate_of_adapters,
+        idle_devices,
+        rare_class,
+        unproven,
+        inefficient,
+    ),
     *(nearly_full, ended_by_its_limit, small_disk),
 )
 

@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from mlflow import MlflowClient
 
@@ -16,7 +18,7 @@ from paretune.estimating.timing import Prediction
 from paretune.jobs.advice import ForeseenJob, disk_bytes, limit_refusal, on_one_device, warnings_of
 from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.container import JobInputs
+from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.specification.job import JobSpec
 
 PRICE = Price(usd_per_hour=1.0, region="us-east-1", as_of="", source="a list", confidence="notional")
@@ -165,6 +167,32 @@ def test_devices_without_a_row_of_their_own_are_named(rows: float | None, messag
     job = foreseen(launcher="simulated", instance_type="ml.g5.48xlarge", rows=rows, seconds=perfect)
 
     assert ["8 devices share 7 rows in a batch" in text for text in warnings_of([job])] == [True] * message
+
+
+def data_of(tmp_path: Path, train: list[int], validation: list[int]) -> PreparedDataset:
+    """Prepared rows with so many of each class, which are called a, b and so on."""
+    tmp_path.mkdir()
+    for split, counts in (("train", train), ("validation", validation)):
+        labels = [number for number, count in enumerate(counts) for _ in range(count)]
+        table = pa.table({"label": pa.array(labels, pa.int64())})
+        with pa.OSFile(str(tmp_path / f"{split}.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    return PreparedDataset(key="k", folder=tmp_path, labels=tuple("abc"[: len(train)]), facts={})
+
+
+def test_a_class_of_one_percent_is_named_with_what_f1_over_so_few_rows_means(tmp_path: Path) -> None:
+    def sentences(*counts: list[int]) -> list[str]:
+        data = data_of(tmp_path / str(counts), *counts)
+        return warnings_of([replace(foreseen(), dataset=data)])
+
+    (text,) = sentences([891, 9], [99, 1])
+    assert text.startswith("class 'b' has 9 of 900 training rows (1.0%) and 1 of 100 validation rows: F1 is the mean")
+    assert "over 2 classes, and one of them moves it by up to 0.5;" in text
+    (text,) = sentences([10, 1000, 1000], [3, 90, 90])
+    assert "over 3 classes, and one of them moves it by up to 0.067;" in text
+    (text,) = sentences([990, 10], [100, 0])
+    assert "and none is in it;" in text
+    assert sentences([940, 60], [94, 6]) == []
 
 
 def perfect(spec: JobSpec) -> float:

@@ -4,7 +4,6 @@ The `datasets` library reads; splits, samples and checks are made here.
 """
 
 import codecs
-import itertools
 import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 from datasets.packaged_modules.csv.csv import CsvConfig
 from sklearn.model_selection import train_test_split
 
@@ -129,7 +129,11 @@ def _read_named(spec: Data) -> dict[str, datasets.Dataset]:
         raise BadInput([f"dataset {path} does not exist (looked from {Path.cwd()})"])
     if is_folder(path) and not any(file.is_file() for file in path.rglob("*")):
         raise BadInput([f"dataset {path} is an empty folder: put files that end in {', '.join(_READERS)} into it"])
-    name = str(path) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
+    if path.resolve() == Path.cwd():  # it may hold the folders of runs, too, which are no data
+        files = [file for file in path.iterdir() if file.suffix.lower() in _READERS]
+        if len(files) == 1:
+            return {"train": _read_file(files[0], "dataset")}
+    name = str(path.resolve()) if is_local else hub.MOVED_DATASETS.get(spec.dataset, spec.dataset)
     try:
         options = _folder_options(name, spec.dataset_config_name) if is_local else {}
         tables = dict(datasets.load_dataset(name, spec.dataset_config_name, **options))
@@ -218,10 +222,14 @@ def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[s
                 location = f"column {column!r} of its {split} rows"
                 faults.append(f"dataset {spec.dataset} is not UTF-8 text ({location}): convert it, e.g. with iconv")
                 continue
-            if values.null_count and not (parameter == "label_column" and labels_may_be_empty):
-                rows = (str(number) for number, value in enumerate(values.to_pylist(), start=1) if value is None)
-                first = f"first: rows {', '.join(itertools.islice(rows, 5))}"
-                missing = f"{column!r} is missing in {values.null_count} of {len(table)} {split} rows"
+            if parameter == "label_column" and labels_may_be_empty:
+                continue
+            # Data of the hub are not the user's to mend, and blank lines are part of a text to continue.
+            looks_for_blanks = parameter == "text_column" and spec.task != metrics.CAUSAL_LM and exists(spec.dataset)
+            if rows := _empty_rows(values, looks_for_blanks=looks_for_blanks):
+                kind = "missing or blank" if looks_for_blanks else "missing"
+                first = f"first: rows {', '.join(map(str, rows[:5]))}"
+                missing = f"{column!r} is {kind} in {len(rows)} of {len(table)} {split} rows"
                 faults.append(f"{missing} ({first}): fill or drop them")
         faults += label_type_faults(spec, table.features)
         kind = table.features.get(spec.text_column)
@@ -230,6 +238,15 @@ def _column_faults(spec: Data, tables: Mapping[str, datasets.Dataset]) -> list[s
         if kind is not None and not is_text:
             faults.append(f"text_column {spec.text_column!r} must hold text, and holds {kind}")
     return faults
+
+
+def _empty_rows(values: pa.ChunkedArray, *, looks_for_blanks: bool) -> list[int]:
+    """Numbers of the rows, counted from 1, without a value, and also of those whose text is blank."""
+    empty = values.is_null()
+    if looks_for_blanks and (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        empty = pc.or_kleene(empty, pc.equal(pc.utf8_trim_whitespace(values), ""))
+    numbers: list[int] = (np.flatnonzero(empty.to_numpy()) + 1).tolist()
+    return numbers
 
 
 def _pick(

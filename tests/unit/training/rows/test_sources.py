@@ -432,9 +432,26 @@ def test_missing_texts_and_missing_labels_are_counted_and_named_at_once(tmp_path
     messages = faults(write(tmp_path / "rows.csv", texts, labels))
 
     assert messages == (
-        "'text' is missing in 1 of 20 train rows (first: rows 4): fill or drop them",
+        "'text' is missing or blank in 1 of 20 train rows (first: rows 4): fill or drop them",
         "'label' is missing in 2 of 20 train rows (first: rows 1, 8): fill or drop them",
     )
+
+
+def test_blank_texts_of_own_data_are_refused_and_those_of_a_language_model_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "rows.csv", [*TEXTS[:18], "   ", "\u00a0"])
+
+    assert faults(path) == ("'text' is missing or blank in 2 of 20 train rows (first: rows 19, 20): fill or drop them",)
+    assert "   " in [text for part in read_rows(spec(path, task="causal-lm"))[0].values() for text in part.texts]
+
+
+def test_the_current_folder_means_its_only_file_of_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "rows.csv")
+    (tmp_path / "mlruns").mkdir()
+    for number in range(3):
+        (tmp_path / "mlruns" / f"{number}.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+
+    assert len(read_rows(JobSpec(dataset="."))[0]["train"]) == 18
 
 
 def test_missing_whole_number_labels_are_called_missing_and_not_decimal(tmp_path: Path) -> None:
