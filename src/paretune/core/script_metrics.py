@@ -53,7 +53,7 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _FILLERS = {"a", "and", "debug", "epoch", "final", "info", "is", "my", "our", "step", "the", "warning", "with"}
-_NOT_METRICS = ("step", "epoch", "total_flos", "learning_rate", "grad_norm")
+_NOT_METRICS = ("step", "epoch", "total_flos", "learning_rate", "grad_norm", "length", "size", "examples", "rows")
 
 
 class PrintedNumbers:
@@ -164,6 +164,8 @@ def _joined(words: str) -> str:
     parts = words.split()
     while len(parts) > 1 and parts[0].lower() in _FILLERS:
         parts.pop(0)
+    if len(parts) > 1 and parts[-1] == "is":
+        parts.pop()
     return "_".join(parts)
 
 

@@ -33,6 +33,12 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
     return [word for name, value in values.items() for word in _words(script, name, value)]
 
 
+def takes_seed(spec: JobSpec) -> bool:
+    """Whether a job of a user's own script with another seed has another command line."""
+    first, second = (script_arguments(job, job.plan(), "") for job in (spec, spec.replace(seed=spec.seed + 1)))
+    return first != second
+
+
 def argument_faults(spec: JobSpec) -> list[str]:
     """One fault that names all set parameters which the script has no argument for, and its arguments."""
     script = read_own_script(at_home(spec.entry_script or "").resolve())

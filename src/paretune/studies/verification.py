@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from paretune.ledger.trial_entry import TrialNote
+from paretune.specification.script_arguments import takes_seed
 from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.run_noise import FEWEST_EQUAL
@@ -93,7 +94,7 @@ class Verification:
         trials = driver.trials.values()
         if sum(trial.repeats is not None for trial in trials) + len(self._under_way) >= MOST_REPEATS:
             return f"a study makes {MOST_REPEATS} repeats at most"
-        if self._is_without_chance():
+        if self._is_without_chance(point):
             return "the training does not depend on the seed: all repeats gave exactly the same value"
         search_usd = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is None)
         spent = sum(trial.cost_usd or 0.0 for trial in trials if trial.repeats is not None)
@@ -102,16 +103,21 @@ class Verification:
             return f"repeats would cost more than the search has cost ({search_usd:.4g} USD)"
         return ""
 
-    def _is_without_chance(self) -> bool:
-        """Whether all repeats have reached exactly the quality of the trial that they repeat."""
+    def _is_without_chance(self, point: Point) -> bool:
+        """Whether all repeats have reached exactly the quality of the trial that they repeat.
+
+        One repeat is enough where it was the same command: that of a script without a seed.
+        """
         driver = self._driver
+        spec = driver.file.spec_at(point.trial.point)
+        fewest = 1 if spec.entry_script is not None and not takes_seed(spec) else FEWEST_EQUAL
         metric = driver.file.judged_by.metric if driver.file.judged_by else ""
         pairs = [
             (trial.values[metric], driver.trials[trial.repeats].values.get(metric))
             for trial in driver.trials.values()
             if trial.repeats is not None and metric in trial.values
         ]
-        return len(pairs) >= FEWEST_EQUAL and all(value == first for value, first in pairs)
+        return len(pairs) >= fewest and all(value == first for value, first in pairs)
 
     def _forget_ended(self) -> None:
         running = {job.number for job in self._driver.running}

@@ -25,6 +25,8 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("Test set: Average loss: 0.0512, Accuracy: 9840/10000 (98%)", {"Average_loss": 0.0512}),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.5", {"Loss": 2.5}),
         ("  Num examples = 67", {}),
+        ("INFO - loaded test_dataset length is: 32", {}),
+        ("The test accuracy is: 0.5", {"test_accuracy": 0.5}),
         ("{'loss': nan, 'flag': True}", {}),
         ("loss: nan, accuracy: 1e999", {}),
         ("12:30:01 done", {}),

@@ -14,7 +14,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
 from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
-from tests.scripted_study import RATES, Desk, QuickClock
+from tests.scripted_study import RATES, SMALL, Desk, QuickClock
 from tests.unit.jobs.test_retrying_job import BROKEN, DONE
 
 
@@ -96,6 +96,18 @@ def test_a_training_that_does_not_depend_on_the_seed_is_repeated_twice_in_all(de
     assert set(found.reasons.values()) == {
         "the training does not depend on the seed: all repeats gave exactly the same value"
     }
+
+
+def test_a_script_without_a_seed_that_gives_the_same_value_again_is_repeated_once(desk: Desk) -> None:
+    (desk.folder / "own.py").write_text("p.add_argument('--learning_rate')\n")
+    driver = desk.driver(job={"instance_type": SMALL, "entry_script": str(desk.folder / "own.py")})
+    desk.launcher.scatter = 0.0
+    search(driver)
+
+    found = Verification(driver, lambda: [pick_at(driver, RATES[0])]).run()
+
+    assert found.repeats == 1
+    assert "does not depend on the seed" in found.reasons[point_at(driver, RATES[0]).number]
 
 
 def test_several_repeats_run_at_a_time_and_none_is_made_twice(desk: Desk) -> None:

@@ -34,6 +34,9 @@ _SHORT_NAMES = {
     "max_seq_length": "tokens",
 }
 
+_BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumulation_steps")
+_OWN_NAMES = ("training_arguments", "project_parameters")
+
 
 class _Derived(NamedTuple):
     """Values that follow from the parameters of a trial."""
@@ -108,7 +111,8 @@ class Trial:
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""
-        if name in AS_RUN and self.plan is not None:
+        is_script = bool(self.parameters.get("entry_script"))  # whose own batch may be another
+        if name in AS_RUN and self.plan is not None and not (is_script and not any(map(self.parameters.get, _BATCH))):
             return int(getattr(self.plan, name))
         return self.point.get(name)
 
@@ -143,6 +147,9 @@ class Trial:
 
 def short_name(parameter: str) -> str:
     """The short name of a parameter in tables and sentences: batch for global_batch_size; else with spaces."""
+    prefix, dot, inner = parameter.partition(".")
+    if dot and prefix in _OWN_NAMES:
+        return inner  # as the user's own training spells it
     return _SHORT_NAMES.get(parameter, parameter.replace("_", " "))
 
 
