@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     """Read the arguments, search, print."""
-    few = {"kinds": "plain", "earlier": "same", "objectives": "cost/F1", "seeds": 1, "budget": 4.0, "processes": 1}
+    few = {"kinds": "plain", "earlier": "same", "objectives": "cost/F1", "seeds": 1, "budget": 1.5, "processes": 1}
     options = arguments.parse(_parser(), **few, results=None)
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(name, "1")
