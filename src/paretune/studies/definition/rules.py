@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from paretune.core.commands import command_line
+from paretune.core.errors import BadInput
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
-from paretune.specification.job import JobSpec
+from paretune.specification.job import JobSpec, search_faults
 from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, spell
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import (
@@ -33,9 +34,11 @@ from paretune.studies.definition.space import (
     Range,
     Search,
     combination_faults,
+    combinations,
     inside_faults,
     is_inside,
     kind_of,
+    make_spec,
     mapping_in,
     parameter_of,
     parameters,
@@ -45,7 +48,8 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
-IN_JOB = ("none", "search")
+SEARCH_IN_JOB = "search"
+IN_JOB = ("none", SEARCH_IN_JOB)
 DRY_RUN = "dry_run"
 """Parameter of a job that no study can have: it would launch nothing."""
 
@@ -336,6 +340,30 @@ def _method_faults(draft: Draft) -> Iterator[Fault]:
     yield ("method",), f"{text}, or take joint"
 
 
+def _in_job_faults(draft: Draft) -> Iterator[Fault]:
+    """Faults of a study whose trials cannot be trained in one job that searches."""
+    if draft.in_job != SEARCH_IN_JOB:
+        return
+    rule = f"in_job={SEARCH_IN_JOB}"
+    if draft.method == "joint" or draft.sampler is not None or not (draft.is_own or can_be_split(draft)):
+        yield (
+            ("in_job",),
+            f"{rule} needs method split, with the objective f1 and cost_usd: leave sampler out, or in_job",
+        )
+    if draft.once:
+        yield ("in_job",), f"{rule} goes without once: a process directs the job while it runs; leave one of them out"
+    faults: dict[str, None] = {}
+    for point in combinations(draft.search):
+        with suppress(BadInput):
+            spec = make_spec(draft.job, point)
+            faults |= dict.fromkeys(search_faults(spec))
+            try:
+                spec.replace(trials_per_job=2)
+            except BadInput as error:
+                faults |= dict.fromkeys(text.replace("trials_per_job=2", rule) for text in error.faults)
+    yield from ((("in_job",), text) for text in faults)
+
+
 _RULES: tuple[Rule[Draft], ...] = (
     Rule(_clashes),
     Rule(_missing_search, needs=("search",)),
@@ -347,4 +375,5 @@ _RULES: tuple[Rule[Draft], ...] = (
     Rule(_own_training_faults, needs=("job",)),
     Rule(_quality_faults, needs=("objectives", "quality")),
     Rule(_method_faults),
+    Rule(_in_job_faults, needs=("job", "search")),
 )

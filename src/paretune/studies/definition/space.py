@@ -195,7 +195,7 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
     ranges are tried, or 500 of them, drawn with a fixed seed, if there are more than 2,000.
     """
     tried: _Tried = []
-    for point in _combinations(search):
+    for point in combinations(search):
         tried.append((point, []))
         with collecting(tried[-1][1]):
             make_spec(job, point)
@@ -244,7 +244,8 @@ def _example(tried: _Tried) -> str:
     return f"{spelled}: {'; '.join(faults)}" if faults else ""
 
 
-def _combinations(search: Search) -> list[dict[str, Value]]:
+def combinations(search: Search) -> list[dict[str, Value]]:
+    """All combinations of choices and ends of ranges, or a part with each value if there are many."""
     corners = [entry.corners for entry in search.values()]
     if math.prod(map(len, corners)) <= _MOST_COMBINATIONS:
         return list(all_points(search))

@@ -172,7 +172,9 @@ class InJobSearch:
             actions = Actions(self._learner.learn(left_usd=driver.admission.left_usd(lead)), _is_open, None, 0.0)
             cheapest = actions.trainings()
             common = Counter(common_parameters(action.spec) for action in cheapest).most_common(1)
-            cluster = common_parameters(lead) if lead is not None else common[0][0] if common else ()
+            cluster = common[0][0] if common else ()
+            if lead is not None:
+                cluster = common_parameters(lead.replace(trials_per_job=cheapest[0].spec.trials_per_job))
             trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
             self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
         is_open = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}

@@ -1,0 +1,153 @@
+"""Studies with `in_job: search` that are killed: `python -m tests.killed_searches KILLS SEED LAUNCHER`, in its folder.
+
+Drivers, jobs on this machine, or both are killed at random moments. Drivers are forks, as in `killed_drivers`. A study
+is repeated until it ends by itself, then judged, and another one with another name follows.
+Printed at the end, as JSON: the kills by kind, and for each study the defects that its records show.
+"""
+
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from tests.killed_drivers import _drive, _import_everything
+from tests.unit.studies.search.test_in_job import write_curves
+
+LOCAL = """
+name: killed
+job: {launcher: local, max_train_samples: 64, max_eval_samples: 32, num_train_epochs: 4, max_seq_length: 16}
+search:
+  per_device_train_batch_size: {choices: [8, 16]}
+  learning_rate: {choices: [1e-5, 1e-4]}
+n_trials: 4
+in_job: search
+"""
+SIMULATED = """
+name: killed
+job: {launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: 6400,
+  instance_type: ml.g5.xlarge, num_train_epochs: 8}
+search:
+  per_device_train_batch_size: {choices: [32, 64]}
+  learning_rate: {choices: [1e-5, 3e-5, 1e-4, 3e-4]}
+n_trials: 8
+budget_usd: 30
+in_job: search
+"""
+LONGEST_S = {"local": 25.0, "simulated": 4.0}
+_MOST_STARTS = 40  # of one study
+
+
+def main() -> None:
+    """Kill studies, and judge what they have recorded."""
+    kills, seed, launcher = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    write_curves(Path("table.csv"))
+    Path("study.yaml").write_text(LOCAL if launcher == "local" else SIMULATED)
+    _import_everything("study", ["study.yaml", *(["--launcher", "simulated"] if launcher == "local" else [])])
+    draw, done, defects, number = random.Random(seed), Counter[str](), list[str](), 0
+    while done.total() < kills:
+        number += 1
+        for start in range(_MOST_STARTS):
+            may_kill = done.total() < kills and start < _MOST_STARTS - 1
+            kind = _run(number, draw, LONGEST_S[launcher] if may_kill else 600.0, launcher)
+            if not kind:
+                break
+            done[kind] += 1
+        defects += [f"study {number}: {text}" for text in _defects(f"killed {number}")]
+    print(json.dumps({"killed": done, "studies": number, "defects": defects}))
+
+
+def _run(number: int, draw: random.Random, longest_s: float, launcher: str) -> str:
+    """Run a driver until it ends or is killed; returns what was killed, or an empty text."""
+    child = os.fork()
+    if child == 0:
+        _drive(["study", "study.yaml", "--name", f"killed {number}"])
+    until = time.monotonic() + (longest_s if longest_s > 100 else draw.uniform(0.0, longest_s))
+    kind = draw.choice(["driver", "job", "both"]) if launcher == "local" and longest_s < 100 else "driver"
+    while time.monotonic() < until:
+        finished, _ = os.waitpid(child, os.WNOHANG)
+        if finished:
+            return ""
+        time.sleep(0.02)
+    if kind != "driver":
+        for pid in _job_processes():
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+    if kind == "job":  # the driver goes on
+        until = time.monotonic() + draw.uniform(1.0, longest_s)
+        while time.monotonic() < until and not os.waitpid(child, os.WNOHANG)[0]:
+            time.sleep(0.02)
+        return "job" if not _reap(child) else "job and driver"
+    _reap(child)
+    return kind
+
+
+def _reap(child: int) -> bool:
+    """Kill a driver; whether it still ran."""
+    try:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    except (ProcessLookupError, ChildProcessError):
+        return False
+    return True
+
+
+def _job_processes() -> Iterator[int]:
+    """Process groups of local jobs that have not ended."""
+    for path in Path(".paretune/jobs").glob("*/process.json"):
+        if not (path.parent / "end.json").exists():
+            with suppress(ValueError, KeyError):
+                yield int(json.loads(path.read_text())["process"][0])
+
+
+def _defects(study: str) -> list[str]:
+    """What the ledger of a study shows that must not be: trials that ran twice, shares that miss the bill."""
+    from paretune.jobs.workplace import Workplaces
+    from paretune.launchers.shared_jobs import split_job_name
+    from paretune.ledger.study_ledger import StudyLedger
+    from paretune.specification.job import JobSpec
+    from paretune.tracking import schema
+
+    workplaces = Workplaces.of_process()
+    defects = []
+    with closing(StudyLedger(f"sqlite:///{Path('.paretune/studies.db').resolve()}", study)) as ledger:
+        entries = ledger.booked(0)
+        if ledger.running():
+            defects.append(f"{len(ledger.running())} trials were not booked")
+    spec = JobSpec.from_text(entries[0].parameters)
+    workplace = workplaces.of(spec)
+    done = Counter(entry.identity for entry in entries if entry.end is not None and not entry.end.retryable)
+    defects += [f"{count} trials of one job" for count in done.values() if count > 1]
+    for status in ("Failed", "OutOfMemory"):
+        count = sum(entry.end is not None and entry.end.status.value == status for entry in entries)
+        defects += [f"{count} trials ended as {status}"] if count else []
+    shares = sum(entry.booked_usd or 0.0 for entry in entries)
+    runs = {run.run_id: run.tags for run in workplace.tracking.runs("")}
+    names = {
+        split_job_name(runs[entry.run_id].get(schema.JOB_NAME, ""))[0] for entry in entries if entry.run_id in runs
+    }
+    firsts = {name.rpartition("-")[0] for name in names if name}
+    jobs = [
+        job
+        for first in firsts
+        for attempt in range(1, 60)
+        if (job := workplace.launcher.attach(f"{first}-{attempt}")) is not None
+    ]
+    price = workplace.launcher.price(spec)
+    billed = sum(job.billable_seconds() for job in jobs) * (price.usd_per_hour if price is not None else 0.0) / 3600
+    if abs(billed - shares) > 0.005:
+        defects.append(f"shares {shares:.4f} USD, billed {billed:.4f} USD")
+    if abs(billed - shares) > 1e-6 * max(1.0, billed):
+        defects.append(f"not exact: shares {shares:.8f} USD, billed {billed:.8f} USD")
+    return defects
+
+
+if __name__ == "__main__":
+    gc.freeze()
+    main()

@@ -1,0 +1,136 @@
+"""Studies that begin with one job that searches, simulated: what is trained, billed and recorded, and adopted."""
+
+from pathlib import Path
+
+import pytest
+
+from paretune.core.errors import BadInput
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.in_job import InJobSearch
+from paretune.studies.search.split.learner import Learner
+from tests.study_rig import driver_of
+from tests.unit.studies.search.test_shared_jobs import Killed, jobs_of
+
+STUDY = """
+name: searching
+job: {launcher: simulated, recorded_runs: table.csv, dataset: someone/reviews, max_train_samples: 6400,
+  instance_type: ml.g5.xlarge, num_train_epochs: 8}
+search:
+  per_device_train_batch_size: {choices: [32, 64]}
+  learning_rate: {choices: [1e-5, 3e-5, 1e-4, 3e-4]}
+in_job: search
+budget_usd: 100
+"""
+RATES = {"1e-05": 0.80, "3e-05": 0.90, "0.0001": 0.88, "0.0003": 0.60}
+USD_PER_SECOND = 1.408 / 3600
+
+
+def write_curves(path: Path) -> None:
+    """Runs whose F1 approaches that of their learning rate from epoch to epoch."""
+    names = [f"f1_epoch_{epoch}" for epoch in range(1, 9)]
+    head = "instance_type,instance_count,per_device_train_batch_size,learning_rate,num_train_epochs,billable_seconds,"
+    lines = [f"{head}f1,num_steps,status,{','.join(names)}"]
+    for batch in (32, 64):
+        for rate, f1 in RATES.items():
+            curve = [f1 - 0.2 / epoch**2 - (batch == 32) * 0.01 for epoch in range(1, 9)]
+            values = ",".join(f"{value:.4f}" for value in curve)
+            steps = 8 * 6400 // batch
+            row = f"ml.g5.xlarge,1,{batch},{rate},8,{1720 - 2 * batch},{curve[-1]:.4f},{steps},Completed,{values}"
+            lines.append(row)
+    path.write_text("\n".join(lines) + "\n")
+
+
+def driver(workplace: Path) -> Driver:
+    write_curves(workplace / "table.csv")
+    (workplace / "study.yaml").write_text(STUDY)
+    return driver_of(workplace, str(workplace / "study.yaml"), {})
+
+
+def search(driver: Driver) -> str:
+    return InJobSearch(driver, Learner(driver)).search()
+
+
+def searching_jobs(workplace: Path, driver: Driver) -> list[float]:
+    """Dollars billed for each job."""
+    jobs = [driver.workplace.launcher.attach(name) for name in jobs_of(workplace) if ".queue." not in name]
+    return [job.billable_seconds() * USD_PER_SECOND for job in jobs if job is not None]
+
+
+def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_bound(workplace: Path) -> None:
+    study = driver(workplace)
+    reason = search(study)
+    trials = list(study.trials.values())
+    best = max((trial for trial in trials if "f1" in trial.values), key=lambda trial: trial.values["f1"])
+
+    assert best.point["learning_rate"] == 3e-5
+    assert len(trials) == 8
+    stopped = [trial for trial in trials if trial.status is TrialStatus.STOPPED]
+    assert len(stopped) >= 4
+    assert all("given up" in trial.reason for trial in stopped)
+    assert f"trained {8 - len(stopped)} of 8 trials to their end" in reason
+    ends = [study.ledger.entry(trial.number).end for trial in stopped]
+    assert all(end is not None and end.curve for end in ends)
+    (usd,) = searching_jobs(workplace, study)
+    assert usd < 0.6 * 8 * 1700 * USD_PER_SECOND
+
+    entries = [study.ledger.entry(number) for number in study.trials]
+    reserved = [entry.worst_usd for entry in entries if entry.worst_usd]
+    billed = sum(searching_jobs(workplace, study))
+
+    assert len(reserved) == 1
+    assert billed <= reserved[0]
+    assert study.ledger.balance().spent_usd == pytest.approx(billed, abs=1e-9)
+    lead = max(entries, key=lambda entry: entry.worst_usd or 0.0)
+    assert lead.note.lead == lead.trial
+    assert lead.booking_order == len(entries)  # until then its reservation covers the others
+    for trial in study.trials.values():  # compared as if each had a job of its own
+        if trial.status is TrialStatus.COMPLETED:
+            seconds = 1720 - 2 * int(str(trial.point["per_device_train_batch_size"]))
+            assert trial.values["cost_usd"] == pytest.approx(seconds * USD_PER_SECOND, rel=0.02)
+
+
+@pytest.mark.parametrize("waits", [9, *(pytest.param(waits, marks=pytest.mark.slow) for waits in (1, 4, 14))])
+def test_the_next_driver_directs_the_job_of_a_killed_one(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
+) -> None:
+    first, count = driver(workplace), 0
+    wait = first.wait
+
+    def counted() -> None:
+        nonlocal count
+        count += 1
+        if count > waits:
+            raise Killed
+        wait()
+
+    monkeypatch.setattr(first, "wait", counted)
+    with pytest.raises(Killed):
+        search(first)
+    first.ledger.close()
+    first.study.close()
+    again = driver(workplace)
+    again.adopt()
+    search(again)
+
+    assert len(searching_jobs(workplace, again)) == 1
+    assert len(again.trials) == 8
+    points = [tuple(trial.point.values()) for trial in again.trials.values()]
+    assert len(points) == len(set(points))
+    assert again.ledger.balance().spent_usd == pytest.approx(sum(searching_jobs(workplace, again)), abs=1e-9)
+    assert again.ledger.balance().committed_usd == 0.0
+
+
+def test_faults_of_a_study_that_cannot_search_in_one_job_are_reported_at_once(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text(
+        "name: faulty\n"
+        "job: {instance_type: ml.p4d.24xlarge, instance_count: 2, strategy: fsdp, keep_alive_minutes: 5}\n"
+        "search: {learning_rate: {choices: [1e-5, 1e-4]}}\nsampler: tpe\nonce: true\nin_job: search\nbudget_usd: 9\n"
+    )
+    with pytest.raises(BadInput) as refused:
+        StudyFile.read(str(tmp_path / "study.yaml"), {})
+
+    text = " ".join(refused.value.faults)
+    for part in ("needs method split", "goes without once", "strategy=ddp", "goes without keep_alive_minutes"):
+        assert part in text
