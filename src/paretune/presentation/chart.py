@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from paretune.presentation.picture import DOMINATED, FRONT, PICKED, PREDICTED, UNMET, Picture, classify
-from paretune.presentation.scale import Scale, scale_of
+from paretune.presentation.scale import Scale, legible_texts, scale_of
 
 _FILLED = {"linestyle": "", "markeredgecolor": "white", "markeredgewidth": 0.9}
 SIGNS: dict[str, dict[str, Any]] = {
@@ -254,10 +254,10 @@ class Chart:
         (frame.yaxis if side == "x" else frame.xaxis).set_visible(False)
         line = frame.xaxis if side == "x" else frame.yaxis
         scale = self.scale(axis.name)
-        positions, texts = map(list, zip(*scale.ticks(), strict=True))
-        needed = len(texts) * (_CHARACTER * max(map(len, texts)) + 8)
-        if side == "x" and len(texts) > 4 and needed > layout.width - layout.left - layout.right:
-            texts[1::2] = [""] * len(texts[1::2])
+        ticks = scale.ticks()
+        positions, texts = map(list, zip(*ticks, strict=True))
+        if side == "x":
+            texts = legible_texts(ticks, layout.width - layout.left - layout.right, _CHARACTER)
         line.set_ticks(positions, texts, fontsize=12)
         line.set_tick_params(length=0, pad=5)
         line.grid(color=_EDGE, alpha=0.3)

@@ -153,13 +153,27 @@ def tick_values(low: float, high: float, *, is_log: bool = False) -> list[float]
 def tick_texts(values: Sequence[float]) -> list[str]:
     """The ticks as text, with as many decimals as distinguish them; very small and large ones with an exponent."""
     largest = max(map(abs, values))
-    if not 1e-3 <= largest < 1e7:
+    if not 1e-4 <= largest < 1e7:
         return [f"{value:.6g}" for value in values]
     if min(values) > 0 and largest / min(values) > LOG_FROM:
         return [f"{value:,.6f}".rstrip("0").rstrip(".") if value >= 1e-4 else f"{value:g}" for value in values]
     step = min((abs(after - before) for before, after in itertools.pairwise(values)), default=largest)
     decimals = next((d for d in range(13) if all(abs(round(value, d) - value) < 1e-3 * step for value in values)), 12)
     return [f"{value + 0.0:,.{decimals}f}" for value in values]
+
+
+def legible_texts(ticks: Sequence[tuple[float, str]], length: float, character: float) -> list[str]:
+    """The texts of ticks beside each other, empty where a text would touch the one before.
+
+    `length` is that of the axis, `character` the width of a character, in one unit.
+    """
+    width = (max(len(text) for _, text in ticks) + 1) * character / length
+    texts, end = [], -math.inf
+    for position, text in ticks:
+        is_free = position - width / 2 >= end - _EQUAL
+        texts.append(text if is_free else "")
+        end = position + width / 2 if is_free else end
+    return texts
 
 
 def _core(

@@ -1,11 +1,12 @@
 """Axes: enough ticks whatever the range, and far-off values past a break."""
 
+import itertools
 import math
 import random
 
 import pytest
 
-from paretune.presentation.scale import FEWEST_TICKS, Scale, scale_of, tick_texts
+from paretune.presentation.scale import FEWEST_TICKS, Scale, legible_texts, scale_of, tick_texts
 
 RANGES = {
     "one decade": [1.0, 2.0, 4.0, 10.0],
@@ -19,6 +20,8 @@ RANGES = {
     "one value": [0.9] * 5,
     "values that differ by their rounding": [0.922454464706843, 0.9224544647068429],
     "only zero": [0.0, 0.0],
+    "dollars of a small job": [0.000585, 0.00059, 0.0006],
+    "large values that differ little": [1_234_567.1, 1_234_567.9],
     "counts": [1.0, 2.0, 4.0],
     "an outlier a hundred times as large": [2.0, 2.1, 2.3, 2.5, 2.6, 3.0, 250.0],
     "outliers at both ends": [0.01, 2.0, 2.1, 2.2, 2.3, 2.4, 2.5, 300.0],
@@ -37,6 +40,17 @@ def test_every_axis_has_at_least_three_ticks_with_different_texts(values: list[f
     assert len({text for _, text in ticks}) == len(ticks)
     assert [workspace for workspace, _ in ticks] == sorted(folder for folder, _ in ticks)
     assert all(-1e-9 <= location <= 1 + 1e-9 for location, _ in ticks)
+
+
+@pytest.mark.parametrize("values", RANGES.values(), ids=RANGES.keys())
+@pytest.mark.parametrize("length", [250.0, 390.0, 700.0])
+def test_texts_beside_each_other_do_not_touch(values: list[float], length: float) -> None:
+    ticks = scale_of(values).ticks()
+    shown = [(place, text) for (place, _), text in zip(ticks, legible_texts(ticks, length, 7.2), strict=True) if text]
+
+    ends = [(length * place - 3.6 * len(text), length * place + 3.6 * len(text)) for place, text in shown]
+    assert len(shown) >= 2
+    assert all(after[0] - before[1] >= 7.2 - 1e-6 for before, after in itertools.pairwise(ends))
 
 
 @pytest.mark.parametrize("values", RANGES.values(), ids=RANGES.keys())
@@ -111,5 +125,6 @@ def test_ticks_read_as_people_write_them() -> None:
     assert tick_texts([2.5, 5.0, 7.5]) == ["2.5", "5.0", "7.5"]
     assert tick_texts([1000.0, 2000.0]) == ["1,000", "2,000"]
     assert tick_texts([0.1, 1.0, 10.0]) == ["0.1", "1", "10"]
+    assert tick_texts([0.000588, 0.00059, 0.000592]) == ["0.000588", "0.000590", "0.000592"]
     assert tick_texts([1e-5, 2e-5]) == ["1e-05", "2e-05"]
     assert tick_texts([-0.0, 0.5]) == ["0.0", "0.5"]
