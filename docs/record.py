@@ -44,39 +44,62 @@ COMMANDS = (
     ("Search for the front of dollars, time and F1, on simulated jobs.", "paretune study --study studies/pareto.yaml"),
 )
 _COLUMNS, _ROWS = 130, 34
-_SECONDS_PER_KEY, _PAUSE_S, _LONGEST_IDLE_S = 0.03, 1.5, 1.0
+_MOST_LINES = 40  # of an output that is not folded
+_SECONDS_PER_KEY, _PAUSE_S, _LONGEST_IDLE_S = 0.06, 3.0, 2.0
 
 
-def terminal() -> None:
+def terminal(remark: str = "") -> None:
     """Run all commands in one folder, and write both files."""
     events: list[tuple[float, str]] = []
-    blocks: list[str] = []
     clock = 0.0
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "paretune"
         shutil.copytree(DOCS.parent / "studies", home / "studies")
         for about, line in COMMANDS:
-            for character in f"# {about}":
+            for character in [f"# {about}\r\n$ ", *line, "\r\n"]:
                 events.append((clock, character))
-                clock += _SECONDS_PER_KEY / 3
-            events.append((clock, "\r\n$ "))
-            for character in line:
                 clock += _SECONDS_PER_KEY
-                events.append((clock, character))
-            events.append((clock + 0.3, "\r\n"))
-            clock += 0.3
-            output: list[str] = []
             for seconds, text in _run(line, home):
                 clock += min(seconds, _LONGEST_IDLE_S)
-                output.append(text.replace(folder, "~"))
-                events.append((clock, output[-1] + "\r\n"))
+                events.append((clock, text.replace(folder, "~") + "\r\n"))
             clock += _PAUSE_S
-            blocks.append(f"{about}\n\n```bash\n{line}\n```\n\n```text\n" + "\n".join(output) + "\n```\n")
     CAST.parent.mkdir(exist_ok=True)
-    header = {"version": 2, "width": _COLUMNS, "height": _ROWS, "title": "paretune, the first three minutes"}
+    facts = {"date": time.strftime("%Y-%m-%d"), "paretune": version("paretune"), "torch": version("torch")}
+    header = {"version": 2, "width": _COLUMNS, "height": _ROWS, "env": facts | {"remark": remark}}
     lines = [header, *([round(at, 2), "o", text] for at, text in events)]
     CAST.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines))
-    PAGE.write_text(_page(blocks, clock))
+    PAGE.write_text(page_of(CAST))
+
+
+def page_of(cast: Path) -> str:
+    """The page of a recording: its player, and what was typed and printed as text; long outputs are folded."""
+    header, *events = map(json.loads, cast.read_text().splitlines())
+    text = "".join(output for _, _, output in events).replace("\r\n", "\n")
+    facts = header["env"]
+    about = (
+        f"Recorded on {facts['date']}, paretune {facts['paretune']}, torch {facts['torch']}. {facts['remark']}".strip()
+    )
+    blocks = []
+    for part in re.split(r"^# (?=.*\n\$ )", text, flags=re.MULTILINE)[1:]:
+        title, line, output = part.split("\n", 2)
+        line = line.removeprefix("$ ")
+        shown = f"```text\n{output.rstrip()}\n```"
+        if output.count("\n") > _MOST_LINES:
+            shown = f'<details markdown="1">\n<summary>What it prints</summary>\n\n{shown}\n\n</details>'
+        fence = "bash" if " " in line else "text"
+        blocks.append(f"{title}\n\n```{fence}\n{line}\n```\n\n{shown}\n")
+    return f"""<!-- Made by `python docs/record.py terminal`; edits here are lost. -->
+# Three minutes at the terminal
+
+{about}
+
+Waits are cut to {_LONGEST_IDLE_S:.0f} seconds: it plays in {events[-1][0] / 60:.1f} minutes, here or with
+`asciinema play docs/recordings/{cast.name}`. The same as text is below.
+
+<div class="terminal" data-cast="../recordings/{cast.name}"></div>
+<script src="../recordings/player.js" defer></script>
+
+""" + "\n".join(blocks)
 
 
 def _run(line: str, folder: Path) -> list[tuple[float, str]]:
@@ -105,20 +128,6 @@ def _run(line: str, folder: Path) -> list[tuple[float, str]]:
         before = now
     process.wait()
     return result
-
-
-def _page(blocks: list[str], seconds: float) -> str:
-    conditions = f"{time.strftime('%Y-%m-%d')}, paretune {version('paretune')}, torch {version('torch')}"
-    return f"""<!-- Made by `python docs/record.py terminal`; edits here are lost. -->
-# Three minutes at the terminal
-
-Recorded on {conditions}, two hyper-threads of an AMD EPYC beside other load. Waits are cut to a second, so it plays in
-{seconds / 60:.1f} minutes. The same as text is below, and `docs/recordings/first-run.cast` plays with `asciinema play`.
-
-<div class="terminal" data-cast="../recordings/first-run.cast"></div>
-<script src="../recordings/player.js" defer></script>
-
-""" + "\n".join(blocks)
 
 
 def notebook() -> None:

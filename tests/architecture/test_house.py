@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from paretune.cli.main import COMMANDS, command_named, main
+from paretune.cli.main import ALIASES, COMMANDS, command_named, main
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import TASKS
 from paretune.studies.definition.objectives import OBJECTIVES
@@ -190,7 +190,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
             if word.startswith("--"):
                 name, equals, text = word.removeprefix("--").partition("=")
                 named[name] = text if equals else "true" if following.startswith("--") else following
-        return entry_point, {name: text for name, text in named.items() if name != "json"}
+        return ALIASES.get(entry_point, entry_point), {name: text for name, text in named.items() if name != "json"}
     parameters = {}
     for option, value in itertools.pairwise(words):
         if option in {"-P", "--param-list"}:
