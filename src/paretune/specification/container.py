@@ -51,6 +51,8 @@ PROFILE_JSON = "profile.json"
 """The machine-readable file of a profile; its `summary` is one line for people."""
 CHECKPOINTS_KEPT = 2
 """Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
+CHECKPOINT_EVERY_S = 120.0
+"""Between two checkpoints of a training that may lose its spot instances."""
 TELLS = "paretune: "
 """Prefix of the progress lines of a process that prepares inputs."""
 
