@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import arguments
@@ -22,7 +22,7 @@ import published
 
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, usual
 from paretune.estimating.posterior import Z80
-from paretune.jobs.deadline import SPOT_SHARE, STOP_S, Choice, On, choose
+from paretune.jobs.spot_policy import SPOT_SHARE, STOP_S, Choice, On, choose
 from paretune.specification.container import CHECKPOINT_EVERY_S
 
 CONFIDENCE = 0.95
@@ -120,13 +120,16 @@ class Job:
 
     @property
     def left_s(self) -> float:
+        """Seconds until the deadline."""
         return self.start + self.cell.window_s - self.now
 
     @property
     def progress(self) -> float:
+        """Share of the training that is in a checkpoint."""
         return self.done_s / self.work_s
 
     def outcome(self) -> Outcome:
+        """The result of a finished job."""
         return Outcome(self.billed_s / 3600, self.now - self.start)
 
     def learn(self) -> None:
@@ -176,7 +179,7 @@ class Job:
 
 
 def finish_by(job: Job) -> Outcome:
-    """paretune's policy."""
+    """The policy of jobs with `finish_by`."""
     while True:
         choice = _choice(job, On.NOTHING)
         available, until = job.trace.at(job.now)
@@ -320,13 +323,17 @@ def synthetic(count: int) -> list[Trace]:
     for number in range(count):
         chance = random.Random(number)
         up, down = chance.uniform(1.0, 5.0), chance.uniform(1.0, 5.0)
-        spells = ((index % 2 == 0, 1 + int(10 * chance.weibullvariate((up, down)[index % 2], 0.6))) for index in range(60))
+        spells = (
+            (index % 2 == 0, 1 + int(10 * chance.weibullvariate((up, down)[index % 2], 0.6))) for index in range(60)
+        )
         traces.append(_trace(f"synthetic {number}", 360.0, spells))
     return traces
 
 
 def _trace(name: str, gap_s: float, runs: Iterator[tuple[bool, int]]) -> Trace:
-    times, values, readings = [], [], 0
+    times: list[float] = []
+    values: list[bool] = []
+    readings = 0
     for value, count in runs:
         if not values or values[-1] != value:
             times.append(readings * gap_s)
@@ -337,7 +344,7 @@ def _trace(name: str, gap_s: float, runs: Iterator[tuple[bool, int]]) -> Trace:
 
 @dataclass(frozen=True)
 class Row:
-    """Results of one policy: dollars against the planner with the trace, against on demand, and shares that are late."""
+    """Results of one policy: dollars against the planner with the trace and on demand, and shares that are late."""
 
     ratio: float
     of_on_demand: float
@@ -374,10 +381,14 @@ def compare(cell: Cell, traces: Sequence[Trace], every_s: float, policies: Seque
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--traces", type=Path, help="CSV with columns trace, gap_seconds, available_instances_run_lengths")
+    parser.add_argument(
+        "--traces", type=Path, help="CSV with columns trace, gap_seconds, available_instances_run_lengths"
+    )
     parser.add_argument("--every", type=float, default=600.0, help="seconds between two starts")
     parser.add_argument("--hours", type=float, nargs="*", default=[1.0, 4.0, 12.0], choices=list(_GRID_S))
-    parser.add_argument("--all", action="store_true", help="judge by all traces, also those that constants are chosen on")
+    parser.add_argument(
+        "--all", action="store_true", help="judge by all traces, also those that constants are chosen on"
+    )
     options = arguments.parse(parser, every=14_400.0, hours=[1.0, 4.0])
     traces = read(options.traces) if options.traces else synthetic(6)
     judged = traces if options.all or not options.traces else traces[1::2]
@@ -390,7 +401,14 @@ def main() -> None:
             figures = (f"{row.ratio:.2f}", f"{row.of_on_demand:.2f}", f"{row.late:.1%}", f"{row.late_against:.1%}")
             lines.append((f"{hours:g} h, slack {slack:.0%}", name, *figures))
             print("#", *lines[-1], sep="  ", flush=True)
-    header = ("job", "policy", "dollars / planner with the trace", "dollars / on demand", "late", "late though not alone")
+    header = (
+        "job",
+        "policy",
+        "dollars / planner with the trace",
+        "dollars / on demand",
+        "late",
+        "late though not alone",
+    )
     print(published.block("deadline", published.table(header, lines)))
 
 

@@ -58,10 +58,13 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     location = {f"{schema.PREFIX}{name}": text for name, text in workplace.launcher.location_tags().items()}
     key = None if inputs.dataset is None else inputs.dataset.key
     parameters = _parameters(spec.command())
+    condition = f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
+    if spec.finish_by is not None:  # it may run on a larger cluster
+        condition = f"tags.`{schema.DEADLINE}` LIKE '%'"
     return next(
         (
             run
-            for run in _unwatched(workplace.tracking, f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'")
+            for run in _unwatched(workplace.tracking, condition)
             if _parameters(run.tags.get(schema.COMMAND, "")) == parameters
             and run.tags.get(schema.DATASET_KEY) == key
             and schema.TRIAL not in run.tags

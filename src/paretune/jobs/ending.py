@@ -245,6 +245,7 @@ class _Ending:
             verdicts=self.verdicts,
             over_bound_usd=self.over_bound_usd,
             ran=bill.ran,
+            deadline=record.deadline.outcome(record.workplace.clock.now()) if record.deadline is not None else "",
             metrics_from="" if self.report is None else str(self.report.facts.get("metrics_from", "")),
         )
 

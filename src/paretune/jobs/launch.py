@@ -15,6 +15,7 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
+from paretune.jobs.deadline import Plan, as_planned, plan_job
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
@@ -89,19 +90,27 @@ def run_job(
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
+    typed = spec.command()
     inputs, run, forecast = _checked(spec, workplace, study)
+    if spec.finish_by is not None:  # its cluster may be larger than the one that was asked for
+        spec = as_planned(spec, _recorded_plan(run, workplace) if forecast is None else forecast.deadline)
     record = JobRecord(spec, workplace, run=run, study=study)
     plan = first_plan(spec, record.run.tags()) if forecast is None else forecast.smaller_batch
     document = JobDocument.first(job_name(record.run.run_id, 1), spec, plan, record.attribution)
     job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
     try:
-        _describe(record, forecast, on_events)
+        _describe(record, forecast, on_events, typed)
         job.begin()
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
         _leave_or_abandon(job, error)
         raise
     return _conclude(result, workplace, on_events)
+
+
+def _recorded_plan(run: Run | None, workplace: Workplace) -> Plan | None:
+    run_id = workplace.tracking.opened_run_id() if run is None else run.run_id
+    return Plan.read(workplace.tracking.run(run_id).tags()) if run_id else None
 
 
 def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Run | None:
@@ -120,6 +129,7 @@ class _Forecast:
     Attributes:
         smaller_batch: the batch to begin with if the one that was asked for does not fit.
         sentences: about the batch, the estimate and the instances.
+        deadline: the plan of a job with `finish_by`.
     """
 
     inputs: JobInputs
@@ -127,16 +137,26 @@ class _Forecast:
     estimate: TimeEstimate | None
     sentences: Sequence[str]
     warnings: Sequence[str]
+    deadline: Plan | None = None
 
 
-def _describe(record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None]) -> None:
+def _describe(
+    record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None], typed: str
+) -> None:
     """Record and announce the job; `forecast` is None for a job that was started before."""
     messages = [_announcement(record.spec, None if forecast is None else forecast.inputs, record.run.run_id)]
     if forecast is None:
         record.adopt()
     else:
         warnings = forecast.warnings
-        record.describe(forecast.inputs, plan=forecast.smaller_batch, estimate=forecast.estimate, warnings=warnings)
+        record.describe(
+            forecast.inputs,
+            plan=forecast.smaller_batch,
+            deadline=forecast.deadline,
+            command=typed,
+            estimate=forecast.estimate,
+            warnings=warnings,
+        )
         messages += [*forecast.sentences, *(f"warning: {text}" for text in warnings)]
     _announce(messages, record.workplace, on_events)
 
@@ -174,6 +194,10 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
             )
+    deadline = None
+    if spec.finish_by is not None:
+        spec, deadline = plan_job(spec, workplace, lambda cluster: _estimate_of(cluster, inputs, workplace))
+        sentences.append(deadline.sentence())
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered
@@ -193,8 +217,17 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
         sentences.append(estimate.sentence())
     warnings = warnings_of(with_history([job], workplace.tracking))
     return _Forecast(
-        inputs=inputs, smaller_batch=smaller_batch, estimate=estimate, sentences=sentences, warnings=warnings
+        inputs=inputs,
+        smaller_batch=smaller_batch,
+        estimate=estimate,
+        sentences=sentences,
+        warnings=warnings,
+        deadline=deadline,
     )
+
+
+def _estimate_of(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> TimeEstimate | None:
+    return workplace.forecast.time_of(spec, spec.plan(), inputs, workplace.launcher.price(spec))
 
 
 def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs | None, Run | None, _Forecast | None]:

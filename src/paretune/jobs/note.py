@@ -27,12 +27,14 @@ def job_note(
     over_bound_usd: float = 0.0,
     ran: JobSpec | None = None,
     metrics_from: str = "",
+    deadline: str = "",
 ) -> str:
     """Markdown with the job, its results, verdicts, the place of its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
-    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own.
+    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own,
+    `deadline` how the plan of a job with `finish_by` has ended.
     """
     lines = [f"- {line}" for line in (_quality(values), _bill(values, price), _speed(values)) if line]
     if over_bound_usd:
@@ -44,7 +46,7 @@ def job_note(
     quotes = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
     summary = markdown(_summary(spec, values, state, reason, origin, ran or spec))
-    parts = [summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
+    parts = [markdown(deadline), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
     return "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 

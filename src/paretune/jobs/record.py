@@ -12,6 +12,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
+from paretune.jobs.deadline import Deadline, Plan
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -68,6 +69,8 @@ class JobRecord:
         """Whether the run says that MLflow did not take the whole record of the finished job."""
         self.is_uncollected = False
         """Whether what the job has recorded itself could not be copied, and may be later."""
+        self.deadline: Deadline | None = None
+        """Follows the plan of a job with `finish_by`."""
         self._detail = ""
         self._arns: list[str] = []  # of training jobs that a queue has named
         self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
@@ -77,15 +80,20 @@ class JobRecord:
         inputs: JobInputs,
         *,
         plan: BatchPlan | None = None,
+        deadline: Plan | None = None,
+        command: str = "",
         estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start.
 
-        `plan` is the batch of the first attempt if it is not the one that was asked for.
+        `plan` is the batch of the first attempt if it is not the one that was asked for, `deadline` the plan of a job
+        with `finish_by`, and `command` the job's command as it was typed, if it is not that of its specification.
         """
         with self.run.later():  # written together with the job's name
-            self._describe_request()
+            self._describe_request(command)
+            self._follow_plan(deadline)
+            self.run.set_tags({schema.DEADLINE: None if deadline is None else deadline.as_json()})
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
@@ -118,6 +126,7 @@ class JobRecord:
         """
         self.is_adopted = True
         tags = self.run.tags()
+        self._follow_plan(Plan.read(tags))
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
@@ -131,6 +140,9 @@ class JobRecord:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
         self.baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
+
+    def _follow_plan(self, plan: Plan | None) -> None:
+        self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
 
     def _describe_request(self, command: str = "") -> None:
         """Tag location, specification and command: as it was typed if an earlier process has recorded it.

@@ -20,9 +20,10 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import JobBill
+from paretune.jobs.deadline import Deadline
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, job_name
 from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach, attempt_name, split_job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
@@ -146,6 +147,8 @@ class RetryingJob:
     memory_retries: int = field(default=0, init=False)
     _why_not_smaller: str = field(default="", init=False)
     """The reason why a job that ran out of memory is not tried again with a smaller batch."""
+    _left: set[str] = field(default_factory=set, init=False)
+    """Names of attempts that were asked to stop for the next one."""
     _may_be_created: bool = field(default=False, init=False)
     """Whether a Ctrl-C has cut CreateTrainingJob short."""
 
@@ -177,6 +180,8 @@ class RetryingJob:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
+        if self.record.deadline is not None and self.attempt == 1:
+            self.document = self.record.deadline.document(self.document)
         with self._claimed():
             self.current = _find(self.document.job_name, self._launcher, self.shared) or self._create()
 
@@ -208,8 +213,9 @@ class RetryingJob:
                 self.begin()
             return None
         has_ended = self.current.state().is_terminal
-        self._take_events()
+        events = self._take_events()
         if not has_ended:
+            self._keep_to_deadline(self.current, events)
             return None
         self._add_to_bill(self.current)
         if self._goes_on(self.current) or not self.may_end():
@@ -299,12 +305,23 @@ class RetryingJob:
         self._may_be_created = False
         return job
 
-    def _take_events(self) -> None:
+    def _keep_to_deadline(self, job: Job, events: list[Event]) -> None:
+        """Stop the job if it has to go on elsewhere to be finished in time."""
+        deadline = self.record.deadline
+        if deadline is None or job.name in self._left:
+            return
+        if reason := deadline.leaves(job, self.document, events):
+            self._left.add(job.name)
+            self._announce(reason)
+            job.stop()
+
+    def _take_events(self) -> list[Event]:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
         self.record.log_progress(self.current, events)
         self.on_events(events)
         self._take_selection(self.current)
+        return events
 
     def _take_selection(self, job: Job) -> None:
         """Record, once, which of the allowed instance types SageMaker has selected."""
@@ -362,11 +379,24 @@ class RetryingJob:
         kind = failure[0] if failure is not None else None
         if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
             return self._in_next_attempt(job)
+        if (deadline := self.record.deadline) is not None and kind in {None, FailureKind.CAPACITY}:
+            if kind is not None and deadline.plan.is_on_spot(self.attempt):
+                deadline.change(self.attempt + 1, spot=False)
+            if job.state() is not JobState.COMPLETED and self.attempt + 1 in deadline.plan.instances:
+                return self._after_change(deadline)
         if kind is FailureKind.CAPACITY:
             return self._with_another_type(job)
         if kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
             return self._with_smaller_batch()
         return None
+
+    def _after_change(self, deadline: Deadline) -> JobDocument | None:
+        """The attempt on the instances that the plan has next; None if max_runtime_minutes leaves no time for it."""
+        again = deadline.document(self._next())
+        if again.max_seconds <= 0:
+            self._announce("max_runtime_minutes leaves no time to go on: raise it")
+            return None
+        return again
 
     def _with_smaller_batch(self) -> JobDocument | None:
         """The attempt after one that ran out of memory; None if there is none.

@@ -10,7 +10,15 @@ from paretune.core.errors import BadInput, collecting
 from paretune.specification import catalog
 from paretune.specification.account import AccountSettings, network_faults, owner_faults
 from paretune.specification.cluster import Cluster, simulation_faults
-from paretune.specification.limits import PLAN_EXAMPLE, SEARCHED_PLAN, Limits, plan_region, queue_faults, spot_faults
+from paretune.specification.limits import (
+    PLAN_EXAMPLE,
+    SEARCHED_PLAN,
+    Limits,
+    deadline_faults,
+    plan_region,
+    queue_faults,
+    spot_faults,
+)
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ParallelDegrees, Parallelism, parallelism_faults
 from paretune.specification.parameters import split_list
 
@@ -89,6 +97,7 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
 def placement_faults(placement: Placement) -> list[str]:
     """All faults of the sections, and contradictions between them."""
     faults = parallelism_faults(placement) + simulation_faults(placement) + owner_faults(placement)
+    faults += deadline_faults(placement)
     if placement.strategy == DEVICE_MAP and (placement.instance_count > 1 or placement.processes_per_instance):
         rule = "strategy device_map puts the layers of one model on the GPUs of one instance"
         faults.append(f"{rule}: set instance_count=1 and leave processes_per_instance out, or set strategy=fsdp")

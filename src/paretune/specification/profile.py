@@ -32,7 +32,10 @@ from paretune.specification.placement import Placement
 
 FILE = "paretune.toml"
 # These define a single job: a file that set them would change the meaning of a command.
-_OF_ONE_JOB = {"instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"}
+_OF_ONE_JOB = {
+    *("instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"),
+    *("finish_by", "finish_confidence"),
+}
 _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
     *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
     *("training_plan", "queue", *OF_A_QUEUE, "budget"),

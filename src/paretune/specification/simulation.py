@@ -20,6 +20,7 @@ class Simulation:
     startup_delay_seconds: float = parameter(0.0, "mean wait for instances (exponential), not billed", minimum=0)
     failure_rate: float = parameter(0.0, "share of jobs that fail while they run", minimum=0, maximum=1)
     out_of_memory_rate: float = parameter(0.0, "share of jobs that run out of memory", minimum=0, maximum=1)
+    spot_wait_seconds: float = parameter(0.0, "spot=true: mean wait for spot instances at the start", minimum=0)
     spot_interruptions_per_hour: float = parameter(0.0, "spot=true: mean interruptions per hour", minimum=0, maximum=60)
     spot_billable_share: float = parameter(1.0, "spot=true: share of the seconds that is billed", above=0, maximum=1)
     capacity_error_rate: float = parameter(0.0, "share of attempts without capacity", minimum=0, maximum=1)

@@ -29,6 +29,7 @@ from paretune.studies.results.note import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.rounds import FINISHED, SEARCHED, hold_lease, record_end, recorded_end
 from paretune.studies.search import joint
+from paretune.studies.search.deadline import StudyDeadline, without_deadline
 from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
@@ -135,6 +136,7 @@ def run_study_file(
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, replace(file, job=charged(file.job, workplaces.environment))
+    with_deadline, file = file, without_deadline(file)
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
@@ -158,7 +160,9 @@ def run_study_file(
                     say(prices)
             with closing(OptunaStudy(file, storage)) as study:
                 record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
-                return drive(record.new_driver(file, study, workplace), record)
+                driver = record.new_driver(file, study, workplace)
+                driver.admission.deadline = StudyDeadline.of(with_deadline, jobs, workplace, record.run)
+                return drive(driver, record)
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:

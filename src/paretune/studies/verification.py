@@ -84,10 +84,11 @@ class Verification:
     def _why_not(self, point: Point, changes: Mapping[str, object], repeats: int) -> str:
         """The reason why the point is not repeated, in words; empty if it is."""
         driver = self._driver
-        if driver.admission.has_budget:
-            spec = driver.file.spec_at(point.trial.point).replace(**changes)
-            if not driver.admission.fits(spec):
-                return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
+        spec = driver.file.spec_at(point.trial.point).replace(**changes)
+        if late := driver.admission.why_too_late(spec):
+            return late
+        if driver.admission.has_budget and not driver.admission.fits(spec):
+            return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
         if repeats >= RUNS:
             collapsed = f", {point.collapses} runs collapsed" if point.collapses else ""
             return f"of {repeats} repeats {len(point.trials) - 1} completed{collapsed}"

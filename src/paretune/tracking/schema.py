@@ -44,6 +44,11 @@ STOPPED_EARLY = "paretune.stopped_early"
 """The reason why the trial of a study was stopped early, and what it would have reached: JSON with reason, expected."""
 WAITING = "paretune.waiting"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
+DEADLINE = "paretune.deadline"
+"""Of a job with `finish_by`: JSON with `until`, when it has to be done, its plan, and `instances`, see jobs/deadline.
+
+Of a study with `finish_by`: JSON with `until` only.
+"""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words

@@ -171,11 +171,18 @@ def _core_seconds(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:4]))  # user, system, and the same of its ended children
 
 
+_BETWEEN_SAVES = 20.0
+"""Least seconds between two checkpoints, as a multiple of those that one takes."""
+
+
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
     """Writes curves as events, measures throughput, and stops the training on request.
 
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
+
+    With `save_every_s` it writes a checkpoint as often, for a job that may lose its instances at any moment; less often
+    if that would take more than a twentieth of the time.
 
     Attributes:
         stopped_at: step after which the training stopped on request; None if it did not.
@@ -189,12 +196,18 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         stop_requested: Callable[[], bool],
         *,
         clock: Callable[[], float] | None = None,
+        save_every_s: float | None = None,
     ) -> None:
         self.stopwatch = Stopwatch(clock)
         self.stopped_at: int | None = None
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
+        self._clock = clock or time.monotonic
+        self._save_every_s = save_every_s
+        self._saves = 0
+        self._save_begun_at = self._clock()
+        self._save_due_at = self._save_begun_at + (save_every_s or 0.0)
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
         self._warm_usage: CpuUsage | None = None
@@ -218,10 +231,21 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if state.global_step == self._warm_step:
             self._warm_usage = CpuUsage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
-        if self._all_stop_after(state.global_step):
+        if self._save_every_s is not None and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
+            control.should_save = True
+            self._saves, self._save_begun_at = self._saves + 1, self._clock()
+        if self._all_do("stop_after", state.global_step, self._stop_requested):
             self.stopped_at = state.global_step
             control.should_save = True
             control.should_training_stop = True
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Set when the next checkpoint of `save_every_s` is due."""
+        now = self._clock()
+        self._save_due_at = now + max(self._save_every_s or 0.0, _BETWEEN_SAVES * (now - self._save_begun_at))
+
+    def _is_save_due(self) -> bool:
+        return self._clock() >= self._save_due_at
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Measure how much of the processor other programs took."""
@@ -276,19 +300,19 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             return None
         return (self._progress.rows - rows) / elapsed, (self._progress.tokens - tokens) / elapsed
 
-    def _all_stop_after(self, step: int) -> bool:
-        """Whether all processes stop after this step.
+    def _all_do(self, name: str, step: int, wants: Callable[[], bool]) -> bool:
+        """Whether all processes stop, or save a checkpoint, after this step, because one of them `wants` to.
 
         A signal reaches them at different moments, but all must stop after the same step, or the others wait forever.
         The first process that has received it writes the number of its next step into the shared store before it begins
         that step. No other process can finish that step without it, so all of them read the number in time.
         """
         if not torch.distributed.is_initialized():
-            return self._stop_requested()
+            return wants()
         store = torch.distributed.distributed_c10d._get_default_store()
-        key = f"paretune/stop_after{self.events.member}"  # each trial of a shared job stops for itself
+        key = f"paretune/{name}{self.events.member}"  # each trial of a shared job stops for itself
         if store.check([key]):
             return step >= int(store.get(key))
-        if self._stop_requested():
+        if wants():
             store.compare_set(key, "", str(step + 1))
         return False

@@ -390,6 +390,8 @@ SAME_RESULT = {
     "log_model": False,
     "trials_per_job": 4,
     "max_silence_minutes": 5.0,
+    "finish_by": "6h",
+    "finish_confidence": 0.9,
     "max_runtime_minutes": 5.0,
     "max_cost_usd": 1.0,
     "budget": "team.yaml",

@@ -386,3 +386,23 @@ def test_profiled_steps_are_not_on_the_clock_and_evaluation_among_them_does_not_
     clock.pass_(4)
 
     assert callback.stopwatch.seconds() == 5
+
+
+def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_they_take_long(
+    clock: HandTurned, events: Path
+) -> None:
+    training = Training(clock, events, steps=100)
+    training.callback = MetricsCallback(
+        EventWriter(events), training.callback._progress, lambda: False, clock=clock.monotonic, save_every_s=120.0
+    )
+    saved = []
+    training.begin()
+    for _ in range(100):
+        training.step(10.0)
+        if training.control.should_save:
+            saved.append(training.done)
+            training.control.should_save = False
+            clock.pass_(20.0)  # so the next one comes after 400 s
+            training._call("save")
+
+    assert saved == [12, 52, 92]

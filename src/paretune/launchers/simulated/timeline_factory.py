@@ -56,7 +56,10 @@ class TimelineFactory:
         """The timeline of a job with one trial. With `has_capacity` it does not fail for lack of capacity."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
-        wait = Phase(seconds=draws.exponential(settings.startup_delay_seconds, "delay"), detail="Pending", runs=False)
+        delay = draws.exponential(settings.startup_delay_seconds, "delay")
+        if document.spec.spot:
+            delay += draws.exponential(settings.spot_wait_seconds, "spot delay")
+        wait = Phase(seconds=delay, detail="Pending", runs=False)
         unknown = ""
         try:
             answer = draws.noise(self._answer(document, settings))

@@ -15,6 +15,7 @@ from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.worst_case import WorstCase
 
@@ -40,6 +41,7 @@ class Admission:
         self.duplicates: set[str] = set()
         self.is_short = False
         self.is_waiting = False
+        self.deadline: StudyDeadline | None = None
 
     @property
     def has_budget(self) -> bool:
@@ -63,8 +65,10 @@ class Admission:
         A trial that joins a job that searches reserves nothing, because the reservation of its lead covers the job.
 
         Raises:
-            BudgetRefused: some budget does not cover it, or its price is unknown.
+            BudgetRefused: some budget does not cover it, its price is unknown, or the time is too short for it.
         """
+        if reason := self.why_too_late(spec):
+            raise BudgetRefused(f"not run: {reason}")
         worst_usd = self.worst_case.reserved_usd(spec) if note.lead in {None, trial} else 0.0
         reservation = self._ledger.reserve(
             trial,
@@ -106,6 +110,8 @@ class Admission:
 
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
+            if self.why_too_late(spec):
+                return False
             try:
                 worst_usd = self.worst_case.reserved_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
@@ -118,6 +124,10 @@ class Admission:
             )
 
         return is_affordable
+
+    def why_too_late(self, spec: JobSpec) -> str:
+        """Why a job would not be done by the study's deadline, in words; empty if it would, or there is none."""
+        return "" if self.deadline is None else self.deadline.why_not(spec, self._history.longest_s)
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""

@@ -80,6 +80,8 @@ class _Suggesting:
 
     def _over(self) -> str:
         driver = self._driver
+        if driver.admission.deadline is not None and (reason := driver.admission.deadline.why_over()):
+            return reason
         under_way = sum(job.counts for job in driver.running)
         if driver.admission.has_enough(driver.history.counted + under_way):
             return f"{driver.file.n_trials} trials were made"

@@ -14,9 +14,9 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
-from paretune.tracking import RunStatus, Tracking, schema
+from paretune.tracking import Run, RunStatus, Tracking, schema
 
-_PAYS = ("budget", "user")
+_MAY_CHANGE = ("budget", "user", "finish_by", "finish_confidence")
 
 
 class ParentRun(ABC):
@@ -48,6 +48,11 @@ class ParentRun(ABC):
         self._run = tracking.run(self.run_id)
         self._run.reopen()
         self._driver: Driver  # set by `watch`, which is called first
+
+    @property
+    def run(self) -> Run:
+        """The run in MLflow."""
+        return self._run
 
     @abstractmethod
     def trial_ended(self, trial: Trial) -> None:
@@ -95,8 +100,8 @@ class ParentRun(ABC):
 
 
 def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a job without those that say who pays: they may change while a study goes on."""
-    return {name: value for name, value in job.items() if name not in _PAYS}
+    """Parameters of a job without those that say who pays, and until when: they may change while a study goes on."""
+    return {name: value for name, value in job.items() if name not in _MAY_CHANGE}
 
 
 def _open(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
