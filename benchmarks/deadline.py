@@ -4,6 +4,7 @@ A job of H hours usually takes H hours on demand, start-up and upload included, 
 slack). Phases are drawn from the spread between jobs of one account that public SageMaker jobs show, and the training
 takes longer or shorter than its estimate. A policy sees the states of its own job only, except `uniform progress`,
 which is given the availability. On demand there always is capacity. Without --traces the traces are synthetic.
+Constants of the policy were chosen on the first, third, ... eleventh trace; without --all only the others judge it.
 """
 
 import argparse
@@ -26,8 +27,7 @@ from paretune.jobs.spot_policy import SPOT_SHARE, STOP_S, Choice, On, choose
 from paretune.specification.container import CHECKPOINT_EVERY_S
 
 CONFIDENCE = 0.95
-CHOSEN_ON = 6
-"""Constants of the policy are chosen on the first, third, ... eleventh trace; the others judge it."""
+"""`finish_confidence` of the jobs."""
 _WITHIN = {"starting": 0.4, "data": 0.7, "image": 0.7, "uploading": 0.85}
 """Standard deviations of the logarithm between jobs of one repository (phases.csv, gpu)."""
 _SHOWS_SPEED_S = 300.0
@@ -392,8 +392,6 @@ def main() -> None:
     options = arguments.parse(parser, every=14_400.0, hours=[1.0, 4.0])
     traces = read(options.traces) if options.traces else synthetic(6)
     judged = traces if options.all or not options.traces else traces[1::2]
-    print(f"# {published.conditions('paretune', 'numpy')}; simulated, traces of EC2 spot instances, not SageMaker's")
-    print(f"# {len(judged)} of {len(traces)} traces, a start every {options.every:g} s")
     lines = []
     for hours, slack in itertools.product(options.hours, (0.2, 0.5)):
         rows = compare(Cell(hours, slack), judged, options.every, list(POLICIES))
@@ -401,15 +399,13 @@ def main() -> None:
             figures = (f"{row.ratio:.2f}", f"{row.of_on_demand:.2f}", f"{row.late:.1%}", f"{row.late_against:.1%}")
             lines.append((f"{hours:g} h, slack {slack:.0%}", name, *figures))
             print("#", *lines[-1], sep="  ", flush=True)
-    header = (
-        "job",
-        "policy",
-        "dollars / planner with the trace",
-        "dollars / on demand",
-        "late",
-        "late though not alone",
+    header = ("job", "policy", "dollars / planner", "dollars / on demand", "late", "late, not so on demand alone")
+    source = f"{len(judged)} of {len(traces)} traces of EC2 spot capacity" if options.traces else "synthetic traces"
+    about = (
+        f"Simulated {published.conditions('paretune', 'numpy')}, {source}, a start every {options.every:g} s, "
+        f"finish_confidence {CONFIDENCE}, training within {_ESTIMATE_ERROR:.0%} of its estimate (one deviation):"
     )
-    print(published.block("deadline", published.table(header, lines)))
+    print(published.block("deadline", [about, "", *published.table(header, lines)]))
 
 
 if __name__ == "__main__":
