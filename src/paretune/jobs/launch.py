@@ -90,16 +90,13 @@ def run_job(
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
-    typed = spec.command()
     inputs, run, forecast = _checked(spec, workplace, study)
-    if spec.finish_by is not None:  # its cluster may be larger than the one that was asked for
-        spec = as_planned(spec, _recorded_plan(run, workplace) if forecast is None else forecast.deadline)
-    record = JobRecord(spec, workplace, run=run, study=study)
-    plan = first_plan(spec, record.run.tags()) if forecast is None else forecast.smaller_batch
-    document = JobDocument.first(job_name(record.run.run_id, 1), spec, plan, record.attribution)
-    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(spec, workplace))
+    record = JobRecord(as_planned(spec, _plan_of(spec, run, forecast, workplace)), workplace, run=run, study=study)
+    plan = first_plan(record.spec, record.run.tags()) if forecast is None else forecast.smaller_batch
+    document = JobDocument.first(job_name(record.run.run_id, 1), record.spec, plan, record.attribution)
+    job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(record.spec, workplace))
     try:
-        _describe(record, forecast, on_events, typed)
+        _describe(record, forecast, on_events, spec.command())
         job.begin()
         result = job.wait(workplace.interruption).result()
     except BaseException as error:
@@ -108,7 +105,10 @@ def run_job(
     return _conclude(result, workplace, on_events)
 
 
-def _recorded_plan(run: Run | None, workplace: Workplace) -> Plan | None:
+def _plan_of(spec: JobSpec, run: Run | None, forecast: "_Forecast | None", workplace: Workplace) -> Plan | None:
+    """The plan of a job with `finish_by`: a new one, or that of the run of a job that was started before."""
+    if forecast is not None or spec.finish_by is None:
+        return None if forecast is None else forecast.deadline
     run_id = workplace.tracking.opened_run_id() if run is None else run.run_id
     return Plan.read(workplace.tracking.run(run_id).tags()) if run_id else None
 
@@ -141,7 +141,7 @@ class _Forecast:
 
 
 def _describe(
-    record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None], typed: str
+    record: JobRecord, forecast: _Forecast | None, on_events: Callable[[list[Event]], None], command: str
 ) -> None:
     """Record and announce the job; `forecast` is None for a job that was started before."""
     messages = [_announcement(record.spec, None if forecast is None else forecast.inputs, record.run.run_id)]
@@ -153,7 +153,7 @@ def _describe(
             forecast.inputs,
             plan=forecast.smaller_batch,
             deadline=forecast.deadline,
-            command=typed,
+            command=command,
             estimate=forecast.estimate,
             warnings=warnings,
         )

@@ -180,14 +180,14 @@ class RetryingJob:
             BadInput, LaunchRefused, BudgetRefused: it was not created.
             LostContact: it may have been created; its run stays open.
         """
-        if self.record.deadline is not None and self.attempt == 1:
-            self.document = self.record.deadline.document(self.document)
         with self._claimed():
             self.current = _find(self.document.job_name, self._launcher, self.shared) or self._create()
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
         """Record the name of this attempt's job before it is created, so that any later process can find the job."""
+        if self.record.deadline is not None and self.attempt == 1:
+            self.document = self.record.deadline.document(self.document)
         self.record.name_attempt(self.document.job_name)
         claimed = self._clock.monotonic()
         try:

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.hardware import usable_cores
 from paretune.estimating.workload import warmup_steps
-from paretune.specification.container import Event
+from paretune.specification.container import CHECKPOINT_EVERY_S, Event
 from paretune.training import device
 from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
@@ -181,8 +181,8 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     Throughput is rows per second after the warm-up, the first tenth of the steps but at most ten, in which memory is
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
 
-    With `save_every_s` it writes a checkpoint as often, for a job that may lose its instances at any moment; less often
-    if that would take more than a twentieth of the time.
+    A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
+    minutes; less often if that would take more than a twentieth of the time. Trials of a shared job do not.
 
     Attributes:
         stopped_at: step after which the training stopped on request; None if it did not.
@@ -196,7 +196,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         stop_requested: Callable[[], bool],
         *,
         clock: Callable[[], float] | None = None,
-        save_every_s: float | None = None,
+        on_spot: bool = False,
     ) -> None:
         self.stopwatch = Stopwatch(clock)
         self.stopped_at: int | None = None
@@ -204,10 +204,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._progress = progress
         self._stop_requested = stop_requested
         self._clock = clock or time.monotonic
-        self._save_every_s = save_every_s
+        self._saves_often = on_spot and not events.member
         self._saves = 0
         self._save_begun_at = self._clock()
-        self._save_due_at = self._save_begun_at + (save_every_s or 0.0)
+        self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
         self._warm_usage: CpuUsage | None = None
@@ -231,7 +231,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if state.global_step == self._warm_step:
             self._warm_usage = CpuUsage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
-        if self._save_every_s is not None and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
+        if self._saves_often and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
             control.should_save = True
             self._saves, self._save_begun_at = self._saves + 1, self._clock()
         if self._all_do("stop_after", state.global_step, self._stop_requested):
@@ -240,9 +240,9 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             control.should_training_stop = True
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Set when the next checkpoint of `save_every_s` is due."""
+        """Set when the next checkpoint of a training on spot instances is due."""
         now = self._clock()
-        self._save_due_at = now + max(self._save_every_s or 0.0, _BETWEEN_SAVES * (now - self._save_begun_at))
+        self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
 
     def _is_save_due(self) -> bool:
         return self._clock() >= self._save_due_at

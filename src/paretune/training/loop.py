@@ -16,7 +16,7 @@ import transformers
 
 from paretune.estimating.workload import evaluation_batch
 from paretune.specification import metrics
-from paretune.specification.container import CHECKPOINT_EVERY_S, JobDocument, JobFolder, JobReport, PreparedDataset
+from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
@@ -205,13 +205,7 @@ def _trainer(
         compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units, inputs.tokenizer),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
-        callback=MetricsCallback(
-            events,
-            progress,
-            lambda: stop_signal.stop_requested,
-            clock=clock,
-            save_every_s=CHECKPOINT_EVERY_S if document.spec.spot and not document.member else None,
-        ),
+        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock, on_spot=spec.spot),
     )
 
 

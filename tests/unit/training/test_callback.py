@@ -393,7 +393,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
 ) -> None:
     training = Training(clock, events, steps=100)
     training.callback = MetricsCallback(
-        EventWriter(events), training.callback._progress, lambda: False, clock=clock.monotonic, save_every_s=120.0
+        EventWriter(events), training.callback._progress, lambda: False, clock=clock.monotonic, on_spot=True
     )
     saved = []
     training.begin()
