@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 
 _HUGGING_FACE = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
@@ -133,15 +132,3 @@ def _is_installed(package: str) -> bool:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):
         return True  # a package that cannot be looked up says why itself
-
-
-def script_faults(path: Path) -> list[str]:
-    """One fault that names all packages of a script which are not installed on this machine, with the next step."""
-    try:
-        missing = read_own_script(path).missing_packages()
-    except BadInput as error:
-        return list(error.faults)
-    if not missing:
-        return []
-    names = ", ".join(missing)
-    return [f"{path.name} imports {names}, which this Python does not have: python -m pip install {' '.join(missing)}"]

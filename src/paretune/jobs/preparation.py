@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
-from paretune.core.own_script import script_faults
 from paretune.core.packages import training_is_missing
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.launchers.processes import training_process
+from paretune.projects.packages import package_faults
 from paretune.specification.container import TELLS, JobInputs, PreparedDataset, write_json
 from paretune.specification.inputs import BUNDLED, IN_S3, INPUT_FILES, ROW_FILES, missing_files
 from paretune.specification.job import JobSpec
@@ -57,7 +57,8 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
         faults = missing_files(spec.as_text())
         if not faults:
             faults = argument_faults(spec)
-            faults += [] if spec.on_sagemaker else script_faults(at_home(spec.entry_script))
+            script = at_home(spec.entry_script)
+            faults += [] if spec.on_sagemaker else package_faults(script.name, script.parent, [script])
     else:
         _fetch(spec, workplace)
         cached = load_cached_inputs(spec, workplace.home)

@@ -1,8 +1,10 @@
 """Files, command and settings that a job needs to run an entry point of a project, for any launcher."""
 
+import re
 import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -15,6 +17,7 @@ from paretune.core.errors import BadInput, collecting, refuse
 from paretune.launchers import archive
 from paretune.projects import container_entrypoint
 from paretune.projects.environment import Environment, read_environment, scripts_with
+from paretune.projects.packages import package_faults
 from paretune.projects.project import Command, read_command, read_project
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.specification.job import JobSpec
@@ -46,6 +49,8 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
     with collecting(faults):
         if spec.on_sagemaker:
             environment = read_environment(project, root)
+    if not spec.on_sagemaker and command is not None:
+        faults += _missing_packages(spec, project, root, command.text)
     if project.docker_env and spec.image_uri is None:
         faults.append("docker_env of the project is not used: give its image in ECR as image_uri, on SageMaker")
     if not files:
@@ -135,6 +140,15 @@ def _refuse_unknown_entry_point(spec: Program, declared: Collection[str], root: 
     scripts = [path.name for path in sorted(root.iterdir()) if path.suffix in {".py", ".sh"}]
     allowed = ", ".join([*declared, *scripts]) or "nothing, because it has neither an MLproject file nor a script"
     raise BadInput([f"entry_point {spec.entry_point} is not in project {spec.project}: it has {allowed}"])
+
+
+def _missing_packages(spec: Program, project: Project, root: Path, command: str) -> list[str]:
+    """Packages that the environment file, a requirements.txt or the scripts of the command need, and that lack here."""
+    lines: list[str] = []
+    with suppress(BadInput):  # of conda's other packages
+        lines += read_environment(project, root).requirements
+    scripts = [root / word for word in re.findall(r"[\w./-]+\.py\b", command)]
+    return package_faults(str(spec.project), root, [path for path in scripts if path.is_file()], lines)
 
 
 def _ignored(folder: Path, root: Path, files: Mapping[str, Path]) -> Iterator[tuple[str, Path]]:

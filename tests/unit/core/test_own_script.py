@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.own_script import read_own_script, script_faults
+from paretune.core.own_script import read_own_script
 
 
 @pytest.fixture
@@ -65,29 +65,3 @@ def test_a_script_whose_arguments_its_text_does_not_show_is_not_complete(
 
     assert not own.is_complete
     assert own.reads_anything is reads_anything
-
-
-def test_all_missing_packages_are_named_in_one_message_with_the_command(script: Path) -> None:
-    script.write_text(
-        "import os, no_such_package.part\n"
-        "from absent_too import thing\n"
-        "from . import relative\n"
-        "import beside, pytest\n"
-        "try:\n    import optional_one\nexcept ImportError:\n    pass\n"
-        "def later():\n    import optional_two\n"
-        "if __name__ == '__main__':\n    import sklearn_absent\n"
-    )
-    (script.parent / "beside.py").write_text("import another_absent\n")
-
-    names = ["absent_too", "another_absent", "no_such_package", "sklearn_absent"]
-    fault = (
-        f"train.py imports {', '.join(names)}, which this Python does not have: python -m pip install {' '.join(names)}"
-    )
-    assert script_faults(script) == [fault]
-
-
-@pytest.mark.parametrize("line", ["import sys; sys.path.append('src')", "import os; os.system('pip install absent')"])
-def test_packages_that_a_script_finds_or_installs_itself_are_not_missed(script: Path, line: str) -> None:
-    script.write_text(f"{line}\nimport absent_package\n")
-
-    assert script_faults(script) == []

@@ -240,10 +240,7 @@ class FileReader:
         own = read_own_script(at_home(script))
         if (argument := own.argument(name)) or not own.is_complete:
             return f"training_arguments.{argument or name}"
-        raise ValueError(
-            f"unknown parameter {name}: {Path(script).name} has the arguments {', '.join(own.arguments)}; of a job, "
-            f"{parameter_hint(name, self.parameter_types)}"
-        )
+        raise ValueError(f"unknown parameter {name}: {Path(script).name} has the arguments {', '.join(own.arguments)}")
 
     def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
         """Take one entry of a section. This method reads `job`; subclasses read their own sections."""
