@@ -8,9 +8,11 @@ import pytest
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput
+from paretune.estimating.forecast import Forecast
 from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.deadline import Plan, as_planned, plan_job
+from paretune.jobs.launch import run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.spot_policy import On, choose, probability, seconds_at
@@ -241,6 +243,35 @@ def test_progress_that_shows_a_faster_training_takes_the_job_back_to_spot(
 
     assert job.record.deadline is not None
     assert dict(job.record.deadline.plan.instances) == {1: False, 2: True}
+
+
+def test_the_same_command_adopts_the_job_on_the_larger_cluster_of_its_plan(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    launcher, spec = setting.launcher, LONG.replace(finish_by="80m")
+    launcher.endings[:] = ["endless"]
+    launcher.reads_inputs = False
+    monkeypatch.setattr(Forecast, "time_of", lambda _, job, *__: setting.estimate(job, 2.0 / job.instance_count**0.9))
+    with monkeypatch.context() as dying:
+        dying.setattr(RetryingJob, "wait", killed)
+        dying.setattr(
+            "paretune.jobs.launch._leave_or_abandon", lambda *_: None
+        )  # a process that is killed does nothing
+        with pytest.raises(SystemExit):
+            run_job(spec, setting.workplace, lambda _: None)
+    (job,) = launcher.jobs.values()
+    (run,) = setting.workplace.tracking.unfinished()
+    setting.workplace.tracking.run(run.run_id).set_tags({schema.WATCHED_BY: ""})
+    job.ending = DONE
+    setting.clock.time += 1800.0  # a new plan would have another cluster
+    result = run_job(spec, setting.workplace, lambda _: None)
+
+    assert len(launcher.created) == 1
+    assert (result.run_id, result.params["instance_count"]) == (run.run_id, "4")
+    assert setting.workplace.tracking.run(run.run_id).tags()[schema.COMMAND] == spec.command()
 
 
 def test_a_larger_cluster_is_planned_where_the_time_needs_it_and_with_the_same_global_batch(setting: Setting) -> None:
