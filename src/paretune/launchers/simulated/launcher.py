@@ -21,7 +21,7 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.launchers.base import Job, JobState, Launcher, Trials
+from paretune.launchers.base import Job, JobState, Launcher, Trials, job_name, parse_job_name
 from paretune.launchers.simulated.searching import in_searching_job
 from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
@@ -74,6 +74,12 @@ class SimulatedJob(Job):
         if self._changes_of is not timeline:
             self._changes_of, self._moments = timeline, [self._created + moment for moment in timeline.changes()]
         return self._moments
+
+    def checkpointed_seconds(self, spec_hash: str) -> float:
+        """Seconds of progress that a job with this hash finds in the checkpoints of this one, which was stopped."""
+        if self._document.spec.spec_hash() != spec_hash or self.state() is not JobState.STOPPED:
+            return 0.0
+        return self._timeline.trained_seconds(self.seconds())
 
     def state(self) -> JobState:
         """The state at the virtual time."""
@@ -283,6 +289,7 @@ class SimulatedLauncher(Launcher):
         if existing is not None:
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
+        timeline = timeline.resumed(self._trained_before(document))
         timelines = {member.member: self._timeline_of(member) for member in document.members} if document.queue else {}
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
@@ -322,6 +329,14 @@ class SimulatedLauncher(Launcher):
             "metrics": dict(timeline.report.metrics) if timeline.report is not None else {},
             **timeline.facts,
         }
+
+    def _trained_before(self, document: JobDocument) -> float:
+        """Seconds of progress in the checkpoints of a job's earlier attempts on the same cluster."""
+        name = parse_job_name(document.job_name)
+        if name is None:
+            return 0.0
+        jobs = (self.attach(job_name(name[0], attempt)) for attempt in range(1, name[1]))
+        return sum(job.checkpointed_seconds(document.spec.spec_hash()) for job in jobs if job is not None)
 
     @cached_property
     def _prices(self) -> PriceList:

@@ -28,6 +28,11 @@ class Phase:
     runs: bool = True
     prepares: bool = False
 
+    @property
+    def makes_progress(self) -> bool:
+        """Whether the training makes progress in it."""
+        return self.detail == TRAINING and not self.prepares
+
 
 @dataclass(frozen=True, kw_only=True)
 class Timeline:
@@ -70,6 +75,30 @@ class Timeline:
                 running_seconds -= phase.seconds
             begin += phase.seconds
         return math.inf
+
+    def trained_seconds(self, until: float) -> float:
+        """Seconds in which the training has made progress, up to `until` seconds after the creation."""
+        begins = itertools.accumulate((phase.seconds for phase in self.phases), initial=0.0)
+        pairs = zip(self.phases, begins, strict=False)
+        return sum(min(max(until - begin, 0.0), phase.seconds) for phase, begin in pairs if phase.makes_progress)
+
+    def resumed(self, done: float) -> "Timeline":
+        """The same from a checkpoint: without the first `done` seconds of its progress, and what is written in them."""
+        phases: list[Phase] = []
+        gaps: list[tuple[float, float]] = []  # begin and seconds of what is left out
+        begin = 0.0
+        for phase in self.phases:
+            left_out = min(done, phase.seconds) if phase.makes_progress else 0.0
+            done -= left_out
+            gaps += [(begin, left_out)] if left_out else []
+            phases.append(replace(phase, seconds=phase.seconds - left_out))
+            begin += phase.seconds
+        events = tuple(
+            (moment - sum(gap for start, gap in gaps if start + gap <= moment), event)
+            for moment, event in self.events
+            if not any(start < moment < start + gap for start, gap in gaps)
+        )
+        return replace(self, phases=tuple(phases), events=events) if gaps else self
 
     def phase_at(self, moment: float) -> Phase:
         """The phase at `moment` seconds after the creation."""
@@ -140,5 +169,5 @@ def in_one_job(document: JobDocument, timelines: Sequence[Timeline]) -> Timeline
 
 def before_training(phases: Sequence[Phase]) -> int:
     """The number of phases before the first in which the training makes progress."""
-    trains = (at for at, phase in enumerate(phases) if phase.detail == TRAINING and not phase.prepares)
+    trains = (at for at, phase in enumerate(phases) if phase.makes_progress)
     return next(trains, len(phases))

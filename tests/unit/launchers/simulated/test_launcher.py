@@ -319,3 +319,31 @@ def test_the_worst_case_is_that_of_sagemaker_and_an_upload_is_outside_the_limit(
     assert job.billable_seconds() == pytest.approx(80.0)
     assert timeline.reaches(40.0) == 40.0
     assert math.isinf(timeline.reaches(60.0))
+
+
+def test_the_attempt_after_a_stopped_one_goes_on_from_its_checkpoint(place: Place, clock: VirtualClock) -> None:
+    first = place.submit("waiting")
+    clock.wake_at(clock.now() + 195)  # 35 s into its training of 80 s
+    while first.seconds() < 195:
+        clock.sleep(0.5)
+    first.stop()
+    at_its_end(first, clock)
+    trained = first.seconds() - 160
+    second = place.submit("waiting")
+    at_its_end(second, clock)
+
+    assert trained == pytest.approx(35 + STOP_SECONDS, abs=1.0)
+    assert second.seconds() == pytest.approx(240 - trained)
+
+
+def test_a_timeline_from_a_checkpoint_leaves_out_what_was_written_before_it() -> None:
+    events = tuple((moment, Event(time=0.0, step=int(moment))) for moment in (5.0, 15.0, 40.0))
+    phases = (
+        Phase(seconds=10.0, detail="Training"),
+        Phase(seconds=20.0, detail="Interrupted", runs=False),
+        Phase(seconds=30.0, detail="Training"),
+    )
+    resumed = Timeline(phases=phases, events=events).resumed(15.0)
+
+    assert [phase.seconds for phase in resumed.phases] == [0.0, 20.0, 25.0]
+    assert [(moment, event.step) for moment, event in resumed.events] == [(5.0, 15), (25.0, 40)]
