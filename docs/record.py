@@ -145,11 +145,8 @@ def notebook() -> None:
     for cell in document.cells:
         parts.append(cell.source if cell.cell_type == "markdown" else f"```python\n{cell.source}\n```")
         parts += [text for output in cell.get("outputs", []) if (text := _shown(output))]
-    title, *rest = "\n\n".join(parts).split("\n\n## ")
-    about = f"This page is `examples/first_study.ipynb` with its outputs of {time.strftime('%Y-%m-%d')}."
-    (DOCS / "notebook.md").write_text(
-        "\n\n## ".join([f"{title}", *rest]).replace("\n\n## ", f"\n\n{about}\n\n## ", 1) + "\n"
-    )
+    parts.insert(2, f"This page is `examples/first_study.ipynb` with its outputs of {time.strftime('%Y-%m-%d')}.")
+    (DOCS / "notebook.md").write_text("\n\n".join(parts) + "\n")
 
 
 def _shown(output: Any) -> str:
@@ -159,8 +156,10 @@ def _shown(output: Any) -> str:
         return f"```text\n{output['text'].rstrip()}\n```" if output["name"] == "stdout" else ""
     if "text/html" in data:
         html = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
-        html = re.sub(r"data:image/png;base64,([\w+/=\s]+)", lambda match: f"../{_picture(match[1])}", html)
-        return "\n".join(line.strip() for line in html.splitlines() if line.strip())
+        encoded = re.findall(r'<img[^>]*base64,([^"]+)"', html)
+        text = re.sub(r"\n(?=<t[dh]|</tr)", "", "\n".join(line.strip() for line in html.splitlines() if line.strip()))
+        pictures = [f"![The front so far]({_picture(picture)})" for picture in encoded]
+        return "\n\n".join([re.sub(r"<img[^>]*>", "", text), *pictures])
     if "image/png" in data:
         return f"![What the cell draws]({_picture(data['image/png'])})"
     return f"```text\n{data['text/plain']}\n```" if "text/plain" in data else ""
