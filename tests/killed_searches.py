@@ -40,7 +40,7 @@ n_trials: 8
 budget_usd: 30
 in_job: search
 """
-LONGEST_S = {"local": 25.0, "simulated": 4.0}
+LONGEST_S = {"local": 50.0, "simulated": 4.0}
 _MOST_STARTS = 40  # of one study
 
 
@@ -125,7 +125,8 @@ def _defects(study: str) -> list[str]:
     done = Counter(entry.identity for entry in entries if entry.end is not None and not entry.end.retryable)
     defects += [f"{count} trials of one job" for count in done.values() if count > 1]
     for status in ("Failed", "OutOfMemory"):
-        count = sum(entry.end is not None and entry.end.status.value == status for entry in entries)
+        ends = [entry.end for entry in entries if entry.end is not None and not entry.end.retryable]
+        count = sum(end.status.value == status for end in ends)
         defects += [f"{count} trials ended as {status}"] if count else []
     shares = sum(entry.booked_usd or 0.0 for entry in entries)
     runs = {run.run_id: run.tags for run in workplace.tracking.runs("")}

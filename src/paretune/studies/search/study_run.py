@@ -172,9 +172,8 @@ class StudyRunWriter(ParentRun):
         drawn = picture(current) if is_last else None
         if drawn is not None:
             self._run.log_figure(drawn.figure(), PICTURE_FILE)
-        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None)})
-        if current.borrowed:
-            self._run.set_tags({schema.BORROWED: "; ".join(map(str, current.borrowed))})
+        borrowed = {schema.BORROWED: "; ".join(map(str, current.borrowed))} if current.borrowed else {}
+        self._run.set_tags({schema.NOTE: study_note(current, self.run_id, has_picture=drawn is not None), **borrowed})
         self._write_ranks(current.ranks(), is_last=is_last)
 
     def _write_ranks(self, ranks: Mapping[str, int], *, is_last: bool) -> None:
