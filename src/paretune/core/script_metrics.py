@@ -186,7 +186,7 @@ def finite_numbers(values: Mapping[Any, Any]) -> dict[str, float]:
     return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
-def numbers_of_files(roots: Iterable[Path], began: float, *, deepest: int = _DEEPEST) -> Numbers:
+def numbers_of_files(roots: Iterable[Path], began: float) -> Numbers:
     """The numbers in RESULT_FILES that were written since `began` (seconds since 1970) in `roots` or below them.
 
     The file that comes later in RESULT_FILES wins, and of equal names the newer one.
@@ -194,7 +194,7 @@ def numbers_of_files(roots: Iterable[Path], began: float, *, deepest: int = _DEE
     files: dict[Path, tuple[int, float, str]] = {}
     for root in roots:
         for folder, children, names in os.walk(str(root)):
-            if len(Path(folder).relative_to(root).parts) >= deepest:
+            if len(Path(folder).relative_to(root).parts) >= _DEEPEST:
                 children.clear()
             children[:] = [name for name in children if name not in _NEVER_SEARCHED]
             for name in set(names).intersection(RESULT_FILES):

@@ -53,8 +53,8 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
     if rank == 0 and document.deadline_s is not None:
         trim_model_folder(folder.model, EventWriter(folder.events))
     if rank == 0:
-        files = numbers_of_files([Path.cwd()], began, deepest=0)
-        files |= numbers_of_files([folder.report.parent, folder.model], began)
+        # Not those of the current folder: another job may run in it at the same time.
+        files = numbers_of_files([folder.report.parent, folder.model], began)
         report_of(*printed.results(files, {}, SCRIPT_METRICS, print), document).write(folder.report)
 
 

@@ -92,6 +92,12 @@ def test_a_study_searches_arguments_by_the_scripts_own_names(script: Path) -> No
     assert " ".join(script_arguments(spec, spec.plan(), "/out")) == (
         "--output-dir /out --epochs 1 --batch-size 8 --lr 0.05"
     )
+    script.write_text("from lightning.pytorch.cli import LightningCLI\n")
+    study.write_text(
+        text.replace("lr:", "model.learning_rate:").replace("argument_names: {num_train_epochs: epochs}", "")
+    )
+    assert "training_arguments.model.learning_rate" in StudyFile.read(str(study), {}).search
+    script.write_text(PLAIN)
     study.write_text(text.replace("{lr:", "{rate:"))
     with pytest.raises(BadInput, match=r"unknown parameter rate: train\.py has the arguments lr, batch-size, epochs"):
         StudyFile.read(str(study), {})

@@ -28,7 +28,7 @@ from paretune.storage.address import address_fault
 from paretune.storage.shipped import find_file, find_path
 from paretune.storage.yaml import FileKind, Node, read_yaml
 from paretune.studies.definition.objectives import nearest
-from paretune.studies.definition.space import Fault, FaultPath, plain_kind
+from paretune.studies.definition.space import Fault, FaultPath, is_inside, plain_kind
 
 _CLUSTER = {field.name for field in fields(Placement)}
 _LONGEST_NAME = 80  # characters
@@ -213,7 +213,7 @@ class FileReader:
             ValueError: the entry point or the script declares parameters, and none of this name.
         """
         script = str(self._typed.get("entry_script") or self._job.get("entry_script") or "")
-        if section == self._varying and script and name not in self.parameter_types and "." not in name:
+        if section == self._varying and script and name not in self.parameter_types and not is_inside(name):
             return self._argument_name(script, name)
         project = str(self._typed.get("project") or self._job.get("project") or "")
         is_of_job = name in _CLUSTER or name.startswith(f"{_ENTRY_PARAMETERS}.")
