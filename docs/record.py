@@ -155,7 +155,7 @@ def _shown(output: Any) -> str:
     if output["output_type"] == "stream":
         return f"```text\n{output['text'].rstrip()}\n```" if output["name"] == "stdout" else ""
     if "text/html" in data:
-        html = re.sub(r"<style.*?</style>", "", data["text/html"], flags=re.DOTALL)
+        html = re.sub(r'<style.*?</style>| class="dataframe"| style="[^"]*"', "", data["text/html"], flags=re.DOTALL)
         encoded = re.findall(r'<img[^>]*base64,([^"]+)"', html)
         text = re.sub(r"\n(?=<t[dh]|</tr)", "", "\n".join(line.strip() for line in html.splitlines() if line.strip()))
         pictures = [f"![The front so far]({_picture(picture)})" for picture in encoded]

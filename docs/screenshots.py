@@ -138,7 +138,6 @@ GALLERY = (
     ),
     ("paretune design --design studies/polarity_scaling.yaml --launcher simulated", "design", "correlation.png"),
     ("paretune report --view scaling", "report", "report.html"),
-    ("paretune recur --file examples/nightly.yaml", "recur", "nights.png"),
 )
 """Commands of the gallery, the kind of run that each leaves, and the artifact of it that is shown."""
 
@@ -148,15 +147,12 @@ def gallery(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name, browser() as page:
         place, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
-        for source in ("studies", "examples"):
-            (place / source).symlink_to(_HOUSE / source)
+        (place / "studies").symlink_to(_HOUSE / "studies")
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(place / ".paretune")}
         for line, kind, artifact in GALLERY:
             words = line.split()[1:]
-            nights = [["--night", f"2026-11-{day:02}"] for day in range(1, 15)] if kind == "recur" else [[]]
-            for night in nights:
-                program = str(Path(sys.executable).with_name("paretune"))
-                subprocess.run([program, *words, *night], cwd=place, check=True)
+            program = str(Path(sys.executable).with_name("paretune"))
+            subprocess.run([program, *words], cwd=place, check=True)
             client = MlflowClient(store)
             experiments = [experiment.experiment_id for experiment in client.search_experiments()]
             run = client.search_runs(experiments, f"tags.`paretune.kind` = '{kind}'")[0]
@@ -168,6 +164,16 @@ def gallery(folder: Path) -> None:
                 target.write_bytes(path.read_bytes())
             else:
                 page.screenshot(path=target)
+            _shrink(target)
+
+
+def _shrink(path: Path) -> None:
+    """Keep 64 colours and at most 1,200 pixels of width."""
+    from PIL import Image
+
+    picture = Image.open(path).convert("RGB")
+    picture.thumbnail((1200, 1200))
+    picture.quantize(64).save(path, optimize=True)
 
 
 if __name__ == "__main__":

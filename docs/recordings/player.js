@@ -15,6 +15,7 @@ for (const box of document.querySelectorAll(".terminal")) {
       else button.textContent = "Play again";
     };
     button.onclick = () => { clearTimeout(timer); screen.textContent = ""; button.textContent = "From the beginning"; play(0); };
+    screen.textContent = events.slice(0, 40).map(([, , output]) => output.replaceAll("\r", "")).join("");
     box.append(button, length, screen);
   }).catch(() => {});
 }
