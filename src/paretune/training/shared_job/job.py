@@ -206,8 +206,10 @@ class _SharedJob:
             return self._train_group(next(group for group in self._groups if trial.document in group))
         self._untouched.discard(trial.document.member)
         self._make_room(trial)
-        self._writer.wait()
-        device.reset_peak_memory()
+        if trial.trainer is None or trial.trainer is self._writer.trainer:  # a new Trainer resets what all share
+            self._writer.wait()
+        if device.has_gpu():
+            device.reset_peak_memory()
         trial.train_to(step, self._stop, self._frozen)
         if trial.trainer is None:
             _clear_memory(compiles=False)
@@ -249,9 +251,9 @@ class _SharedJob:
             if number >= kept.on_device + kept.in_memory - (count - len(paused)):
                 self._writer.wait()
                 trial.leave_memory()
+                _clear_memory(compiles=False)
             elif number >= kept.on_device and trial.trainer is not None:
                 trial.trainer.move_to_main_memory()
-        _clear_memory(compiles=False)
 
     def _report(self) -> JobReport:
         """The report of the whole job, with the seconds of this start of it."""

@@ -192,14 +192,19 @@ class _Moments(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
 
 
 class CheckpointWriter:
-    """Writes the checkpoints of paused trainings while others train, one at a time."""
+    """Writes the checkpoints of paused trainings while others train, one at a time.
+
+    `trainer` is the one whose checkpoint is being written; None if there is none.
+    """
 
     def __init__(self) -> None:
+        self.trainer: PausableTrainer | None = None
         self._thread: threading.Thread | None = None
 
     def begin(self, trainer: PausableTrainer) -> None:
         """Write the checkpoint of a paused training from now on."""
         self.wait()
+        self.trainer = trainer
         self._thread = threading.Thread(target=self._write, args=(trainer,), name="checkpoint", daemon=True)
         self._thread.start()
 
@@ -207,7 +212,7 @@ class CheckpointWriter:
         """Return when no checkpoint is being written."""
         if self._thread is not None:
             self._thread.join()
-            self._thread = None
+            self._thread = self.trainer = None
 
     def _write(self, trainer: PausableTrainer) -> None:
         try:

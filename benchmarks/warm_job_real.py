@@ -1,0 +1,294 @@
+"""CPU seconds until the configuration that is best in the end has been trained, in a job that searches.
+
+Two sets of trainings of MiniLM: eight LoRA learning rates, and sixteen full fine-tunings (learning rate by batch size).
+All trials to their end, one after the other in one job, show which configuration is best in the end. Then a job that
+searches gets the same trials, directed by the decision rule of a study with `in_job: search`. Each way runs the process
+that a launcher would start, `python -m paretune.training FOLDER`, with its start-up.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import arguments
+import psutil
+import published
+import shared_job
+
+from paretune.specification.container import (
+    EventReader,
+    JobDocument,
+    JobFolder,
+    MemberEnd,
+    TrialQueue,
+    write_json,
+)
+from paretune.specification.job import JobSpec
+from paretune.specification.metrics import F1
+from paretune.studies.search.curves import CurveState, next_entries
+
+_LOOK_EVERY_S = 0.1
+_AHEAD = 3
+_RUNG = 20
+_IN_TURN = shared_job._IN_TURN
+_PAUSES = """
+import json, sys, time
+from pathlib import Path
+from paretune.specification.container import JobDocument, JobFolder
+from paretune.training.shared_job import cooperative_threads, job, pausing, trials
+from paretune.training.stop_signal import StopSignal
+asked, went_on, writes = [], [], []
+class Thread(cooperative_threads.CooperativeThread):
+    def ask(self, request):
+        asked.append(time.perf_counter())
+        answer = super().ask(request)
+        went_on.append(time.perf_counter())
+        return answer
+class Writer(pausing.CheckpointWriter):
+    def _write(self, trainer):
+        began = time.thread_time()
+        super()._write(trainer)
+        writes.append(time.thread_time() - began)
+trials.CooperativeThread, job.CheckpointWriter = Thread, Writer
+folder = JobFolder(Path(sys.argv[1]))
+job.train_trials(JobDocument.read(folder.document), folder, StopSignal())
+Path(sys.argv[2]).write_text(json.dumps([asked[1:], went_on, writes]))
+"""
+"""Two trials pause by turns: moments of all pauses but the first, and of continuing; CPU seconds of checkpoints."""
+
+
+@dataclass
+class Seen:
+    """What the events of a job have shown of one trial: step and quality of its evaluations, and its end."""
+
+    step: int = 0
+    total_steps: int = 0
+    curve: tuple[tuple[int, float], ...] = ()
+    end: MemberEnd | None = None
+    cpu: float = math.nan  # of the whole job when the trial ended
+
+
+def main() -> None:
+    """Run all ways and print the table."""
+    options = _options()
+    rows, overheads = [], []
+    with tempfile.TemporaryDirectory(prefix="warm-job-") as name:
+        for kind, specs in _sets(options).items():
+            place = Path(name) / kind
+            place.mkdir()
+            inputs = shared_job._inputs(specs[0], place)
+            documents = [_document(number, spec) for number, spec in enumerate(specs)]
+            alone = _alone_cpu(documents[0], inputs, place / "alone")
+            whole = _watch(documents, inputs, place / "all", searches=False)
+            scores = {key: _score(seen) for key, seen in whole.items()}
+            best = max(scores, key=lambda key: scores[key])
+            total = max(seen.cpu for seen in whole.values())
+            for repeat in range(options.repeats):
+                search = _watch(documents, inputs, place / f"search-{repeat}", searches=True)
+                rows.append(_row(kind, whole, search, alone=alone, total=total, best=best))
+                print(f"# {rows[-1]}", flush=True)
+            overheads.append((kind, *_overheads(documents[:2], inputs, place / "pauses")))
+    _print(options, rows, overheads)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--adapters", type=int, default=8, help="LoRA learning rates")
+    parser.add_argument(
+        "--full", type=int, default=8, help="learning rates of full fine-tunings, each at two batch sizes"
+    )
+    parser.add_argument("--max-train-samples", type=int, default=1024)
+    parser.add_argument("--max-eval-samples", type=int, default=256)
+    parser.add_argument("--repeats", type=int, default=1, help="searches")
+    few = {"adapters": 2, "full": 0, "max_train_samples": 32, "max_eval_samples": 8}
+    return arguments.parse(parser, **few)
+
+
+def _sets(options: argparse.Namespace) -> dict[str, list[JobSpec]]:
+    """Name of a set to its trials."""
+    spec = JobSpec(
+        model="bundled:all-MiniLM-L6-v2",
+        dataset="bundled:rotten_tomatoes",
+        per_device_train_batch_size=8,
+        max_train_samples=options.max_train_samples,
+        max_eval_samples=options.max_eval_samples,
+    )
+    adapters = [replace(spec, fine_tuning="lora", learning_rate=1e-4 * 2**number) for number in range(options.adapters)]
+    full = [
+        replace(spec, learning_rate=2e-6 * 2**number, per_device_train_batch_size=batch)
+        for number in range(options.full)
+        for batch in (8, 16)
+    ]
+    return {f"{len(each)} {name}": each for name, each in (("LoRA", adapters), ("full", full)) if each}
+
+
+def _document(number: int, spec: JobSpec) -> JobDocument:
+    return JobDocument(job_name=f"job.{number}", spec=spec, plan=spec.plan())
+
+
+def _alone_cpu(document: JobDocument, inputs: tuple[Path, Path], place: Path) -> float:
+    """CPU seconds of a job of its own."""
+    folder = shared_job._folder(place, replace(document, job_name="job"), inputs)
+    return max(cpu for _, cpu in _events(folder, ["-m", "paretune.training"]))
+
+
+def _watch(
+    documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path, *, searches: bool
+) -> dict[str, Seen]:
+    """Run all trials in one job, to their ends or as the decision rule says."""
+    trials: dict[str, Seen] = {}
+    candidates = [document.member for document in documents]
+    limit = len(documents) * documents[0].spec.max_runtime_minutes
+    spec = replace(documents[0].spec, max_runtime_minutes=limit)
+    order = _plan(trials, candidates)[0].order
+    queue = TrialQueue(order=order) if searches else None
+    job = replace(documents[0], job_name="job", spec=spec, members=tuple(documents), queue=queue)
+    folder = shared_job._folder(place, job, inputs)
+    program = ["-m", "paretune.training"] if searches else ["-c", _IN_TURN]
+    for event, cpu in _events(folder, program):
+        if event is None or not event.member:
+            continue
+        seen = trials.setdefault(event.member, Seen())
+        seen.step, seen.total_steps = max(seen.step, event.step), event.total_steps or seen.total_steps
+        if f"eval/{F1}" in event.metrics:
+            seen.curve += ((event.step, event.metrics[f"eval/{F1}"]),)
+        if event.ended:
+            seen.end, seen.cpu = MemberEnd.read(event.ended), cpu
+        if queue is not None and (event.paused is not None or event.ended) and not queue.is_complete:
+            newer, _ = _plan(trials, candidates)
+            if newer.order != queue.order or newer.is_complete:
+                queue = replace(newer, version=queue.version + 1)
+                write_json(folder.queue, queue.as_json())
+    return trials
+
+
+def _plan(trials: Mapping[str, Seen], candidates: Sequence[str]) -> tuple[TrialQueue, bool]:
+    """The queue that the decision rule makes of all curves."""
+    total = max((seen.total_steps for seen in trials.values()), default=0) or 128
+    states = [
+        CurveState(
+            key=key,
+            usd_per_step=1.0,
+            total_steps=seen.total_steps or total,
+            own_job_usd=1.0,
+            steps=min(seen.step, seen.total_steps or total),
+            curve=tuple((step / (seen.total_steps or total), value) for step, value in seen.curve),
+            is_given_up=seen.end is not None and seen.end.report is None,
+        )
+        for key, seen in trials.items()
+    ]
+    rest = [
+        CurveState(key=key, usd_per_step=1.0, total_steps=total, own_job_usd=1.0)
+        for key in candidates
+        if key not in trials
+    ]
+    plan = next_entries(states, rest, [], ahead=_AHEAD)
+    return TrialQueue(order=plan.entries, given_up=plan.given_up, is_complete=plan.is_done), plan.is_done
+
+
+def _events(folder: JobFolder, program: Sequence[str]) -> Iterator[tuple[Any, float]]:
+    """Each event of the job's process with the CPU seconds that it has used so far; None as the last event."""
+    reader, cpu = EventReader(folder.events), 0.0
+    with subprocess.Popen(
+        [sys.executable, *program, str(folder.root)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as job:
+        process = psutil.Process(job.pid)
+        drained = threading.Thread(target=lambda: errors.append(job.stderr.read() if job.stderr else ""))
+        errors: list[str] = []
+        drained.start()
+        while True:
+            has_ended = job.poll() is not None
+            with suppress(psutil.Error):
+                cpu = max(cpu, sum(process.cpu_times()[:2]))
+            for event in reader.new():
+                yield event, cpu
+            if has_ended:
+                break
+            time.sleep(_LOOK_EVERY_S)
+        drained.join()
+    if job.returncode:
+        raise SystemExit("".join(errors)[-3000:])
+    yield None, cpu
+
+
+def _score(seen: Seen) -> float:
+    report = None if seen.end is None else seen.end.report
+    return -math.inf if report is None else report.metrics[F1]
+
+
+def _row(
+    kind: str, whole: Mapping[str, Seen], search: Mapping[str, Seen], *, alone: float, total: float, best: str
+) -> dict[str, Any]:
+    """CPU seconds of each way, and what the search has found."""
+    trained = {key: _score(seen) for key, seen in search.items() if _score(seen) > -math.inf}
+    steps = sum(seen.step for seen in search.values()) / sum(seen.step for seen in whole.values())
+    is_best_trained = best in trained
+    return {
+        "kind": kind,
+        "alone": alone * len(whole),
+        "in turn": total,
+        "search": max(seen.cpu for seen in search.values()),
+        "to best": search[best].cpu if is_best_trained else math.nan,
+        "steps": steps,
+        "trained": len(trained),
+        "f1 best": _score(whole[best]),
+        "f1 search": max(trained.values(), default=math.nan),
+    }
+
+
+def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path) -> tuple[float, ...]:
+    """Median seconds of a rung, of pausing one trial and continuing the other, and CPU seconds of a checkpoint."""
+    total = max(1, documents[0].spec.max_train_samples // documents[0].spec.per_device_train_batch_size)
+    rung = min(_RUNG, max(1, total // 4))
+    same = [replace(document, spec=documents[0].spec, plan=documents[0].plan) for document in documents]
+    order = tuple((document.member, rung * number) for number in range(1, 4) for document in same)
+    queue = TrialQueue(order=order, is_complete=True)
+    folder = shared_job._folder(place, replace(same[0], job_name="job", members=tuple(same), queue=queue), inputs)
+    answer = place / "pauses.json"
+    subprocess.run([sys.executable, "-c", _PAUSES, folder.root, answer], check=True, capture_output=True)
+    asked, went_on, writes = json.loads(answer.read_text())
+    went_on = [moment for moment in went_on if moment > asked[0]]
+    pauses = [min(moment for moment in went_on if moment > begin) - begin for begin in asked if begin < went_on[-1]]
+    rungs = [min(moment for moment in asked if moment > begin) - begin for begin in went_on if begin < asked[-1]]
+    return rung, statistics.median(rungs), statistics.median(pauses), statistics.median(writes)
+
+
+def _print(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], overheads: Sequence[Any]) -> None:
+    conditions = [published.conditions("torch", "transformers", "peft")]
+    conditions.append(f"bundled MiniLM on {options.max_train_samples} rows, {options.max_eval_samples} to evaluate")
+    lines = [f"Measured {', '.join(conditions)}:", ""]
+    head = ("trials", "CPU s, a job each", "one job, in turn", "search", "to the best", "of a job each", "of in turn")
+    head += ("steps trained", "F1 of the best", "best F1 of the search")
+    table = []
+    for row in rows:
+        to_best = row["to best"]
+        shares = [
+            f"{to_best / row[name]:.2f}" if to_best == to_best else "not trained" for name in ("alone", "in turn")
+        ]
+        seconds = [f"{row[name]:.0f}" for name in ("alone", "in turn", "search")]
+        best = f"{to_best:.0f}" if to_best == to_best else "not trained"
+        f1 = (f"{row['f1 best']:.3f}", f"{row['f1 search']:.3f}")
+        table.append((row["kind"], *seconds, best, *shares, f"{row['steps']:.0%}", *f1))
+    lines += published.table(head, table)
+    lines.append("")
+    for kind, rung, seconds, pause, write in overheads:
+        name = kind.split()[1]
+        lines.append(f"{name}: a rung of {rung} steps takes {seconds:.2f} s.")
+        lines.append(f"Pausing one trial and continuing another takes {1000 * pause:.1f} ms ({pause / seconds:.1%}).")
+        lines.append(f"A checkpoint, written meanwhile, takes {1000 * write:.0f} ms of CPU ({write / seconds:.1%}).")
+    print(published.block("warm_job_real", lines))
+
+
+if __name__ == "__main__":
+    main()
