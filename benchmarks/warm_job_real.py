@@ -7,14 +7,16 @@ that a launcher would start, `python -m paretune.training FOLDER`, with its star
 """
 
 import argparse
+import importlib
 import json
 import math
+import os
+import runpy
 import statistics
-import subprocess
 import sys
 import tempfile
-import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -82,12 +84,15 @@ class Seen:
 def main() -> None:
     """Run all ways and print the table."""
     options = _options()
+    if options.small:
+        importlib.import_module("paretune.training.shared_job.job")
+        importlib.import_module("paretune.training.prepare")
     rows, overheads = [], []
     with tempfile.TemporaryDirectory(prefix="warm-job-") as name:
         for kind, specs in _sets(options).items():
             place = Path(name) / kind
             place.mkdir()
-            inputs = shared_job._inputs(specs[0], place)
+            inputs = _inputs(specs[0], place)
             documents = [_document(number, spec) for number, spec in enumerate(specs)]
             alone = _alone_cpu(documents[0], inputs, place / "alone")
             whole = _watch(documents, inputs, place / "all", searches=False)
@@ -111,7 +116,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-train-samples", type=int, default=1024)
     parser.add_argument("--max-eval-samples", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=1, help="searches")
-    few = {"adapters": 2, "full": 0, "max_train_samples": 32, "max_eval_samples": 8}
+    few = {"adapters": 2, "full": 0, "max_train_samples": 32, "max_eval_samples": 4}
     return arguments.parse(parser, **few)
 
 
@@ -200,26 +205,55 @@ def _plan(trials: Mapping[str, Seen], candidates: Sequence[str]) -> tuple[TrialQ
 def _events(folder: JobFolder, program: Sequence[str]) -> Iterator[tuple[Any, float]]:
     """Each event of the job's process with the CPU seconds that it has used so far; None as the last event."""
     reader, cpu = EventReader(folder.events), 0.0
-    with subprocess.Popen(
-        [sys.executable, *program, str(folder.root)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as job:
-        process = psutil.Process(job.pid)
-        drained = threading.Thread(target=lambda: errors.append(job.stderr.read() if job.stderr else ""))
-        errors: list[str] = []
-        drained.start()
-        while True:
-            has_ended = job.poll() is not None
+    job = _start([*program, str(folder.root)], folder.log)
+    process = psutil.Process(job)
+    while True:
+        ended, status = os.waitpid(job, os.WNOHANG)
+        if not ended:
             with suppress(psutil.Error):
                 cpu = max(cpu, sum(process.cpu_times()[:2]))
-            for event in reader.new():
-                yield event, cpu
-            if has_ended:
-                break
-            time.sleep(_LOOK_EVERY_S)
-        drained.join()
-    if job.returncode:
-        raise SystemExit("".join(errors)[-3000:])
+        for event in reader.new():
+            yield event, cpu
+        if ended:
+            break
+        time.sleep(_LOOK_EVERY_S)
+    if status:
+        raise SystemExit(folder.log.read_text()[-3000:])
     yield None, cpu
+
+
+def _start(words: Sequence[str], log: Path) -> int:
+    """Process id of a Python interpreter with these words; with `--small` it is forked, with all imports done."""
+    process = os.fork()
+    if process:
+        return process
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    if "torch" not in sys.modules:
+        os.execv(sys.executable, [sys.executable, *words])  # noqa: S606
+    try:
+        sys.argv = ["-", *words[2:]]
+        if words[0] == "-m":
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            exec(words[1], {"__name__": "__main__"})  # noqa: S102  # one of the programs above
+        os._exit(0)
+    except BaseException as error:
+        traceback.print_exc()
+        os._exit(int(error.code or 0) if isinstance(error, SystemExit) else 1)
+
+
+def _inputs(spec: JobSpec, place: Path) -> tuple[Path, Path]:
+    """(Prepared data set, model folder)."""
+    request, answer = place / "request.json", place / "answer.json"
+    write_json(request, spec.as_text())
+    words = ["-m", "paretune.training.prepare", str(request), str(place / "datasets"), str(answer)]
+    os.waitpid(_start(words, place / "prepare.log"), 0)
+    prepared = json.loads(answer.read_text())
+    if "faults" in prepared:
+        raise SystemExit("\n".join(prepared["faults"]))
+    return Path(prepared["dataset"]), Path(prepared["model"])
 
 
 def _score(seen: Seen) -> float:
@@ -256,7 +290,8 @@ def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], plac
     queue = TrialQueue(order=order, is_complete=True)
     folder = shared_job._folder(place, replace(same[0], job_name="job", members=tuple(same), queue=queue), inputs)
     answer = place / "pauses.json"
-    subprocess.run([sys.executable, "-c", _PAUSES, folder.root, answer], check=True, capture_output=True)
+    if os.waitpid(_start(["-c", _PAUSES, str(folder.root), str(answer)], folder.log), 0)[1]:
+        raise SystemExit(folder.log.read_text()[-3000:])
     asked, went_on, writes = json.loads(answer.read_text())
     went_on = [moment for moment in went_on if moment > asked[0]]
     pauses = [min(moment for moment in went_on if moment > begin) - begin for begin in asked if begin < went_on[-1]]

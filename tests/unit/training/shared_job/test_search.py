@@ -1,13 +1,14 @@
 """A job that searches: trials pause, continue and are given up, and each is what it would have been without a pause."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import Trainer
 
 from paretune.specification.container import Event, EventReader, JobDocument, JobFolder, TrialQueue, write_json
 from paretune.specification.job import JobSpec
@@ -68,29 +69,27 @@ def assert_same(folder: JobFolder, member: str, reference: JobFolder) -> None:
     assert quality(folder.of_member(member)) == quality(reference)
 
 
-@pytest.fixture
-def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Main memory has no room for paused trials."""
-    monkeypatch.setattr(job, "free_bytes", lambda total, used: 0.0)
-
-
-@pytest.mark.parametrize("place", ["in memory", "on disk"])
-def test_trials_that_pause_are_what_they_are_alone(
-    folder: JobFolder, place: str, request: pytest.FixtureRequest
+def test_trials_that_pause_in_memory_and_on_disk_are_what_they_are_alone(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if place == "on disk":
-        request.getfixturevalue("on_disk")
     specs = (FULL, ADAPTERS, ACCUMULATED)
     order = (("m0", 2), ("m1", 3), ("m2", 4), ("m1", 6), ("m0", 5), ("m2", END), ("m1", END), ("m0", END))
-    assert train_trials(searching(*specs, order=order, is_complete=True), folder, Stop())
+    document = searching(*specs, order=order, is_complete=True)
+    on_disk = beside(folder, "on-disk")
+    assert train_trials(document, folder, Stop())
+    monkeypatch.setattr(job, "free_bytes", lambda total, used: 0.0)
+    assert train_trials(document, on_disk, Stop())
 
-    assert pauses(folder) == [*order[:5]]
+    for place in (folder, on_disk):
+        assert pauses(place) == [*order[:5]]
+        resumed = [event.message for event in events_of(place, "m0") if "continuing from" in event.message]
+        assert bool(resumed) == (place == on_disk)
+        evaluated = {step for step, name, _ in curves(place, "m0") if name == "eval/f1"}
+        assert {2, 5, 12} <= evaluated
     for number, spec in enumerate(specs):
-        assert_same(folder, f"m{number}", alone(folder, spec, f"alone-{number}"))
-    evaluated = {step for step, name, _ in curves(folder, "m0") if name == "eval/f1"}
-    assert {2, 5, 12} <= evaluated
-    resumed = [event.message for event in events_of(folder, "m0") if "continuing from" in event.message]
-    assert bool(resumed) == (place == "on disk")
+        reference = alone(folder, spec, f"alone-{number}")
+        assert_same(folder, f"m{number}", reference)
+        assert_same(on_disk, f"m{number}", reference)
 
 
 def test_trials_are_given_up_and_join_between_two_rungs(folder: JobFolder) -> None:
@@ -161,24 +160,50 @@ def test_a_stopped_job_continues_each_trial_where_it_was(folder: JobFolder) -> N
         assert_same(folder, f"m{number}", alone(folder, spec, f"alone-{number}"))
 
 
+class Killed(BaseException):
+    """The process ends between two steps."""
+
+
+def test_a_killed_job_loses_at_most_the_rung_that_it_was_training(
+    folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = (("m0", 3), ("m1", 4), ("m0", 9), ("m1", END), ("m0", END))
+    document = searching(FULL, replace(FULL, seed=4), order=order, is_complete=True)
+    step = Trainer.training_step
+
+    def killing(trainer: Trainer, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if trainer.args.seed == FULL.seed and trainer.state.global_step == 7:
+            raise Killed
+        loss: torch.Tensor = step(trainer, *args, **kwargs)
+        return loss
+
+    monkeypatch.setattr(Trainer, "training_step", killing)
+    with pytest.raises(Killed):
+        train_trials(document, folder, Stop())
+    monkeypatch.setattr(Trainer, "training_step", step)
+    before = len(all_events(folder))
+    assert train_trials(document, folder, Stop())
+
+    messages = [(event.member, event.message) for event in all_events(folder)[before:] if event.message]
+    assert ("m0", "continuing from checkpoint-6") in messages  # the end of its first epoch, within the rung
+    assert ("m1", "continuing from checkpoint-4") in messages
+    reference = alone(folder, FULL, "alone")
+    mine, others = weights(folder.of_member("m0")), weights(reference)
+    assert all(torch.equal(mine[name], others[name]) for name in others)
+
+
 def test_two_processes_pause_together(folder: JobFolder) -> None:
     two = replace(FULL, instance_count=2, per_device_train_batch_size=2)
-    specs = (two, replace(two, seed=4))
-    results: dict[str, Path] = {}
-    for name, order in (
-        ("paused", (("m0", 2), ("m1", 3), ("m0", 5), ("m1", END), ("m0", END))),
-        ("whole", (("m0", END), ("m1", END))),
-    ):
-        other = beside(folder, name)
-        write_json(other.document, searching(*specs, order=order, is_complete=True).as_json())
-        command = [sys.executable, "-m", "paretune.training", str(other.root)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        print(done.stdout[-3000:], done.stderr[-3000:])
-        assert done.returncode == 0
-        results[name] = other.root
-    paused, whole = (JobFolder(results[name]) for name in ("paused", "whole"))
-    assert pauses(paused) == [("m0", 2), ("m1", 3), ("m0", 5)]
-    for member in ("m0", "m1"):
-        assert losses(paused, member) == losses(whole, member)
-        mine, others = (weights(each.of_member(member)) for each in (paused, whole))
-        assert all(torch.equal(mine[name], others[name]) for name in others)
+    order = (("m0", 2), ("m1", 3), ("m0", 5), ("m2", END), ("m0", END), ("m1", END))
+    document = searching(two, replace(two, seed=4), two, order=order, is_complete=True)
+    write_json(folder.document, document.as_json())
+    command = [sys.executable, "-m", "paretune.training", str(folder.root)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    print(done.stdout[-3000:], done.stderr[-3000:])
+
+    assert done.returncode == 0
+    assert pauses(folder) == [("m0", 2), ("m1", 3), ("m0", 5)]
+    assert losses(folder, "m0") == losses(folder, "m2") != losses(folder, "m1")
+    mine, others = (weights(folder.of_member(member)) for member in ("m0", "m2"))
+    assert all(torch.equal(mine[name], others[name]) for name in others)
