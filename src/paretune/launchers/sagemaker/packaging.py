@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import collecting
+from paretune.core.errors import collecting, refuse
 from paretune.core.tags import AWS_PREFIX
 from paretune.core.untrusted import at_home
 from paretune.estimating.uploading import deadline_s, is_compressed
@@ -24,7 +24,7 @@ from paretune.launchers.sagemaker.request import (
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
-from paretune.launchers.storage import bytes_on_disk, volume_for_gib
+from paretune.launchers.storage import bytes_on_disk, search_volume_faults, volume_for_gib
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
     ALLOW_NO_GPU,
@@ -273,5 +273,7 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
     local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
-    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs, searches=document.queue is not None))
+    searches = document.queue is not None
+    refuse(search_volume_faults(document.spec, inputs) if searches else [])
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs, searches=searches))
     return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), _LARGEST_VOLUME_GIB)

@@ -15,7 +15,6 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.launchers.storage import search_volume_faults
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload, TrialQueue
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
@@ -293,9 +292,13 @@ def test_each_trial_of_a_job_that_searches_has_room_for_its_checkpoints(
     ]
 
     assert volumes == [52, 100]  # 1 + 16 and 10, with 8 checkpoints of 3 GiB, or with three for each trial
-    assert search_volume_faults(document.spec.replace(volume_gib=100), inputs) == []
-    (fault,) = search_volume_faults(document.spec.replace(volume_gib=99), inputs)
-    assert "volume_gib=100 or more, got 99" in fault
+    for size in (100, 99):
+        document = order(trials_per_job=8, volume_gib=size)
+        launcher._request(document, inputs, _dry(aws))
+        with (
+            pytest.raises(BadInput, match="volume_gib=100 or more, got 99") if size == 99 else contextlib.nullcontext()
+        ):
+            launcher._request(replace(document, queue=TrialQueue()), inputs, _dry(aws))
 
 
 def test_random_weights_have_the_size_that_the_configuration_says(
