@@ -283,7 +283,8 @@ def _row(
 
 def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path) -> tuple[float, ...]:
     """Median seconds of a rung, of pausing one trial and continuing the other, and CPU seconds of a checkpoint."""
-    total = max(1, documents[0].spec.max_train_samples // documents[0].spec.per_device_train_batch_size)
+    rows = documents[0].spec.max_train_samples or 0
+    total = max(1, rows // documents[0].plan.global_batch_size)
     rung = min(_RUNG, max(1, total // 4))
     same = [replace(document, spec=documents[0].spec, plan=documents[0].plan) for document in documents]
     order = tuple((document.member, rung * number) for number in range(1, 4) for document in same)
@@ -303,8 +304,10 @@ def _print(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], overh
     conditions = [published.conditions("torch", "transformers", "peft")]
     conditions.append(f"bundled MiniLM on {options.max_train_samples} rows, {options.max_eval_samples} to evaluate")
     lines = [f"Measured {', '.join(conditions)}:", ""]
-    head = ("trials", "CPU s, a job each", "one job, in turn", "search", "to the best", "of a job each", "of in turn")
-    head += ("steps trained", "F1 of the best", "best F1 of the search")
+    head = [
+        *("trials", "CPU s, a job each", "one job, in turn", "search", "to the best", "of a job each", "of in turn")
+    ]
+    head += ["steps trained", "F1 of the best", "best F1 of the search"]
     table = []
     for row in rows:
         to_best = row["to best"]
