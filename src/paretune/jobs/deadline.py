@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, BudgetRefused, refuse
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, phases_of
 from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.spot_policy import Choice, On, choose, expected_share, probability, seconds_at
+from paretune.jobs.spot_policy import Choice, On, choose, expected_share, probability, seconds_at, starting_s
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.presentation.numbers import duration
@@ -165,15 +165,18 @@ def _plan_on(spec: JobSpec, estimate: TimeEstimate | None, now: float, until: fl
             f"{duration(least_s)} with probability {confidence:g}: set {_utc(now + least_s)} or later, more instances "
             "or a lower finish_confidence"
         )
-    billed_s = least_s - (phases["starting"].seconds if "starting" in phases else 0.0)
+    first = choose(phases, On.NOTHING, left_s=left_s, progress=0.0, confidence=confidence)
+    is_on_spot = spec.has_instances and not spec.keep_alive_minutes and first.spot
+    billed_s = least_s - _unbilled_s(phases)
+    if is_on_spot:  # it may lose its instances once
+        billed_s += starting_s(phases) + CHECKPOINT_EVERY_S
     if estimate is not None and billed_s > limit_s:
         faults.append(
             f"max_runtime_minutes must be at least {math.ceil(billed_s / 60)} for finish_by with probability "
-            f"{confidence:g}, got {spec.max_runtime_minutes:g}"
+            f"{confidence:g}{' and spot instances that are lost once' if is_on_spot else ''}, got "
+            f"{spec.max_runtime_minutes:g}"
         )
     refuse(faults)
-    first = choose(phases, On.NOTHING, left_s=left_s, progress=0.0, confidence=confidence)
-    is_on_spot = spec.has_instances and not spec.keep_alive_minutes and first.spot
     usd = None if estimate is None else estimate.cost_usd
     share = expected_share(first.review_s / seconds_at(phases, 0.0, 0.0)) if is_on_spot else 1.0
     return Plan(
@@ -187,6 +190,10 @@ def _plan_on(spec: JobSpec, estimate: TimeEstimate | None, now: float, until: fl
         on_demand_at=now + (first.review_s if is_on_spot else 0.0),
         instances={1: is_on_spot},
     )
+
+
+def _unbilled_s(phases: Mapping[str, Seconds]) -> float:
+    return phases["starting"].seconds if "starting" in phases else 0.0
 
 
 def _utc(moment: float) -> str:
@@ -254,9 +261,8 @@ class Deadline:
     def _choose(self, on: On, now: float, billed_s: float) -> Choice:
         if on is On.DEMAND and self._phases == self.plan.phases:
             return Choice(spot=False)  # nothing is new before the training has shown its speed
-        left_s = self.plan.until - now
-        if on is not On.NOTHING:  # what an interruption would repeat counts towards the limit of the job
-            left_s = min(left_s, self._spec.max_runtime_minutes * 60 - billed_s)
+        limit_s = self._spec.max_runtime_minutes * 60 + _unbilled_s(self._phases)
+        left_s = min(self.plan.until - now, limit_s - billed_s)
         progress = self._progress_at(now)
         return choose(self._phases, on, left_s=left_s, progress=progress, confidence=self.plan.confidence)
 

@@ -12,10 +12,10 @@ from paretune.estimating.forecast import Forecast
 from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.deadline import Plan, as_planned, plan_job
-from paretune.jobs.launch import run_job
+from paretune.jobs.launch import launch, run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.spot_policy import On, choose, probability, seconds_at
+from paretune.jobs.spot_policy import On, choose, probability, seconds_at, starting_s
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
 from paretune.pricing.prices import Price
@@ -291,6 +291,36 @@ def test_a_deadline_that_no_cluster_can_meet_and_a_limit_that_is_too_low_are_ref
     late, limit = refused.value.faults
     assert late.startswith("finish_by=10m leaves 10 m, and start-up, training and upload on 1 x ml.g5.xlarge take 3 h")
     assert limit.startswith("max_runtime_minutes must be at least ")
+
+
+def test_the_limit_has_to_cover_spot_instances_that_are_lost_once(setting: Setting) -> None:
+    estimate = setting.estimate(LONG, 2.0)
+    phases = {name: part for name, part in estimate.phases.items() if name != "waiting"}
+    once = seconds_at(phases, 0.0, 1.645) - phases["starting"].seconds
+    twice = once + starting_s(phases) + 120.0
+
+    with pytest.raises(BadInput, match=f"at least {math.ceil(twice / 60)} for .* spot instances that are lost once"):
+        setting.plan(LONG.replace(max_runtime_minutes=math.ceil(once / 60) + 1), scaling=0.0)
+    with pytest.raises(BadInput, match=f"at least {math.ceil(once / 60)} for finish_by with probability 0.95, got"):
+        setting.plan(LONG.replace(max_runtime_minutes=100, finish_by="140m"), scaling=0.0)
+    assert setting.plan(LONG.replace(max_runtime_minutes=math.ceil(twice / 60)))[1].instances == {1: True}
+
+
+def test_a_local_job_has_a_plan_without_instances(setting: Setting) -> None:
+    _, plan = setting.plan(JobSpec(finish_by="3h", max_runtime_minutes=180))
+
+    assert plan.instances == {1: False}
+    assert plan.sentence().endswith("on demand from the beginning, on 1 instance, 2 USD")
+
+
+def test_a_dry_run_shows_the_plan_and_the_request_of_its_first_attempt(workplace: Path) -> None:
+    spec = JobSpec(
+        launcher="simulated", instance_type=SMALL, max_train_samples=400_000, max_runtime_minutes=300, finish_by="6h"
+    )
+    preview = launch(spec, dry_run=True)
+
+    assert "on spot first, on 1 instance, and on demand from " in preview.document["finish_by"]
+    assert preview.summary["plan"] == preview.document["finish_by"]
 
 
 def test_a_time_in_the_past_is_refused(setting: Setting) -> None:
