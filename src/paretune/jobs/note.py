@@ -29,14 +29,17 @@ def job_note(
     metrics_from: str = "",
     deadline: str = "",
 ) -> str:
-    """Markdown with the job, its results, verdicts, the place of its model, and the command that repeats it.
+    """Markdown with quality and cost in its first line, the job, verdicts, its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
     may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own,
     `deadline` how the plan of a job with `finish_by` has ended.
     """
-    lines = [f"- {line}" for line in (_quality(values), _bill(values, price), _speed(values)) if line]
+    ending = "" if state == "Completed" else f"**{state}**" + (f": {reason}" if reason else "")
+    answer = [part for part in (markdown(ending), _quality(values), _bill(values, price)) if part]
+    kind = "" if origin == "measured" else f"**{origin.capitalize()}**, nothing was trained: "
+    lines = [f"- {line}" for line in [_speed(values)] if line]
     if over_bound_usd:
         lines.append(f"- it cost {over_bound_usd:.4g} USD more than its worst case")
     if metrics_from:
@@ -45,12 +48,12 @@ def job_note(
         lines.append(f"- model: {code_span(model)}")
     quotes = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
-    summary = markdown(_summary(spec, values, state, reason, origin, ran or spec))
-    parts = [markdown(deadline), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
-    return "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
+    summary = markdown(_summary(spec, values, ran or spec))
+    parts = ["; ".join(answer), markdown(deadline), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
+    return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 
-def _summary(spec: JobSpec, values: Mapping[str, float], state: str, reason: str, origin: str, ran: Placement) -> str:
+def _summary(spec: JobSpec, values: Mapping[str, float], ran: Placement) -> str:
     plan = spec.plan()
     rows = values.get("train_rows")
     data = spec.dataset.removeprefix(BUNDLED) + (f" ({rows:,.0f} rows)" if rows is not None else "")
@@ -65,9 +68,7 @@ def _summary(spec: JobSpec, values: Mapping[str, float], state: str, reason: str
             trained = f"the script **{Path(spec.entry_script).name}**"
         batch = f"{spec.fine_tuning} fine-tuning, global batch size {plan.global_batch_size}"
         settings = f"{batch}, learning rate {plan.learning_rate:g}, on {cluster}"
-    kind = "" if origin == "measured" else f"**{origin.capitalize()}**, nothing was trained: "
-    ending = "" if state == "Completed" else f"\n\n**{state}**" + (f": {reason}" if reason else "")
-    return f"{kind}{trained}: {settings}.{ending}"
+    return f"{trained}: {settings}."
 
 
 def _quality(values: Mapping[str, float]) -> str:

@@ -7,7 +7,7 @@ No page of its documentation describes it, so a server of another version may sh
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from paretune.specification import metrics
 from paretune.tracking import schema
@@ -21,10 +21,11 @@ _RUN_NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", 
 _METRICS = {metrics.F1: 75, metrics.COST_USD: 85, metrics.JOB_SECONDS: 100}
 _PARAMS = {"instance_type": 115, "instance_count": 120, "global_batch_size": 130, "learning_rate": 105}
 _TAGS = {schema.PARETO_RANK: 150, schema.ORIGIN: 120}
-# Column of MLflow's table to its width in pixels, from the left; wide enough for its heading. The first eight fit on a
-# screen that is 1,500 pixels wide.
+_PICKS = {metrics.PICK_F1: 80, metrics.PICK_COST_USD: 115}
+"""Of studies and designs, whose cost_usd is the bill of all their jobs."""
+# Column of MLflow's table, after those of the metrics, to its width in pixels; wide enough for its heading. The first
+# ten columns fit on a screen of 1,500 pixels.
 _COLUMNS = {
-    **{f"metrics.`{name}`": width for name, width in _METRICS.items()},
     **{f"params.`{name}`": width for name, width in _PARAMS.items()},
     **{f"tags.`{name}`": width for name, width in _TAGS.items()},
     f"metrics.`{metrics.THROUGHPUT_SAMPLES}`": 230,
@@ -43,7 +44,7 @@ _SCATTER = {
 
 def all_runs() -> str:
     """The view of an experiment: newest first, for only so MLflow puts the trials of a study under its run."""
-    return _view("paretune", order_by="attributes.start_time")
+    return _view("paretune", order_by="attributes.start_time", picks=_PICKS)
 
 
 def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> str:
@@ -81,10 +82,12 @@ def _view(
     is_ascending: bool = False,
     search: str = "",
     more: Iterable[str] = (),
+    picks: Mapping[str, int] | None = None,
     chart: tuple[str, str] = (metrics.COST_USD, metrics.F1),
 ) -> str:
     """The value of the tag; `chart` are the metrics across and up of the first picture of the chart tab."""
-    columns = {**{f"metrics.`{metric}`": 85 for metric in more}, **_COLUMNS}
+    measured = {**dict.fromkeys(more, 85), **_METRICS, **(picks or {})}
+    columns = {**{f"metrics.`{metric}`": width for metric, width in measured.items()}, **_COLUMNS}
     state = {
         "searchFilter": search,
         "orderByKey": order_by,

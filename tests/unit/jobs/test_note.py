@@ -24,13 +24,14 @@ def test_a_note_says_what_ran_what_came_out_where_the_model_is_and_how_to_repeat
 
     note = job_note(spec, FOUND, state="Completed", price=PRICE, model="s3://bucket/model.tar.gz", verdicts=["Poor."])
 
-    assert note.startswith(
-        "**all-MiniLM-L6-v2** on **rotten_tomatoes (800 rows)**: full fine-tuning, global batch size"
-    )
+    answer, job = note.splitlines()[:3:2]
+    assert job.startswith("**all-MiniLM-L6-v2** on **rotten_tomatoes (800 rows)**: full fine-tuning, global batch size")
     assert "learning rate 0.0001, on 2 × ml.g5.xlarge." in note
-    assert "F1 **0.800** on 100 validation rows (so few rows alone leave ± 0.040; other seeds add to it)" in note
-    assert "against TF-IDF 0.740 and the most frequent class 0.330" in note
-    assert "- **0.5 USD** (7.2 USD per hour, notional), 250 s" in note
+    assert answer.startswith(
+        "F1 **0.800** on 100 validation rows (so few rows alone leave ± 0.040; other seeds add to it)"
+    )
+    assert "against TF-IDF 0.740 and the most frequent class 0.330" in answer
+    assert answer.endswith("; **0.5 USD** (7.2 USD per hour, notional), 250 s")
     assert "- 52.2 training samples per second" in note
     assert "- model: `s3://bucket/model.tar.gz`" in note
     assert "> **Poor.**" in note
@@ -41,7 +42,7 @@ def test_a_note_of_a_failed_job_says_why_and_one_of_a_simulated_job_that_nothing
     failed = job_note(JobSpec(), {}, state="Failed", reason="the disk is full")
     simulated = job_note(JobSpec(), {}, state="Completed", origin="simulated")
 
-    assert "**Failed**: the disk is full" in failed
+    assert failed.startswith("**Failed**: the disk is full\n")
     assert simulated.startswith("**Simulated**, nothing was trained: ")
     assert "F1" not in failed + simulated.partition("Again:")[0]
 

@@ -197,6 +197,9 @@ def test_the_first_run_of_an_experiment_brings_the_view_of_its_runs_table(store:
     state = json.loads(view["state"])
     assert view["name"] == "paretune"
     assert state["selectedColumns"][:2] == ["metrics.`f1`", "metrics.`cost_usd`"]
+    assert {"metrics.`pick_f1`", "metrics.`pick_cost_usd`"} < set(state["selectedColumns"][:5])
+    assert sum(state["columnWidths"][name] for name in state["columnOrder"][:11]) <= 1_500
+    assert not any("estimated" in name for name in state["selectedColumns"])
     assert (state["orderByKey"], state["searchFilter"]) == ("attributes.start_time", "")  # else nothing is nested
 
 

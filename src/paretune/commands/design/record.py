@@ -8,8 +8,9 @@ from paretune.commands.design.bill import Bill
 from paretune.commands.design.plan import DesignPlan
 from paretune.commands.design.table_study import ROW
 from paretune.core.result import csv_text
+from paretune.core.untrusted import markdown
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.presentation.numbers import dollars, plain
+from paretune.presentation.numbers import dollars, plain, usd
 from paretune.presentation.picture import Picture
 from paretune.specification import metrics
 from paretune.studies.definition.objectives import OBJECTIVES
@@ -163,5 +164,16 @@ class DesignRunWriter(ParentRun):
         return self._tracking.open_command(self.run_id, ui_view.ALL_RUNS)
 
     def write_results(self, rest: str = PENDING) -> None:
-        """Write the table; rows that have not ended get the status `rest`."""
-        self._run.log_text(table_csv(self._plan, self._bill, self.trials(), rest=rest), TABLE_FILE)
+        """Write the table, and the best F1 with its dollars; rows that have not ended get the status `rest`."""
+        trials = self.trials()
+        self._run.log_text(table_csv(self._plan, self._bill, trials, rest=rest), TABLE_FILE)
+        spent = f"{len(trials)} of {len(self._plan.rows)} runs, {usd(self._ledger.balance().spent_usd)} spent."
+        judged = {run: trial for run, trial in trials.items() if metrics.F1 in trial.values}
+        if judged:
+            run, best = max(judged.items(), key=lambda item: item[1].values[metrics.F1])
+            self._write_pick(best.values[metrics.F1], best.cost_usd)
+            origin = "" if best.origin == "measured" else f"{best.origin.capitalize()}: "
+            cost = "" if best.cost_usd is None else f", {usd(best.cost_usd)}"
+            setting = markdown(best.setting())
+            spent = f"**{origin}best F1 {best.values[metrics.F1]:.4g} in run {run}{cost}** ({setting}).\n\n{spent}"
+        self._run.set_tags({schema.NOTE: f"{spent} Every run is in `{TABLE_FILE}`, under Artifacts."})

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from paretune.commands.estimate.own_trainings import OwnEstimates, estimate_own
 from paretune.commands.estimate.probing import probes, require_limit, run_probes
 from paretune.commands.estimate.request import EstimateRequest
-from paretune.commands.estimate.table import EstimateTable, as_csv, figure
+from paretune.commands.estimate.table import EstimateTable, as_csv, figure, note
 from paretune.commands.estimate.tracing import trace
 from paretune.core.clock import SystemClock
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, JobFailed, refuse
 from paretune.core.packages import training_is_missing
+from paretune.core.untrusted import markdown
 from paretune.estimating import hardware
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate, Estimator, architecture_of
@@ -321,7 +322,7 @@ def _record(estimates: list[Estimate], tracking: "Tracking") -> tuple[str, str]:
     from paretune.tracking import RunStatus
 
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED})
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: markdown(note(estimates))})
     run.log_text(as_csv(estimates), "estimate.csv")
     picture = figure(estimates)
     if picture is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from paretune.commands.estimate.table import PHASE_COLUMNS, phase_columns
 from paretune.core.result import Result, Row, as_json, csv_text
+from paretune.core.untrusted import markdown
 from paretune.estimating.own_training import OwnTrainingTimes
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.presentation.table import Column, Table
@@ -93,7 +94,11 @@ def estimate_own(
     learnt = OwnTrainingTimes.collect(tracking, machine)
     jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
     run = tracking.begin("estimate")
-    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED})
+    sentences = [
+        f"{spec.instance_count} x {spec.instance_type}: {found.sentence()}" for spec, found in jobs if found is not None
+    ]
+    note = "\n\n".join(sentences[:4] or ["No run of this training has finished, so there is no estimate."])
+    run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: markdown(note)})
     rows = [_row(spec, expected) for spec, expected in jobs]
     run.log_text(csv_text(_COLUMNS, rows), "estimate.csv")
     run.end(RunStatus.FINISHED)

@@ -10,6 +10,7 @@ from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import Seconds
+from paretune.presentation.numbers import duration, usd
 from paretune.pricing.prices import dates_of
 from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import spell
@@ -270,6 +271,26 @@ def _memory(item: Estimate) -> str:
     if item.did_not_fit is not None:
         suffix += f" (batch {item.did_not_fit.rows} ran out of memory before)"
     return f"{memory.gib:.1f} ({memory.gib_low:.1f} to {memory.gib_high:.1f}) of {item.usable_gib:.1f}{suffix}"
+
+
+def note(estimates: Sequence[Estimate]) -> str:
+    """The note of an estimate's run: the cheapest and the fastest job that may fit, with their 80 % intervals."""
+    fitting = [item for item in estimates if item.fits != "no"]
+    priced = [item for item in fitting if item.cost_usd is not None]
+    best = {
+        "cheapest": min(priced, key=lambda item: item.cost_usd or 0.0, default=None),
+        "fastest": min(fitting, key=lambda item: item.time.seconds, default=None),
+    }
+    lines = []
+    for kind, item in best.items():
+        if item is not None:
+            low, high = duration(item.time.seconds_low), duration(item.time.seconds_high)
+            cost = "" if item.cost_usd is None else f", {usd(item.cost_usd)}"
+            cluster = f"{item.spec.instance_count} x {item.spec.instance_type}"
+            batch = f"batch per device {item.plan.per_device_train_batch_size}"
+            time = f"{duration(item.time.seconds)} ({low} to {high})"
+            lines.append(f"Estimated {kind}: **{cluster}**, {batch}: **{time}{cost}**")
+    return "\n\n".join([*(lines or ["No job fits into memory."]), "Nothing has run. All rows are in `estimate.csv`."])
 
 
 def on_front(estimates: Sequence[Estimate]) -> list[bool]:

@@ -1,6 +1,7 @@
 """Runs `report`: finds the recorded runs, builds the report and keeps it with the command's own run."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from datetime import date
 
@@ -12,12 +13,13 @@ from paretune.commands.report.report import Report, Section
 from paretune.commands.report.repricing import Terms, effective_rates, remarks, reprice, with_new_costs
 from paretune.commands.report.request import ReportRequest
 from paretune.commands.report.tables import about_kinds, cost_rows, cost_table, error_tables, front_changes
-from paretune.commands.report.totals import total_rows, total_sentences, total_tables, totals
+from paretune.commands.report.totals import ALL, total_rows, total_sentences, total_tables, totals
 from paretune.commands.report.views import comparison_report, dates, scaling_report
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput
 from paretune.core.result import CommandOutput, as_json, read_rows
-from paretune.core.untrusted import without_secrets
+from paretune.core.untrusted import markdown, without_secrets
+from paretune.presentation.numbers import usd
 from paretune.pricing.prices import PriceList
 from paretune.specification.parameters import spell, split_list
 from paretune.tracking import RecordedJob, RunStatus, Tracking, schema
@@ -110,7 +112,8 @@ def _log(report: Report, request: ReportRequest, tracking: Tracking, origins: se
     """Log the report as artifacts of the command's own run, marked simulated if all its jobs are; return its id."""
     run = tracking.begin("report")
     is_simulated = origins == {"simulated"}
-    run.set_tags({schema.KIND: "report", schema.ORIGIN: "simulated" if is_simulated else None})
+    origin = "simulated" if is_simulated else None
+    run.set_tags({schema.KIND: "report", schema.ORIGIN: origin, schema.NOTE: markdown(_note(report))})
     defaults = {item.name: item.default for item in fields(request)}
     run.log_params({name: spell(value) for name, value in asdict(request).items() if value != defaults[name]})
     for name, text in {**report.tables(), "report.md": report.markdown(), "report.html": report.html()}.items():
@@ -119,6 +122,20 @@ def _log(report: Report, request: ReportRequest, tracking: Tracking, origins: se
         run.log_figure(picture.figure(), f"{picture.name}.png")
     run.end(RunStatus.FINISHED)
     return run.run_id
+
+
+def _note(report: Report) -> str:
+    """The sums, or the first finding, and where the rest is."""
+    sums = [row for row in report.totals if row["by"] == ALL]
+    lines = [f"{row['jobs']} runs, {row['origin']}: {_figures(row)}" for row in sums]
+    lines = lines or [text for section in report.sections for text in section.sentences][:1]
+    return "\n\n".join([*(f"**{line}**" for line in lines), f"{report.title}: everything is in `report.html`."])
+
+
+def _figures(row: Mapping[str, object]) -> str:
+    cost, f1 = row["cost_usd"], row["best_f1"]
+    dollars = usd(cost) if isinstance(cost, float) else "unknown dollars"
+    return f"{dollars}, best F1 {f1:.4g}" if isinstance(f1, float) else dollars
 
 
 def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:

@@ -90,6 +90,11 @@ class ParentRun(ABC):
             self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
         self.say(f"the same command continues the {self._kind}")
 
+    def _write_pick(self, f1: float | None, cost_usd: float | None) -> None:
+        """Write F1 and dollars of what is recommended; each is left out if it is not known."""
+        values = {metrics.PICK_F1: f1, metrics.PICK_COST_USD: cost_usd}
+        self._run.log_metrics({name: value for name, value in values.items() if value is not None})
+
     def _close(self, status: RunStatus | None) -> None:
         """Write the bill and end the run; a `status` of None leaves it open for other drivers."""
         balance = self._ledger.balance()

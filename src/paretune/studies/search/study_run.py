@@ -12,6 +12,7 @@ from paretune.estimating.noise import Scatter
 from paretune.jobs.progress import say_on_stderr
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.models.register import register
+from paretune.specification import metrics
 from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
@@ -115,6 +116,9 @@ class StudyRunWriter(ParentRun):
         self._unverified = unverified
         final = self.answer()
         self._write(final, is_last=True)
+        if final.picks:
+            point = final.picks[0].point
+            self._write_pick(point.means.get(metrics.F1), point.means.get(metrics.COST_USD, point.trial.cost_usd))
         others = len(self._driver.other_drivers())
         self._close(None if others else RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"

@@ -53,6 +53,12 @@ def test_a_design_runs_every_row_once_under_one_parent_run(workplace: Path, caps
     assert sum(float(str(row["cost_usd"])) for row in rows) == pytest.approx(parent.data.metrics["cost_usd"])
     assert "12 Completed (simulated)" in printed.out
     assert "D-efficiency" in printed.err
+    best = max(rows, key=lambda row: float(str(row["f1"])))
+    picked = [parent.data.metrics[name] for name in ("pick_f1", "pick_cost_usd")]
+    assert picked == [pytest.approx(best["f1"]), pytest.approx(best["cost_usd"])]
+    note = parent.data.tags["mlflow.note.content"].splitlines()
+    assert note[0].startswith(f"**Simulated: best F1 {best['f1']:.4g} in run {best['run']}, ")
+    assert note[2].startswith("12 of 12 runs, ")
 
 
 @pytest.mark.slow

@@ -107,6 +107,10 @@ def test_the_run_says_that_it_is_an_estimate_and_holds_a_picture(run: Command, c
         "kind": "estimate",
         "origin": "estimated",
     }
+    note = recorded.data.tags["mlflow.note.content"].splitlines()
+    assert note[0].startswith("Estimated cheapest: **1 x ml.g5.xlarge**, batch per device 16: **")
+    assert note[0].endswith(" USD**")
+    assert note[-1] == "Nothing has run. All rows are in `estimate.csv`."
     assert {item.path for item in client.list_artifacts(recorded.info.run_id)} == {"estimate.csv", "estimate.png"}
 
 

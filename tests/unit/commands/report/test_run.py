@@ -337,6 +337,8 @@ def test_dates_and_totals_of_dollars_are_shown(run: Run, record: Callable[..., s
         ("study", "(none)", "1", "1.0"),
     }
     assert "dollars-and-f1.png" in artifacts(store, result.info.run_id)
+    note = result.data.tags["mlflow.note.content"].splitlines()
+    assert note[0] == "**2 runs, measured: 3.50 USD, best F1 0.9**"
 
 
 def test_by_chooses_the_totals(run: Run, record: Callable[..., str]) -> None:

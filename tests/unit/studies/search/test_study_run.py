@@ -74,6 +74,9 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     client = MlflowClient()
     (parent,) = client.search_runs(["0"], "tags.`paretune.kind` = 'study'")
     assert parent.data.tags["paretune.origin"] == "simulated"
+    (trial,) = client.search_runs(["0"], "tags.`paretune.trial` = '0'")
+    assert parent.data.metrics["pick_cost_usd"] == pytest.approx(trial.data.metrics["cost_usd"])
+    assert "pick_f1" not in parent.data.metrics  # no F1 is known of it
     note = parent.data.tags["mlflow.note.content"]
     assert note.startswith("**Take trial")
     assert "Simulated: nothing of this has run, and no number below was measured." in note
