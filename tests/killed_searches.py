@@ -2,7 +2,7 @@
 
 Drivers, jobs on this machine, or both are killed at random moments. Drivers are forks, as in `killed_drivers`. A study
 is repeated until it ends by itself, then judged, and another one with another name follows.
-Printed at the end, as JSON: the kills by kind, and for each study the defects that its records show.
+Printed after each study, as JSON: the kills by kind, the studies, and the defects that their records show.
 """
 
 import gc
@@ -41,6 +41,7 @@ budget_usd: 30
 in_job: search
 """
 LONGEST_S = {"local": 50.0, "simulated": 4.0}
+_NO_KILL_S = 600.0
 _MOST_STARTS = 40  # of one study
 
 
@@ -51,16 +52,17 @@ def main() -> None:
     Path("study.yaml").write_text(LOCAL if launcher == "local" else SIMULATED)
     _import_everything("study", ["study.yaml", *(["--launcher", "simulated"] if launcher == "local" else [])])
     draw, done, defects, number = random.Random(seed), Counter[str](), list[str](), 0
+    _run(0, draw, _NO_KILL_S, launcher)  # prepares the data, and the store, whose migration must not be killed
     while done.total() < kills:
         number += 1
         for start in range(_MOST_STARTS):
             may_kill = done.total() < kills and start < _MOST_STARTS - 1
-            kind = _run(number, draw, LONGEST_S[launcher] if may_kill else 600.0, launcher)
+            kind = _run(number, draw, LONGEST_S[launcher] if may_kill else _NO_KILL_S, launcher)
             if not kind:
                 break
             done[kind] += 1
         defects += [f"study {number}: {text}" for text in _defects(f"killed {number}")]
-    print(json.dumps({"killed": done, "studies": number, "defects": defects}))
+        print(json.dumps({"killed": done, "studies": number, "defects": defects}), flush=True)
 
 
 def _run(number: int, draw: random.Random, longest_s: float, launcher: str) -> str:
@@ -68,8 +70,9 @@ def _run(number: int, draw: random.Random, longest_s: float, launcher: str) -> s
     child = os.fork()
     if child == 0:
         _drive(["study", "study.yaml", "--name", f"killed {number}"])
-    until = time.monotonic() + (longest_s if longest_s > 100 else draw.uniform(0.0, longest_s))
-    kind = draw.choice(["driver", "job", "both"]) if launcher == "local" and longest_s < 100 else "driver"
+    may_kill = longest_s < _NO_KILL_S
+    until = time.monotonic() + (draw.uniform(0.0, longest_s) if may_kill else longest_s)
+    kind = draw.choice(["driver", "job", "both"]) if launcher == "local" and may_kill else "driver"
     while time.monotonic() < until:
         finished, _ = os.waitpid(child, os.WNOHANG)
         if finished:

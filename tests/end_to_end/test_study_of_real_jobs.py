@@ -37,7 +37,8 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
         "budget_usd": 2.0,
         **terms,
     }
-    (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    terms = {name: value for name, value in study.items() if value is not None}
+    (folder / "study.yaml").write_text(yaml.safe_dump(terms, sort_keys=False))
 
 
 def books(folder: Path) -> list[TrialEntry]:
@@ -124,6 +125,29 @@ def test_trials_that_share_jobs_on_sagemaker_are_adopted_after_a_kill_and_add_up
     assert len(described) < len(trials)
     seconds = sum(job["BillableTimeInSeconds"] for job in described)
     assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
+
+
+def test_a_job_on_sagemaker_that_searches_is_directed_by_the_next_driver_after_a_kill(
+    cloud: Cloud, tiny_job: dict[str, object]
+) -> None:
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, sampler=None, in_job="search", n_trials=2)
+    with cloud.start(*STUDY) as running:
+        cloud.until_it_trains(running)
+        running.process.send_signal(signal.SIGKILL)
+        running.process.wait()
+    (searching,) = cloud.emulator.jobs()
+
+    def booked() -> list[TrialEntry]:
+        return [entry for entry in books(cloud.folder) if entry.note.lead is not None and entry.end is not None]
+
+    with cloud.start(*STUDY):
+        trials = wait_until(lambda: booked()[1:] and booked(), within_s=WITHIN_S, what="both trials are booked")
+    assert len(trials) == len({entry.identity for entry in trials}) == 2
+    assert [entry.worst_usd > 0 for entry in trials if entry.worst_usd is not None] == [True, False]
+    seconds = cloud.described(searching)["BillableTimeInSeconds"]
+    assert sum(entry.booked_usd or 0.0 for entry in trials) == pytest.approx(seconds * 0.115 / 3600)
+    statuses = {entry.end.status for entry in trials if entry.end is not None}
+    assert TrialStatus.COMPLETED in statuses <= {TrialStatus.COMPLETED, TrialStatus.STOPPED}
 
 
 def test_one_trial_of_a_job_on_sagemaker_is_stopped_and_the_other_one_goes_on(
