@@ -42,6 +42,8 @@ from paretune.studies.search.curves import CurveState, next_entries
 
 _LOOK_EVERY_S = 0.1
 _AHEAD = 3
+_GUESSED = 0.5
+"""Macro F1 of guessing one of two classes that are equally frequent."""
 _RUNG = 20
 _IN_TURN = shared_job._IN_TURN
 _PAUSES = """
@@ -153,11 +155,9 @@ def _watch(
 ) -> dict[str, Seen]:
     """Run all trials in one job, to their ends or as the decision rule says."""
     trials: dict[str, Seen] = {}
-    candidates = [document.member for document in documents]
     limit = len(documents) * documents[0].spec.max_runtime_minutes
     spec = replace(documents[0].spec, max_runtime_minutes=limit)
-    order = _plan(trials, candidates)[0].order
-    queue = TrialQueue(order=order) if searches else None
+    queue = TrialQueue(order=_plan(trials, documents).order) if searches else None
     job = replace(documents[0], job_name="job", spec=spec, members=tuple(documents), queue=queue)
     folder = shared_job._folder(place, job, inputs)
     program = ["-m", "paretune.training"] if searches else ["-c", _IN_TURN]
@@ -171,35 +171,33 @@ def _watch(
         if event.ended:
             seen.end, seen.cpu = MemberEnd.read(event.ended), cpu
         if queue is not None and (event.paused is not None or event.ended) and not queue.is_complete:
-            newer, _ = _plan(trials, candidates)
+            newer = _plan(trials, documents)
             if newer.order != queue.order or newer.is_complete:
                 queue = replace(newer, version=queue.version + 1)
                 write_json(folder.queue, queue.as_json())
     return trials
 
 
-def _plan(trials: Mapping[str, Seen], candidates: Sequence[str]) -> tuple[TrialQueue, bool]:
-    """The queue that the decision rule makes of all curves."""
-    total = max((seen.total_steps for seen in trials.values()), default=0) or 128
-    states = [
-        CurveState(
-            key=key,
-            usd_per_step=1.0,
-            total_steps=seen.total_steps or total,
+def _plan(trials: Mapping[str, Seen], documents: Sequence[JobDocument]) -> TrialQueue:
+    """The queue that the decision rule makes of all curves; F1 below that of guessing tells nothing and counts as it."""
+    states = {}
+    for document in documents:
+        seen = trials.get(document.member, Seen())
+        rows = document.spec.max_train_samples or 0
+        total = seen.total_steps or -(-rows // document.plan.global_batch_size)
+        states[document.member] = CurveState(
+            key=document.member,
+            usd_per_step=1.0 / total,
+            total_steps=total,
             own_job_usd=1.0,
-            steps=min(seen.step, seen.total_steps or total),
-            curve=tuple((step / (seen.total_steps or total), value) for step, value in seen.curve),
+            steps=min(seen.step, total),
+            curve=tuple((step / total, max(value, _GUESSED)) for step, value in seen.curve),
+            point=(math.log2(document.spec.learning_rate), math.log2(document.plan.global_batch_size)),
             is_given_up=seen.end is not None and seen.end.report is None,
         )
-        for key, seen in trials.items()
-    ]
-    rest = [
-        CurveState(key=key, usd_per_step=1.0, total_steps=total, own_job_usd=1.0)
-        for key in candidates
-        if key not in trials
-    ]
-    plan = next_entries(states, rest, [], ahead=_AHEAD)
-    return TrialQueue(order=plan.entries, given_up=plan.given_up, is_complete=plan.is_done), plan.is_done
+    begun = [states[key] for key in trials]
+    plan = next_entries(begun, [state for key, state in states.items() if key not in trials], [], ahead=_AHEAD)
+    return TrialQueue(order=plan.entries, given_up=plan.given_up, is_complete=plan.is_done)
 
 
 def _events(folder: JobFolder, program: Sequence[str]) -> Iterator[tuple[Any, float]]:
