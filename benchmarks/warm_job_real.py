@@ -179,7 +179,7 @@ def _watch(
 
 
 def _plan(trials: Mapping[str, Seen], documents: Sequence[JobDocument]) -> TrialQueue:
-    """The queue that the decision rule makes of all curves; F1 below that of guessing tells nothing and counts as it."""
+    """The queue that the decision rule makes of all curves. F1 below that of guessing counts as guessing."""
     states = {}
     for document in documents:
         seen = trials.get(document.member, Seen())
@@ -192,7 +192,7 @@ def _plan(trials: Mapping[str, Seen], documents: Sequence[JobDocument]) -> Trial
             own_job_usd=1.0,
             steps=min(seen.step, total),
             curve=tuple((step / total, max(value, _GUESSED)) for step, value in seen.curve),
-            point=(math.log2(document.spec.learning_rate), math.log2(document.plan.global_batch_size)),
+            point=(math.log2(document.plan.learning_rate), math.log2(document.plan.global_batch_size)),
             is_given_up=seen.end is not None and seen.end.report is None,
         )
     begun = [states[key] for key in trials]
