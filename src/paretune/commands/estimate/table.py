@@ -11,6 +11,7 @@ from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate
 from paretune.estimating.phases import Seconds
 from paretune.presentation.numbers import duration, usd
+from paretune.presentation.scale import tick_texts, tick_values
 from paretune.pricing.prices import dates_of
 from paretune.specification.job_phases import PHASES
 from paretune.specification.parameters import spell
@@ -235,8 +236,9 @@ def figure(estimates: Sequence[Estimate]) -> Any:
         axes.plot(*zip(*best, strict=True), drawstyle="steps-post", color="grey", linewidth=1, label="predicted front")
     axes.set(xlabel=f"{unit} (billable)", ylabel="USD", title="Estimated, nothing has run; bars: 80 % intervals")
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+    ticks = tick_values(*axes.get_xlim(), is_log=True)
+    axes.set_xticks(ticks, tick_texts(ticks))
+    axes.minorticks_off()
     axes.legend()
     return drawing
 

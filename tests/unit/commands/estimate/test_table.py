@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -182,3 +183,21 @@ def test_only_what_fits_and_has_a_price_is_on_the_front() -> None:
     assert on_front([unpriced, cheap, full, dear]) == [False, True, False, True]
     assert on_front([full]) == [False]
     assert on_front([]) == []
+
+
+@pytest.mark.parametrize("rows", [[10_000], [10_000, 1_000_000]])
+def test_no_texts_of_the_axis_of_time_overlap(rows: list[int]) -> None:
+    drawing = figure([estimate(max_train_samples=count) for count in rows])
+    drawing.canvas.draw()
+    (axes,) = drawing.axes
+    low, high = axes.get_xlim()
+    ticks = [*axes.get_xticks(), *axes.get_xticks(minor=True)]
+    texts = [*axes.get_xticklabels(), *axes.get_xticklabels(minor=True)]
+    boxes = sorted(
+        (text.get_window_extent().x0, text.get_window_extent().x1)
+        for tick, text in zip(ticks, texts, strict=True)
+        if low <= tick <= high and text.get_text()
+    )
+
+    assert len(boxes) >= 2
+    assert all(end < begin for (_, end), (begin, _) in itertools.pairwise(boxes))
