@@ -427,6 +427,10 @@ CHANGES_OF_A_PROJECT: dict[str, Any] = {
     "entry_point": "train.py",
     "project_parameters": {"alpha": 0.2},
 }
+OF_A_SCRIPT: dict[str, tuple[Any, bool]] = {  # value, and whether it changes the result
+    "argument_names": ({"learning_rate": "lr"}, True),
+    "metric_definitions": ('[{"Name": "auc", "Regex": "auc=([0-9.]+)"}]', False),
+}
 BASE = JobSpec(dataset="rows.csv")
 PROJECT = JobSpec(project="mine", project_parameters={"alpha": 0.1})
 CLUSTER = JobSpec(dataset="rows.csv", instance_type="ml.p4de.24xlarge", strategy="smp")
@@ -436,6 +440,7 @@ def test_every_parameter_is_judged_to_change_the_result_or_not() -> None:
     judged = set(CHANGES) | set(CHANGES_OF_A_CLUSTER) | set(SAME_RESULT) | set(SAME_RESULT_OF_A_CLUSTER)
     judged |= set(CHANGES_OF_SHARDING) | set(CHANGES_OF_ADAPTERS)
     judged |= set(TOGETHER) | set(CHANGES_OF_A_PROJECT) | {"launcher", "recorded_runs", "simulation", "size"}
+    judged |= set(OF_A_SCRIPT)
 
     assert judged == {item.name for item in fields(JobSpec)}
 
@@ -448,6 +453,13 @@ def test_the_hash_changes_with_whatever_changes_the_result(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_A_CLUSTER))
 def test_the_hash_changes_with_the_cluster(name: str) -> None:
     assert replace(CLUSTER, **{name: CHANGES_OF_A_CLUSTER[name]}).spec_hash() != CLUSTER.spec_hash()
+
+
+@pytest.mark.parametrize("name", sorted(OF_A_SCRIPT))
+def test_the_hash_changes_with_the_names_of_a_script_s_arguments_and_not_with_what_is_read_from_it(name: str) -> None:
+    script, (value, changes) = JobSpec(entry_script="train.py"), OF_A_SCRIPT[name]
+
+    assert (replace(script, **{name: value}).spec_hash() != script.spec_hash()) is changes
 
 
 @pytest.mark.parametrize("name", sorted(CHANGES_OF_A_PROJECT))
