@@ -35,7 +35,7 @@ _FINISHED = 0.5
 """Weight of the gain over what is finished beside that over what is forecast of the other trials."""
 FIRST = 3
 """Trials that are begun before any goes on: of fewer, nothing is known of how much they differ."""
-ENOUGH = 0.003
+ENOUGH = 0.01
 """Expected gain, as a share of the front's hypervolume, below which training a trial is not worth its dollars."""
 
 
@@ -125,8 +125,10 @@ def next_entries(
     open_ = [*live, *candidates]
     measured = [trial for trial in trials if trial.curve]
     if len(measured) < FIRST or not open_:
-        chosen = [*candidates, *live][:ahead]
-        return _plan(chosen, candidates, frozenset())
+        waiting = [trial for trial in live if not trial.curve]
+        room = max(0, max(FIRST, ahead) - len(waiting) - len(measured))
+        paused = [trial for trial in live if trial.curve]
+        return _plan([*waiting, *candidates[:room], *paused][:ahead], candidates, frozenset())
     every = [*measured, *(trial for trial in open_ if not trial.curve)]
     mean, deviation = forecast(measured, every, [1.0] * len(every))
     expected = {trial.key: (float(m), float(s)) for trial, m, s in zip(every, mean, deviation, strict=True)}
@@ -134,6 +136,11 @@ def next_entries(
     worth = sorted((trial for trial in open_ if gains[trial.key][0] >= ENOUGH), key=lambda trial: -gains[trial.key][1])
     hopeless = frozenset(trial.key for trial in live if gains[trial.key][0] < ENOUGH / 3)
     return _plan(worth[:ahead], candidates, hopeless if worth else frozenset(trial.key for trial in live))
+
+
+def comparable_point(batch_size: int, learning_rate: float) -> tuple[float, float]:
+    """A `CurveState.point`: half the octaves of the batch, and those of the rate over one that grows with its root."""
+    return math.log2(batch_size) / 2, math.log2(learning_rate) - math.log2(batch_size) / 2
 
 
 def forecast(

@@ -17,7 +17,7 @@ from paretune.estimating.workload import training_steps
 from paretune.launchers.shared_jobs import SharedJob, common_parameters
 from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.job import JobSpec
-from paretune.studies.search.curves import CurveState, Plan, next_entries
+from paretune.studies.search.curves import CurveState, Plan, comparable_point, next_entries
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import Action, Actions
 from paretune.studies.search.split.learner import Learner
@@ -208,7 +208,8 @@ class InJobSearch:
         steps = training_steps(spec, spec.plan(), rows)
         seconds = expected_usd / self._learner.space.usd_per_second_of(spec)
         training_s = speed * (seconds - min(OVERHEAD_S, seconds / 2))
-        state = CurveState(key=key, usd_per_step=0.0, total_steps=steps, own_job_usd=0.0)
+        point = comparable_point(spec.plan().global_batch_size, spec.learning_rate or 1.0)
+        state = CurveState(key=key, usd_per_step=0.0, total_steps=steps, own_job_usd=0.0, point=point)
         return self._priced(state, spec, training_s / steps, steps)
 
     def _priced(self, state: CurveState, spec: JobSpec, step_s: float, steps: int) -> CurveState:

@@ -45,6 +45,12 @@ def test_begins_the_first_candidates_when_nothing_has_run() -> None:
     assert plan == Plan(entries=(("a", first), ("b", first)), begun=("a", "b"))
 
 
+def test_begins_no_further_trials_while_the_first_have_not_been_measured() -> None:
+    trials, candidates = [state(key) for key in "abcd"], [state(key) for key in "efgh"]
+
+    assert next_entries(trials, candidates, [], ahead=4).begun == ()
+
+
 def test_is_done_without_trials_and_candidates() -> None:
     assert next_entries([], [], []).is_done
 

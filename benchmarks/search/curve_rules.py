@@ -1,0 +1,276 @@
+"""Rules that choose which of several trainings goes on, played on learning curves that are recorded.
+
+    halving      paretune's simple rule: asynchronous successive halving by dollars and F1, rungs 1/8, 1/4, 1/2, 1
+    forecast     paretune's rule from forecasts of all curves: `curves.next_entries`
+    all          every training to its end, in the order in which they come
+    asha         asynchronous successive halving by F1 alone, a quarter goes on (Li et al., MLSys 2020)
+    mo-asha      the same by layers of the front of dollars and F1 (Schmucker et al., 2021)
+    bohb         halving, whose new trainings are chosen by a ratio of kernel densities (Falkner et al., ICML 2018)
+    ifbo         the most probable improvement at a random horizon over a random threshold (Rakotoarison et al., ICML
+                 2024), on a random weighting of dollars and F1, with paretune's forecast in place of their network
+    chunks       eight trainings side by side, a chunk of an eighth at a time, an upper confidence bound chooses
+                 (the rule of RapidFire AI and its bandit, as its documentation describes them)
+
+The last six are short rules written here after their descriptions, not the libraries of their authors.
+"""
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from paretune.core.pareto import front
+from paretune.studies.results.hypervolume import MARGIN, hypervolume, reference_point
+from paretune.studies.search import curves
+from paretune.studies.search.curves import CurveState
+
+Rule = Callable[[Sequence[CurveState], Sequence[CurveState]], tuple[str, int] | None]
+"""(trials that have begun, others) to the key of one and the step to train it to; None if it would stop."""
+PARTS = 8
+"""Parts of a training after which F1 is measured: its optimiser steps in these plays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A recorded training.
+
+    Attributes:
+        curve: F1 after each of PARTS parts.
+        usd: dollars of its steps.
+        extra_usd: dollars for keeping its model when it has ended.
+        own_job_usd: dollars of a job of its own, as a search estimates them.
+        true_usd: as they are.
+        point: settings as numbers, in octaves.
+        true_f1: at the end, without chance; None: the last of the curve.
+    """
+
+    key: str
+    curve: tuple[float, ...]
+    usd: float
+    extra_usd: float
+    own_job_usd: float
+    true_usd: float
+    point: tuple[float, ...]
+    true_f1: float | None = None
+
+    @property
+    def costs(self) -> tuple[float, float]:
+        """True dollars and F1, both to be minimised."""
+        return self.true_usd, -(self.curve[-1] if self.true_f1 is None else self.true_f1)
+
+    def state(self, steps: int = 0) -> CurveState:
+        """The curve after so many parts."""
+        return CurveState(
+            key=self.key,
+            usd_per_step=self.usd / PARTS,
+            total_steps=PARTS,
+            own_job_usd=self.own_job_usd,
+            steps=steps,
+            curve=tuple((part / PARTS, self.curve[part - 1]) for part in range(1, steps + 1)),
+            point=self.point,
+        )
+
+
+@dataclass
+class Play:
+    """A rule on recorded trainings: dollars spent, and the share of the true front that finished trainings have.
+
+    Attributes:
+        trainings: the first one is the first to be offered, the others in an order drawn from the seed.
+        is_recommended: whether the front is that of the forecasts of all trainings, begun or not; both are looked at
+            whenever a training ends.
+        truth: dollars and F1, negative, of further configurations that the true front may have.
+    """
+
+    trainings: Sequence[Training]
+    seed: int
+    is_recommended: bool = False
+    truth: Sequence[tuple[float, float]] = ()
+    spent: float = 0.0
+    course: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        first, *others = self.trainings
+        self._order = [first, *random.Random(self.seed).sample(others, len(others))]
+        self._done = dict.fromkeys((training.key for training in self._order), 0)
+        self._begun: list[str] = []
+        costs = [*self.truth, *(training.costs for training in self._order)]
+        best = [cost for cost, is_best in zip(costs, front(costs, [False, False]), strict=True) if is_best]
+        spans = [(max(column), max(column) - min(column)) for column in zip(*best, strict=True)]
+        self._reference = tuple(worst + MARGIN * (span or abs(worst)) for worst, span in spans)
+        self._whole = hypervolume(best, self._reference)
+
+    def run(self, rule: Rule, share: float = 0.9) -> float:
+        """Dollars until the finished trainings have a share of the front; infinite if the rule stops before."""
+        by_key = {training.key: training for training in self._order}
+        while not self.course or self.course[-1][1] < share:
+            begun = [by_key[key].state(self._done[key]) for key in self._begun]
+            others = [training.state() for training in self._order if not self._done[training.key]]
+            choice = rule(begun, others)
+            if choice is None:
+                return math.inf
+            key, steps = choice
+            training = by_key[key]
+            if not self._done[key]:
+                self._begun.append(key)
+            self.spent += training.usd * (steps - self._done[key]) / PARTS
+            self._done[key] = steps
+            if steps == PARTS:
+                self.spent += training.extra_usd
+                self.course.append((self.spent, self._share()))
+        return self.course[-1][0]
+
+    def _share(self) -> float:
+        ended = [training.costs for training in self._order if self._done[training.key] == PARTS]
+        if self.is_recommended:
+            trials = [state for training in self._order if (state := training.state(self._done[training.key])).steps]
+            mean, _ = curves.forecast(trials, [training.state() for training in self._order], [1.0] * len(self._order))
+            points = [(training.own_job_usd, float(m)) for training, m in zip(self._order, mean, strict=True)]
+            best = front(points, [False, True])
+            ended = [training.costs for training, is_best in zip(self._order, best, strict=True) if is_best]
+        return hypervolume(ended, self._reference) / self._whole
+
+
+def whole(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+    """Each training to its end."""
+    return (others[0].key, PARTS) if others else None
+
+
+def paretune(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+    """The first entry of `curves.next_entries`, whose stop does not count here: the next best goes on."""
+    plan = curves.next_entries(trials, others, [], ahead=1)
+    return plan.entries[0] if plan.entries else _resting(trials)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving:
+    """Asynchronous successive halving.
+
+    Attributes:
+        rungs: parts at which trials are compared.
+        eta: one of so many goes on.
+        is_by_front: whether dollars count.
+        is_model_based: whether new trials are chosen by kernel densities.
+    """
+
+    rungs: tuple[int, ...] = (1, 2, 4, 8)
+    eta: int = 2
+    is_by_front: bool = True
+    is_model_based: bool = False
+
+    def __call__(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+        """The highest rung with somebody to promote, else a new trial, else the best that rests."""
+        for rung, following in reversed(list(itertools.pairwise(self.rungs))):
+            at = [trial for trial in trials if trial.steps >= rung]
+            best = self._ranked(at, rung)[: len(at) // self.eta]
+            if waiting := [trial for trial in best if trial.steps == rung]:
+                return waiting[0].key, following
+        if others:
+            return (self._new(trials, others) if self.is_model_based else others[0]).key, self.rungs[0]
+        return _resting(trials)
+
+    def _ranked(self, trials: Sequence[CurveState], rung: int) -> list[CurveState]:
+        values = [trial.value_at(rung / PARTS) or 0.0 for trial in trials]
+        if self.is_by_front:
+            points = [(trial.own_job_usd, value) for trial, value in zip(trials, values, strict=True)]
+            return [trials[index] for index in ranked(points)]
+        return [trials[index] for index in sorted(range(len(trials)), key=lambda index: -values[index])]
+
+    def _new(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> CurveState:
+        rung = next((rung for rung in reversed(self.rungs) if sum(t.steps >= rung for t in trials) >= 5), None)
+        if rung is None or random.Random(len(others)).random() < 1 / 3:
+            return others[0]
+        order = self._ranked([trial for trial in trials if trial.steps >= rung], rung)
+        count = max(2, len(order) // 4)
+
+        def density(at: CurveState, group: Sequence[CurveState]) -> float:
+            off = (sum((a - b) ** 2 for a, b in zip(at.point, trial.point, strict=True)) for trial in group)
+            return 1e-3 + sum(math.exp(-0.5 * square) for square in off) / len(group)
+
+        return max(others, key=lambda at: density(at, order[:count]) / density(at, order[count:]))
+
+
+def chunks(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+    """A chunk of the one with the highest upper confidence bound among eight; a new one for each that has ended."""
+    live = [trial for trial in trials if not trial.is_done]
+    if len(live) < 8 and others:
+        return others[0].key, 1
+    if not live:
+        return None
+    total = sum(trial.steps for trial in trials)
+    best = max(live, key=lambda trial: (trial.value_at(1.0) or 0.0) + 0.1 * math.sqrt(math.log(total) / trial.steps))
+    return best.key, best.steps + 1
+
+
+class IfBo:
+    """Probability of improvement with a horizon, a threshold and a weighting of the objectives drawn each time."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._draw = random.Random(seed)
+
+    def __call__(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+        """One part of the most probable improvement."""
+        if not trials:
+            return others[0].key, 1
+        horizon, weight, exponent = self._draw.randint(1, PARTS), self._draw.random(), self._draw.uniform(-4, -1)
+        every = [trial for trial in (*trials, *others) if not trial.is_done]
+        if not every:
+            return None
+        ahead = [replace(trial, steps=min(PARTS, trial.steps + horizon)) for trial in every]
+        mean, deviation = curves.forecast(trials, every, [trial.steps / PARTS for trial in ahead])
+        now, _ = curves.forecast(trials, trials, [trial.steps / PARTS for trial in trials])
+        usd = [trial.own_job_usd for trial in (*trials, *others)]
+        low, spread = min(usd), max(usd) - min(usd) or 1.0
+        scale = max(float(max(now) - min(now)), 1e-6)
+
+        def utility(value: float, trial: CurveState) -> float:
+            return weight * value / scale - (1 - weight) * (trial.own_job_usd - low) / spread
+
+        best = max(utility(float(value), trial) for value, trial in zip(now, trials, strict=True))
+        aim = best + weight * 10**exponent
+        chances = [
+            (utility(float(m), trial) - aim) / max(weight * float(s) / scale, 1e-9)
+            for m, s, trial in zip(mean, deviation, every, strict=True)
+        ]
+        best_of = every[max(range(len(every)), key=chances.__getitem__)]
+        return best_of.key, best_of.steps + 1
+
+
+def _resting(trials: Sequence[CurveState]) -> tuple[str, int] | None:
+    """The one of the best layer among those that are not done; None if all are."""
+    live = [trial for trial in trials if not trial.is_done]
+    if not live:
+        return None
+    best = ranked([(trial.own_job_usd, trial.value_at(1.0) or 0.0) for trial in live])[0]
+    return live[best].key, min(PARTS, 2 * live[best].steps)
+
+
+def ranked(points: Sequence[tuple[float, float]]) -> list[int]:
+    """Numbers of N points of dollars and quality, best first: by the front that each is on without better ones."""
+    costs = [(usd, -value) for usd, value in points]
+    if not points:
+        return []
+    reference, remaining, order = reference_point(costs), list(range(len(points))), list[int]()
+    while remaining:
+        flags = front([points[index] for index in remaining], [False, True])
+        layer = [index for index, is_best in zip(remaining, flags, strict=True) if is_best]
+        volume = hypervolume([costs[index] for index in layer], reference)
+        alone = {i: volume - hypervolume([costs[other] for other in layer if other != i], reference) for i in layer}
+        order += sorted(layer, key=lambda index: -alone[index])
+        remaining = [index for index in remaining if index not in layer]
+    return order
+
+
+def rules() -> dict[str, Rule]:
+    """Name to a new instance of each rule."""
+    return {
+        "halving": Halving(),
+        "forecast": paretune,
+        "all": whole,
+        "asha": Halving(rungs=(2, 8), eta=4, is_by_front=False),
+        "mo-asha": Halving(rungs=(2, 8), eta=4),
+        "bohb": Halving(is_model_based=True),
+        "ifbo": IfBo(),
+        "chunks": chunks,
+    }
