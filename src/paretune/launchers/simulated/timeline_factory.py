@@ -19,7 +19,7 @@ from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline, in_one_job
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
+from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec
 from paretune.specification.simulation import Simulation
 
@@ -27,8 +27,6 @@ CAPACITY_SECONDS = 60.0
 """Virtual seconds until a job fails for lack of capacity; not billed."""
 INTERRUPTION_SECONDS = 300.0
 """Mean virtual seconds without spot capacity after an interruption; not billed."""
-CHECKPOINT_SECONDS = 600.0
-"""Virtual seconds between two checkpoints: the most that is repeated after an interruption."""
 _MOST_INTERRUPTIONS = 100
 
 
@@ -227,7 +225,7 @@ def _phases(document: JobDocument, answer: ReplayedJob, work: float, draws: _Dra
         done += until
         without = draws.exponential(INTERRUPTION_SECONDS, "away", number)
         yield Phase(seconds=without, detail="Interrupted", runs=False)
-        lost = draws.share("lost", number) * min(CHECKPOINT_SECONDS, done - startup)
+        lost = draws.share("lost", number) * min(CHECKPOINT_EVERY_S, done - startup)
         yield Phase(seconds=startup + lost, detail="Downloading")
 
 
