@@ -255,7 +255,7 @@ def rare_class(job: ForeseenJob) -> str:
     data = job.dataset
     if data is None or job.spec.task != CLASSIFICATION:
         return ""
-    train, validation = data.class_counts("train"), data.class_counts("validation")
+    train, validation = _class_counts(data, "train"), _class_counts(data, "validation")
     rare = min(range(len(train)), key=train.__getitem__)
     rows, classes, held_out = train[rare], len(train), validation[rare]
     if rows >= _LEAST_OF_FAIR_SHARE * sum(train) / classes:
@@ -267,6 +267,16 @@ def rare_class(job: ForeseenJob) -> str:
         f"{held_out:,} of {sum(validation):,} validation rows: F1 is the mean over {classes} classes, and {effect}; "
         "bring more rows of this class, in validation_file, too"
     )
+
+
+def _class_counts(data: PreparedDataset, split: str) -> list[int]:
+    """Rows of each of C classes, in the order of their labels; a row must have one class."""
+    import pyarrow as pa
+
+    with pa.memory_map(str(data.folder / f"{split}.arrow")) as file:
+        counts = pa.ipc.open_file(file).read_all()["label"].value_counts().to_pylist()
+    rows = {entry["values"]: entry["counts"] for entry in counts}
+    return [rows.get(number, 0) for number in range(len(data.labels))]
 
 
 def unproven(job: ForeseenJob) -> str:

@@ -215,15 +215,6 @@ class PreparedDataset:
         rows = raw.get("validation_rows", "")
         return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows)
 
-    def class_counts(self, split: str) -> list[int]:
-        """Rows of each class, in the order of `labels`; of a data set whose label is one class."""
-        import pyarrow as pa  # reading the description needs none
-
-        with pa.memory_map(str(self.folder / f"{split}.arrow")) as file:
-            counts = pa.ipc.open_file(file).read_all()["label"].value_counts().to_pylist()
-        rows = {entry["values"]: entry["counts"] for entry in counts}
-        return [rows.get(number, 0) for number in range(len(self.labels))]
-
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
         description = {"key": self.key, "labels": self.labels, "facts": dict(self.facts)}

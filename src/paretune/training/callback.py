@@ -203,7 +203,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
-        self._clock = clock or time.monotonic
+        self._clock = clock or time.perf_counter
         self._saves_often = on_spot and not events.member
         self._saves = 0
         self._save_begun_at = self._clock()

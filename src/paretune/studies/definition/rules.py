@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
+from paretune.estimating.recorded.run_table import RunTable
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec, search_faults
@@ -353,15 +355,22 @@ def _in_job_faults(draft: Draft) -> Iterator[Fault]:
     if draft.once:
         yield ("in_job",), f"{rule} goes without once: a process directs the job while it runs; leave one of them out"
     faults: dict[str, None] = {}
+    tables = set()
     for point in combinations(draft.search):
         with suppress(BadInput):
             spec = make_spec(draft.job, point)
+            tables.add(spec.recorded_runs)
             faults |= dict.fromkeys(search_faults(spec))
             try:
                 spec.replace(trials_per_job=2)
             except BadInput as error:
                 faults |= dict.fromkeys(text.replace("trials_per_job=2", rule) for text in error.faults)
     yield from ((("in_job",), text) for text in faults)
+    for path in filter(None, tables):
+        with suppress(BadInput):  # a launcher reports what is wrong with the table
+            if not any(run.curve for run in RunTable.read(Path(path)).rows):
+                text = f"{rule} compares trials by evaluations before their ends, and {path} has none: "
+                yield ("in_job",), f"{text}give it the columns f1_epoch_1, f1_epoch_2 and so on, or leave out in_job"
 
 
 _RULES: tuple[Rule[Draft], ...] = (

@@ -6,6 +6,7 @@ the lead, before it is created; trials that join it reserve nothing. What is tra
 `curves.next_entries` each time that the job has reported something new. Of several drivers, the lead's directs the job.
 """
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from paretune.core.errors import BudgetRefused, LostContact
 from paretune.estimating.workload import training_steps
 from paretune.launchers.shared_jobs import SharedJob, common_parameters
 from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.search.curves import CurveState, Plan, comparable_point, next_entries
 from paretune.studies.search.driver import Driver
@@ -26,6 +28,8 @@ from paretune.studies.search.trial_job import SEARCH, TrialJob
 
 MOST_TRIALS = 64
 """Trials of one job, as for `trials_per_job`."""
+_MOST_OF_TRIALS = 0.5
+"""Part of a study's n_trials that the job may train, so that some are left to measure seconds on other clusters."""
 _TRAININGS = 0.5
 """Part of all trainings for whose limits the job has time. Halving at each rung needs a third of their steps."""
 _MOST_OF_BUDGET = 0.7
@@ -114,7 +118,7 @@ class InJobSearch:
         candidates = self._candidates(None, 1.0)
         specs = [_spec_of(self._actions[key]) for key in candidates]
         specs += [driver.file.spec_at(retry.note.point) for retry in retries.values()]
-        count = min(len(specs), MOST_TRIALS, driver.file.n_trials or MOST_TRIALS)
+        count = min(len(specs), self._most_trials)
         limits = [action.limit_minutes or action.spec.max_runtime_minutes for action in self._actions.values()]
         minutes = self._minutes(specs[0], count, limits) if specs else None
         if minutes is None:
@@ -178,16 +182,24 @@ class InJobSearch:
             trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
             self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
         is_open = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}
-        counted = driver.history.counted + sum(job.counts for job in driver.running)
-        if driver.admission.has_enough(counted):
+        begun = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
+        if begun >= self._most_trials:
             return {}
         states = {key: self._curve(key, _spec_of(action), action.cost_usd, speed) for key, action in is_open.items()}
         return {key: state for key, state in states.items() if state is not None}
 
+    @property
+    def _most_trials(self) -> int:
+        of_study = self._driver.file.n_trials
+        return MOST_TRIALS if of_study is None else min(MOST_TRIALS, max(1, round(_MOST_OF_TRIALS * of_study)))
+
     def _state(self, job: TrialJob) -> CurveState:
         state = self._curve(self._key(job), job.spec, job.note.expected_usd, 1.0)
         assert state is not None  # it was a candidate
+        quality = self._learner.space.quality
         steps, total = job.steps or (0, state.total_steps)
+        # A training below guessing has not begun to learn, and may still win.
+        least = job.guessed_f1 if quality.metric == metrics.F1 else -math.inf
         end = None if job.trial is None else job.trial.end
         is_done = end is not None and end.report is not None
         if job.seconds_per_step:
@@ -196,7 +208,7 @@ class InJobSearch:
             state,
             total_steps=total,
             steps=total if is_done else min(steps, total - 1),
-            curve=tuple((share, self._learner.space.quality.sign * value) for share, value in job.curve),
+            curve=tuple((share, max(least, quality.sign * value)) for share, value in job.curve),
             is_given_up=end is not None and not is_done,
         )
 

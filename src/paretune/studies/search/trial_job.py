@@ -20,7 +20,7 @@ from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_j
 from paretune.ledger.trial_entry import TrialEnd, TrialNote, TrialStatus
 from paretune.pricing.budget import cost_usd
 from paretune.specification import metrics
-from paretune.specification.container import Event, FailureKind, JobDocument, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, TrialQueue
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import BEST, curve_names
@@ -82,6 +82,7 @@ class TrialJob:
         self.note = note
         self.spec = spec
         self.curve: list[tuple[float, float]] = []
+        self.guessed_f1 = 0.0  # also if it was adopted
         self._quality = file.judged_by
         self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
@@ -147,6 +148,7 @@ class TrialJob:
                     name = self._shared.name_for(self.spec, self.record.run.run_id, searches=self.searches)
                     self._job = self._retrying_job(name)
                 inputs = inputs_of(self.spec, self._workplace)
+                self.guessed_f1 = guessed_f1(inputs)
                 price = self._workplace.launcher.price(self.spec)
                 estimate = self._workplace.forecast.time_of(self.spec, self.spec.plan(), inputs, price)
                 self.record.describe(inputs, estimate=estimate)
@@ -332,6 +334,13 @@ class TrialJob:
             self.record.run.log_metrics({f"{name}_best": value for name, value in best.items()})
             self.record.run.flush()
         return {**measured, **best}
+
+
+def guessed_f1(inputs: JobInputs) -> float:
+    """Macro F1 of guessing one of C classes, or the most frequent one if that is more; 0 if the classes are unknown."""
+    if inputs.dataset is None or not inputs.dataset.labels:
+        return 0.0
+    return max(1 / len(inputs.dataset.labels), inputs.dataset.facts.get(metrics.BASELINE_MAJORITY, 0.0))
 
 
 def _value_in(metric: str, event: Event) -> float | None:

@@ -436,7 +436,7 @@ def test_a_script_of_the_user_s_own_travels_with_its_folder_and_its_local_files_
     assert spec["validation_file"] == "/opt/ml/input/data/validation/valid.csv"
     assert spec["dataset"] == "a/hub-id"
     assert channel(request, "model").endswith("/")
-    assert channel(request, "validation_file").endswith("/valid.csv")
+    assert channel(request, "validation").endswith("/valid.csv")
     assert "HF_HUB_OFFLINE" not in request["Environment"]
     assert str(tmp_path) not in json.dumps(told(aws)) + json.dumps(request, default=str)
 
