@@ -356,9 +356,10 @@ def compare_jobs(options: argparse.Namespace, table: dict[str, list[Measured]]) 
             for name, recommended in (("halving", True), ("forecast", True), ("forecast", False))
         ]
         usual = default_dollars(warm.world, options)
-        ratio = usd[1] / usual[0] if usual and math.isfinite(usual[0]) else math.nan
+        has_ratio = usual is not None and math.isfinite(usual[0] + usd[1])
+        ratio = f"{usd[1] / usual[0]:.2f}" if usual is not None and has_ratio else ""
         before = ["not run", "not run"] if usual is None else [_dollars(usual[0]), _dollars(usual[1])]
-        row = [f"{minutes} min, {kind} {seed}", *before, *map(_dollars, usd), f"{ratio:.2f}"]
+        row = [f"{minutes} min, {kind} {seed}", *before, *map(_dollars, usd), ratio]
         print("#", *row, flush=True)
         yield row
 
