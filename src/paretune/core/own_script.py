@@ -48,7 +48,7 @@ class OwnScript:
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
         plain = name.replace("-", "_")
-        return next((own for own in self.arguments if own.replace("-", "_") == plain), None)
+        return next((spelling for spelling in self.arguments if spelling.replace("-", "_") == plain), None)
 
     def missing_packages(self) -> list[str]:
         """Names, for pip, of imported packages that are not installed here."""

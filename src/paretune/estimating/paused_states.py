@@ -25,8 +25,8 @@ class PausedStates:
     on_disk: int
 
     def __str__(self) -> str:
-        places = {"on the device": self.on_device, "in main memory": self.in_memory, "on disk": self.on_disk}
-        counts = ", ".join(f"{count} {place}" for place, count in places.items() if count)
+        tiers = {"on the device": self.on_device, "in main memory": self.in_memory, "on disk": self.on_disk}
+        counts = ", ".join(f"{count} {tier}" for tier, count in tiers.items() if count)
         return f"paused trials take {self.bytes_each / 2**30:.2g} GiB each: {counts or 'none'}"
 
 

@@ -49,10 +49,10 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if not unknown:
         return []
     name = Path(spec.entry_script or "").name
-    own = ", ".join(sorted(script.arguments))
+    listed = ", ".join(sorted(script.arguments))
     example = json.dumps({unknown[0]: sorted(script.arguments)[0]})
     return [
-        f"{name} has no argument {', '.join(unknown)}: it has {own}; search its own names, or say which one is meant "
+        f"{name} has no argument {', '.join(unknown)}: it has {listed}; search its own names, or say which is meant "
         f"with argument_names, such as {example}"
     ]
 

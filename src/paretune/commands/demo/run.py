@@ -55,7 +55,7 @@ def _print_trials(text: str) -> None:
 def _isolated(folder: Path, store: str) -> Iterator[None]:
     """Work in `folder`, with its own MLflow store and nothing of the user's settings; all is restored at the end."""
     before = dict(os.environ)
-    own = {
+    settings = {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "MLFLOW_TRACKING_URI": store,
         "PARETUNE_HOME": str(folder),
@@ -65,7 +65,7 @@ def _isolated(folder: Path, store: str) -> Iterator[None]:
         for name in before:
             if name.startswith(_OURS):
                 del os.environ[name]
-        os.environ |= own
+        os.environ |= settings
         with contextlib.chdir(folder):
             yield
     finally:

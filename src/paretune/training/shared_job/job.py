@@ -246,13 +246,13 @@ class _SharedJob:
         device_bytes, memory_bytes = map(min, zip(*processes.gather(free), strict=True))
         # Without a GPU the trial that trains next takes main memory, too.
         count = len(paused) + (not device.has_gpu() and current.trainer is None)
-        kept = place_paused(count, each, device_bytes=device_bytes, memory_bytes=memory_bytes)
+        tiers = place_paused(count, each, device_bytes=device_bytes, memory_bytes=memory_bytes)
         for number, trial in enumerate(paused):
-            if number >= kept.on_device + kept.in_memory - (count - len(paused)):
+            if number >= tiers.on_device + tiers.in_memory - (count - len(paused)):
                 self._writer.wait()
                 trial.leave_memory()
                 _clear_memory(compiles=False)
-            elif number >= kept.on_device and trial.trainer is not None:
+            elif number >= tiers.on_device and trial.trainer is not None:
                 trial.trainer.move_to_main_memory()
 
     def _report(self) -> JobReport:
