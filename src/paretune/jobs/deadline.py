@@ -19,7 +19,7 @@ from paretune.jobs.spot_policy import Choice, On, choose, expected_share, probab
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.presentation.numbers import duration
-from paretune.specification.container import CHECKPOINT_EVERY_S, Event, JobDocument
+from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureKind, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.specification.job_phases import phase_of
 from paretune.specification.limits import finish_moment
@@ -216,6 +216,7 @@ class Deadline:
         self._since: float | None = None  # since when it trains; None while it does not
         self._first: tuple[float, float] | None = None  # time and progress of the first event of this spell
         self._look_at = -math.inf
+        self._left: set[str] = set()  # names of attempts that are stopped for the next one
 
     def document(self, document: JobDocument) -> JobDocument:
         """The document of an attempt, on spot instances or on demand as the plan has it."""
@@ -228,7 +229,22 @@ class Deadline:
         return replace(document, spec=spec, plans={})
 
     def leaves(self, job: Job, document: JobDocument, events: Iterable[Event]) -> str:
-        """Why the running job is to be stopped now for the next attempt, in words; empty if it goes on."""
+        """Why the running job is to be stopped now for the next attempt, in words, once; empty if it goes on."""
+        if job.name in self._left or not (reason := self._why_leave(job, document, events)):
+            return ""
+        self._left.add(job.name)
+        return reason
+
+    def goes_on(self, job: Job, attempt: int) -> bool:
+        """Whether another attempt follows this ended one; after one on spot without capacity it is on demand."""
+        failure = job.failure()  # None for a job that was stopped as asked
+        if failure is not None and failure[0] is not FailureKind.CAPACITY:
+            return False
+        if failure is not None and self.plan.is_on_spot(attempt):
+            self.change(attempt + 1, spot=False)
+        return job.state() is not JobState.COMPLETED and attempt + 1 in self.plan.instances
+
+    def _why_leave(self, job: Job, document: JobDocument, events: Iterable[Event]) -> str:
         now, spot = self._workplace.clock.now(), self.plan.is_on_spot(document.attempt)
         self._follow(job, events, now)
         if document.attempt + 1 in self.plan.instances:  # a process has decided it, and may have died before the stop
@@ -252,7 +268,7 @@ class Deadline:
             self._run.flush()
 
     def outcome(self, now: float) -> str:
-        """How the plan ended, and the plan: the beginning of the run's note. The job has ended just `now`."""
+        """How the plan ended, and the plan: the second paragraph of the run's note. The job has ended just `now`."""
         early_s = self.plan.until - now
         changes = len(self.plan.instances) - 1
         changed = f" after {changes} change{'s' if changes > 1 else ''} between spot and on demand" if changes else ""

@@ -101,15 +101,12 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     deadline = None
     if spec.finish_by is not None:
         spec, deadline = plan_job(
-            spec,
-            workplace,
-            lambda job: workplace.forecast.time_of(job, job.plan(), inputs, launcher.price(job)),
+            spec, workplace, lambda job: workplace.forecast.time_of(job, job.plan(), inputs, launcher.price(job))
         )
         worst_usd = launcher.worst_case_usd(spec)
         budgets = workplace.budgets(spec, attribution).check()
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
-    if deadline is not None:
-        document = Deadline(deadline, spec, workplace).document(document)
+    document = document if deadline is None else Deadline(deadline, spec, workplace).document(document)
     job = foreseen(spec, inputs, workplace, with_store=False)
     if limit_refusal(job):  # earlier runs, which the launch reads, may show that it is faster
         job = foreseen(spec, inputs, workplace)
@@ -119,9 +116,10 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     if spec.runs_own_training:
         estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
     phases = {} if job.estimate is None else job.estimate.phases
+    batch = asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size}
     parts = {
         "specification": spec.as_text(),
-        "batch": asdict(document.plan) | {"global_batch_size": document.plan.global_batch_size},
+        "batch": batch if spec.project is None else None,
         "project": None if inputs.project is None else {"command": inputs.project.document["command"]},
         "data": dict(inputs.dataset.facts) if inputs.dataset is not None else None,
         "request": dict(launcher.preview(document, inputs)) or None,
@@ -134,8 +132,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
     }
-    if spec.project is not None:
-        parts["batch"] = None
     parts = {name: value for name, value in parts.items() if value is not None}
     summary = _summary(spec, document.plan, inputs, parts, job.price, estimate)
     return JobPreview(spec=replace(spec, dry_run=False), document=parts, summary=summary)

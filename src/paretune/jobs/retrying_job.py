@@ -20,10 +20,9 @@ from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact, ParetuneError
 from paretune.core.interruption import Interruption
 from paretune.jobs.bill import JobBill
-from paretune.jobs.deadline import Deadline
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
-from paretune.launchers.base import CREATED_WITHIN_S, Job, JobState, Launcher, job_name
+from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
 from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach, attempt_name, split_job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
@@ -117,6 +116,48 @@ class CapacitySearch:
         return pause_s
 
 
+class SmallerBatches:
+    """One job's attempts with smaller per-device batches, after it ran out of memory.
+
+    Attributes:
+        retries: number of attempts so far with a smaller batch than the one before.
+        why_not: the reason why the job is not tried again with a smaller batch; empty if it is.
+    """
+
+    def __init__(self, record: JobRecord) -> None:
+        self.retries = 0
+        self.why_not = ""
+        self._record = record
+
+    def next_attempt(
+        self, ran: JobDocument, document: JobDocument, make: Callable[..., JobDocument], exists: Callable[[str], bool]
+    ) -> tuple[JobDocument, str] | None:
+        """The attempt after one that ran out of memory and a message about it; None if there is none.
+
+        `ran` is the `document` of that one on the instances that it got. Attempts that exist are followed in any case,
+        because they are billed: `sync` of 0.3 has tried trials again.
+        """
+        batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
+        if ran.plan.with_less_memory() is None:
+            self.why_not = "with the smallest per-device batch that could be tried"
+            return None
+        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
+        again = make(plan=document.plan.with_less_memory() or document.plan, plans=plans)
+        if not self._record.retries_smaller and not exists(again.job_name):
+            self.why_not = f"{batch}; a trial of a study is not tried again with a smaller one"
+            return None
+        if again.max_seconds <= 0:
+            self.why_not = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
+            return None
+        self.retries += 1
+        plan = again.on(ran.spec.instance_type).plan
+        self._record.log_memory_retry(self.retries, plan)
+        return again, (
+            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
+            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
+        )
+
+
 @dataclass(eq=False)
 class RetryingJob:
     """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended.
@@ -128,7 +169,7 @@ class RetryingJob:
         shared: the shared jobs of this process, if the job is a trial.
         may_end: whether its end may be recorded now; if not, `poll` waits.
         current: the job of this attempt; None between two attempts.
-        memory_retries: number of attempts so far with a smaller batch than the one before.
+        batches: what follows when it runs out of memory.
         end: how the job ended; None until its end is recorded.
     """
 
@@ -141,19 +182,16 @@ class RetryingJob:
     bill: JobBill = field(init=False)
     current: Job | None = field(default=None, init=False)
     end: JobEnd | None = field(default=None, init=False)
+    batches: SmallerBatches = field(init=False)
     _capacity: CapacitySearch = field(init=False)
     _selected: tuple[str, int] | None = field(default=None, init=False)
     """Instances of this attempt, where SageMaker chooses them."""
-    memory_retries: int = field(default=0, init=False)
-    _why_not_smaller: str = field(default="", init=False)
-    """The reason why a job that ran out of memory is not tried again with a smaller batch."""
-    _left: set[str] = field(default_factory=set, init=False)
-    """Names of attempts that were asked to stop for the next one."""
     _may_be_created: bool = field(default=False, init=False)
     """Whether a Ctrl-C has cut CreateTrainingJob short."""
 
     def __post_init__(self) -> None:
         self.bill = JobBill(self.record.spec, self._launcher)
+        self.batches = SmallerBatches(self.record)
         self._capacity = CapacitySearch(self.record)
 
     @property
@@ -221,7 +259,7 @@ class RetryingJob:
         if self._goes_on(self.current) or not self.may_end():
             return None
         try:
-            self.end = record_end(self.record, self.bill, self.current, self._why_not_smaller)
+            self.end = record_end(self.record, self.bill, self.current, self.batches.why_not)
         finally:
             if sentence := self.bill.kept_sentence():
                 self._announce(sentence)
@@ -306,12 +344,8 @@ class RetryingJob:
         return job
 
     def _keep_to_deadline(self, job: Job, events: list[Event]) -> None:
-        """Stop the job if it has to go on elsewhere to be finished in time."""
         deadline = self.record.deadline
-        if deadline is None or job.name in self._left:
-            return
-        if reason := deadline.leaves(job, self.document, events):
-            self._left.add(job.name)
+        if deadline is not None and (reason := deadline.leaves(job, self.document, events)):
             self._announce(reason)
             job.stop()
 
@@ -340,13 +374,7 @@ class RetryingJob:
 
     def _as_it_runs(self) -> JobDocument:
         """The document on the instances that SageMaker has selected; unchanged without a choice, or before."""
-        if self._selected is None or not self.document.plans:
-            return self.document
-        instance_type, count = self._selected
-        ran = self.document.on(instance_type)
-        if count == ran.spec.instance_count:
-            return ran
-        return replace(ran, spec=ran.spec.replace(instance_count=count, global_batch_size=None))
+        return self.document if self._selected is None else self.document.on(*self._selected)
 
     def _change_instances(self, document: JobDocument) -> None:
         self.bill.change_instances(document.spec)
@@ -375,88 +403,33 @@ class RetryingJob:
 
     def _following(self, job: Job) -> JobDocument | None:
         """The next attempt; None if there is none, or no time left for it."""
-        failure = job.failure()  # None for a job that was stopped as asked
-        kind = failure[0] if failure is not None else None
+        failure, deadline, following = job.failure(), self.record.deadline, None
+        kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
         if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
-            return self._in_next_attempt(job)
-        if (deadline := self.record.deadline) is not None and kind in {None, FailureKind.CAPACITY}:
-            if kind is not None and deadline.plan.is_on_spot(self.attempt):
-                deadline.change(self.attempt + 1, spot=False)
-            if job.state() is not JobState.COMPLETED and self.attempt + 1 in deadline.plan.instances:
-                return self._after_change(deadline)
-        if kind is FailureKind.CAPACITY:
-            return self._with_another_type(job)
-        if kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
-            return self._with_smaller_batch()
-        return None
-
-    def _after_change(self, deadline: Deadline) -> JobDocument | None:
-        """The attempt on the instances that the plan has next; None if max_runtime_minutes leaves no time for it."""
-        again = deadline.document(self._next())
-        if again.max_seconds <= 0:
+            following = job.next_attempt(self.document)
+            if following is not None and not self._exists(following[0].job_name) and self.shared is None:
+                return None
+        elif deadline is not None and deadline.goes_on(job, self.attempt):
+            again = deadline.document(self._next())
+            if again.max_seconds > 0:
+                return again
             self._announce("max_runtime_minutes leaves no time to go on: raise it")
-            return None
-        return again
-
-    def _with_smaller_batch(self) -> JobDocument | None:
-        """The attempt after one that ran out of memory; None if there is none.
-
-        Attempts that exist are followed in any case, because they are billed: `sync` of 0.3 has tried trials again.
-        """
-        ran, document = self._as_it_runs(), self.document
-        batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
-        if ran.plan.with_less_memory() is None:
-            self._why_not_smaller = "with the smallest per-device batch that could be tried"
-            return None
-        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
-        again = self._next(plan=document.plan.with_less_memory() or document.plan, plans=plans)
-        if not self.record.retries_smaller and _find(again.job_name, self._launcher, self.shared) is None:
-            self._why_not_smaller = f"{batch}; a trial of a study is not tried again with a smaller one"
-            return None
-        if again.max_seconds <= 0:
-            self._why_not_smaller = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
-            return None
-        self._release_instances()  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
-        self.memory_retries += 1
-        plan = again.on(ran.spec.instance_type).plan
-        self.record.log_memory_retry(self.memory_retries, plan)
-        self._announce(
-            f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
-            f"{plan.gradient_accumulation_steps} accumulation steps (global batch size stays {plan.global_batch_size})"
-        )
-        return again
-
-    def _in_next_attempt(self, trial: TrialOfSharedJob) -> JobDocument | None:
-        """The attempt after a job that searches and was killed, for a trial that had not ended in it; None if none is.
-
-        All its trials go on in it within the time that the whole job had, from their checkpoints.
-        """
-        number, job = trial.shared.next_attempt(), trial.shared.job
-        if number is None or job is None or trial.end is not None:
-            return None
-        again = replace(
-            self.document,
-            job_name=attempt_name(trial.name, number),
-            attempt=number,
-            spent_seconds=self.document.spent_seconds + job.billable_seconds(),
-        )
-        exists = _find(again.job_name, self._launcher, self.shared) is not None
-        if again.max_seconds <= 0 or (self.shared is None and not exists):
-            return None
-        reason = (job.failure() or ("", "it was killed"))[1]
-        self._announce(f"{job.name}: {reason}: the search goes on in {split_job_name(again.job_name)[0]}")
-        return again
-
-    def _with_another_type(self, job: Job) -> JobDocument | None:
-        """The attempt after one that found no capacity; None if no time is left."""
-        following = self._capacity.next_attempt(job, self.document, self._next)
+        elif kind is FailureKind.CAPACITY:
+            following = self._capacity.next_attempt(job, self.document, self._next)
+        elif kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
+            following = self.batches.next_attempt(self._as_it_runs(), self.document, self._next, self._exists)
+            if following is not None:  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
+                self._release_instances()
         if following is None:
             return None
         document, message = following
         self._announce(message)
-        if not document.plans:
+        if kind is FailureKind.CAPACITY and not document.plans:
             self._change_instances(document)
         return document
+
+    def _exists(self, name: str) -> bool:
+        return _find(name, self._launcher, self.shared) is not None
 
     def _next(self, **changes: object) -> JobDocument:
         attempt = self.document.attempt + 1

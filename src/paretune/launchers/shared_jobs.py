@@ -374,6 +374,21 @@ class TrialOfSharedJob(Job):
         self._shared.read_events()
         return self._shared.ends.get(self._run_id)
 
+    def next_attempt(self, document: JobDocument) -> tuple[JobDocument, str] | None:
+        """The attempt after a job that searches and was killed, and a message about it; None if there is none.
+
+        `document` is that of this attempt. All trials that had not ended go on from their checkpoints, within the time
+        that the whole job had.
+        """
+        number, job = self._shared.next_attempt(), self._shared.job
+        if number is None or job is None or self.end is not None:
+            return None
+        name, spent_s = attempt_name(self.name, number), document.spent_seconds + job.billable_seconds()
+        again = replace(document, job_name=name, attempt=number, spent_seconds=spent_s)
+        reason = (job.failure() or ("", "it was killed"))[1]
+        message = f"{job.name}: {reason}: the search goes on in {split_job_name(name)[0]}"
+        return (again, message) if again.max_seconds > 0 else None
+
     def capacity(self) -> Capacity:
         """Whether the whole job has lost its plan; the instances are not chosen per trial."""
         job = self._shared.job

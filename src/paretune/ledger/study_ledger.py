@@ -162,6 +162,10 @@ class StudyLedger(Ledger):
         """Trials that have not been booked, by number."""
         return self._entries(TRIALS.c.ended.is_(None), order=TRIALS.c.trial)
 
+    def may_book(self, trial: int, note: TrialNote) -> bool:
+        """Whether the end of a trial may be booked: that of a lead only after those of all other trials of its job."""
+        return note.lead != trial or all(entry.note.lead != trial or entry.trial == trial for entry in self.running())
+
     def booked(self, after: int) -> list[TrialEntry]:
         """Trials booked after the `after`-th one, in the order of booking."""
         return self._entries(TRIALS.c.booking_order > after, order=TRIALS.c.booking_order)

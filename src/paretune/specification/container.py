@@ -337,12 +337,15 @@ class JobDocument:
             attribution=attribution or Attribution(),
         )
 
-    def on(self, instance_type: str) -> "JobDocument":
-        """The document of the same job on the instance type that SageMaker chose from `plans`."""
-        if instance_type not in self.plans:
-            return self
-        spec = self.spec.on_instance_type(instance_type)
-        return replace(self, spec=spec, plan=self.plans[instance_type], plans={})
+    def on(self, instance_type: str, count: int | None = None) -> "JobDocument":
+        """The document of the same job on the instances that SageMaker chose from `plans`."""
+        document = self
+        if instance_type in self.plans:
+            spec = self.spec.on_instance_type(instance_type)
+            document = replace(self, spec=spec, plan=self.plans[instance_type], plans={})
+        if count in {None, document.spec.instance_count}:
+            return document
+        return replace(document, spec=document.spec.replace(instance_count=count, global_batch_size=None))
 
     @property
     def clusters(self) -> tuple[JobSpec, ...]:

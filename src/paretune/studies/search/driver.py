@@ -50,7 +50,7 @@ from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import PARENT, SEARCH, TrialJob
+from paretune.studies.search.trial_job import PARENT, TrialJob, lead_last
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12
@@ -173,8 +173,6 @@ class Driver:
         if (spec := self._spec_of(suggestion, note.changes)) is None:
             return False
         note = replace(note, point=suggestion.point, seed=spec.seed)
-        if note.kind == SEARCH and note.lead is None:
-            note = replace(note, lead=number)
         identity = spec.spec_hash()
         if (equal_trial := self.history.settled.get(identity)) is not None:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
@@ -195,16 +193,11 @@ class Driver:
 
     def start_retry(self) -> bool:
         """Start a retryable job again if one is due; returns whether one was."""
-        if (identity := self.next_retry()) is None:
+        if (identity := self.history.next_retry(self.workplace.clock.now())) is None:
             return False
         note = self.history.retries.pop(identity).note
         self.start(self.study.ask_for(note.point), note)
         return True
-
-    def next_retry(self) -> str | None:
-        """Identity of a retryable job that is due, or None."""
-        now = self.workplace.clock.now()
-        return next((identity for identity, retry in self.history.retries.items() if retry.not_before <= now), None)
 
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
@@ -228,10 +221,10 @@ class Driver:
             JobFailed: two trials have failed with the same error of the code, and no job runs any more.
         """
         refusals = self.shared_jobs.create_jobs()
-        for number, job in self._lead_last():
+        for job in lead_last(self.running):
             attempt = job.attempt
             if (end := job.poll()) is not None:
-                self._conclude(number, job, end)
+                self._conclude(job, end)
             self._has_moved |= job.attempt != attempt
         for reason in refusals:
             self._concurrency.job_refused(len(self._jobs), reason)
@@ -263,14 +256,14 @@ class Driver:
         for number in jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
                 jobs[number].ask_to_stop()
-        for number, job in self._lead_last():
+        for job in lead_last(self.running):
             try:
-                if number not in left and self._may_end(number, job.note.lead):
+                if job.number not in left and self.ledger.may_book(job.number, job.note):
                     with self.study.reachable():
-                        self._conclude(number, job, job.abandon(error))
+                        self._conclude(job, job.abandon(error))
                     continue
             except ParetuneError as failure:
-                self._say(f"trial {number}: {failure}")
+                self._say(f"trial {job.number}: {failure}")
             if not isinstance(error, LeaseLost):  # else it belongs to another round by now
                 job.record.leave()
         with suppress(LostContact):
@@ -282,15 +275,6 @@ class Driver:
         """Give back warm pools, and record that this driver no longer runs."""
         self._give_back_pools()
         self._deregister()
-
-    def _lead_last(self) -> list[tuple[int, TrialJob]]:
-        """The jobs that have not ended, those of leads last: their reservation covers the other trials of the job."""
-        return sorted(self._jobs.items(), key=lambda item: item[1].note.lead == item[0])
-
-    def _may_end(self, number: int, lead: int | None) -> bool:
-        """Whether the end of a trial may be booked: that of a lead only after those of all other trials of its job."""
-        is_lead = number == lead
-        return not is_lead or all(entry.note.lead != lead or entry.trial == lead for entry in self.ledger.running())
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -327,26 +311,26 @@ class Driver:
             file=self.file,
             shared=self.shared_jobs,
             note=note,
-            may_end=partial(self._may_end, number, note.lead),
+            may_end=partial(self.ledger.may_book, number, note),
         )
         if (end := job.begin(adopt=adopt)) is not None:
-            self._conclude(number, job, end)
+            self._conclude(job, end)
             if end.retryable:
                 self._concurrency.job_refused(len(self._jobs), end.reason)
         elif spec.trials_per_job == 1:  # a shared job is created later
             self._concurrency.job_created()
 
-    def _conclude(self, number: int, job: TrialJob, end: TrialEnd) -> None:
+    def _conclude(self, job: TrialJob, end: TrialEnd) -> None:
         """Book how a trial ended, then tell Optuna, so that nothing is told that is not booked."""
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs) - 1)
         self._has_moved = True
-        self.ledger.book(number, end, settled=self.history.is_settled(job.spec.spec_hash(), end))
-        self._jobs.pop(number, None)
+        self.ledger.book(job.number, end, settled=self.history.is_settled(job.spec.spec_hash(), end))
+        self._jobs.pop(job.number, None)
         if end.kept_usd:
             self._pools.find()
         self._refresh()
-        self._on_trial(self.trials[number])
+        self._on_trial(self.trials[job.number])
 
     def _refresh(self) -> list[TrialEntry]:
         """Read what any driver has booked since the last call, and tell Optuna."""

@@ -129,8 +129,9 @@ class InJobSearch:
         note = TrialNote(kind=SEARCH, changes=changes)
         for retry in retries.values():
             del driver.history.retries[next(key for key, item in retries.items() if item is retry)]
-            again = replace(retry.note, changes={**retry.note.changes, **changes}, lead=note.lead)
-            suggestion = driver.study.ask_for(again.point)
+            suggestion = driver.study.ask_for(retry.note.point)
+            lead = suggestion.number if note.lead is None else note.lead
+            again = replace(retry.note, changes={**retry.note.changes, **changes}, lead=lead)
             if driver.start(suggestion, again) and note.lead is None:
                 note = replace(note, lead=suggestion.number)
         for key in next_entries([], list(candidates.values()), [], ahead=_AHEAD).begun if not retries else ():
@@ -140,12 +141,13 @@ class InJobSearch:
             self._reason = "no trial of a job that searches could begin"
 
     def _start(self, action: Action, lead: TrialNote) -> str:
-        """Start a trial beside the lead; returns its key, or an empty text."""
+        """Start a trial beside the lead, or as the lead if it has no number; returns its key, or an empty text."""
         driver = self._driver
         names = "trials_per_job", "max_runtime_minutes"
         changes = {**action.changes, **{name: lead.changes[name] for name in names}}
         suggestion = driver.study.ask_for(action.point)
-        note = TrialNote(kind=SEARCH, changes=changes, lead=lead.lead, expected_usd=action.cost_usd)
+        number = suggestion.number if lead.lead is None else lead.lead
+        note = TrialNote(kind=SEARCH, changes=changes, lead=number, expected_usd=action.cost_usd)
         self._actions.pop(_spec_of(action).spec_hash(), None)
         if not driver.start(suggestion, note):
             return ""

@@ -32,7 +32,7 @@ def search(driver: Driver) -> str:
         if reason and not driver.running and not driver.history.retries and judged == driver.history.booking_order:
             return reason
         driver.wait()
-        if driver.next_retry() is not None:
+        if driver.history.next_retry(driver.workplace.clock.now()) is not None:
             reason = ""
 
 

@@ -111,6 +111,10 @@ class TrialHistory:
         self.front = trials_on_front(candidates, self._file.objectives, self._file.constraints)
         return entries
 
+    def next_retry(self, now: float) -> str | None:
+        """Identity of a retryable job that is due at this time of the launcher's clock, or None."""
+        return next((identity for identity, retry in self.retries.items() if retry.not_before <= now), None)
+
     def is_closed(self, spec: JobSpec) -> bool:
         """Whether the job need not or must not run any more: its outcome is known, it is impossible, or it failed."""
         identity = spec.spec_hash()

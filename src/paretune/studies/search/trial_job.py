@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -167,7 +167,7 @@ class TrialJob:
             return self._refused(error) if self._may_end() else None
         if end is None:
             return None
-        if self._job.memory_retries:  # by `sync` before version 0.4: its end is that of another point
+        if self._job.batches.retries:  # by `sync` before version 0.4: its end is that of another point
             return self._end(TrialStatus.OUT_OF_MEMORY, "out of memory with the batch of this point")
         return self._failed(end) if end.completed is None else self._completed(end)
 
@@ -334,6 +334,11 @@ class TrialJob:
             self.record.run.log_metrics({f"{name}_best": value for name, value in best.items()})
             self.record.run.flush()
         return {**measured, **best}
+
+
+def lead_last(jobs: Iterable[TrialJob]) -> list[TrialJob]:
+    """The jobs, those of leads last: their reservation covers the other trials of the job that searches."""
+    return sorted(jobs, key=lambda job: job.note.lead == job.number)
 
 
 def guessed_f1(inputs: JobInputs) -> float:
