@@ -406,7 +406,7 @@ class RetryingJob:
         failure, deadline, following = job.failure(), self.record.deadline, None
         kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
         if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
-            following = job.next_attempt(self.document)
+            following = job.next_attempt(self.document, self._launcher)
             if following is not None and not self._exists(following[0].job_name) and self.shared is None:
                 return None
         elif deadline is not None and deadline.goes_on(job, self.attempt):

@@ -149,10 +149,12 @@ class SharedJob:
             is_complete=is_complete,
             members=tuple(members.values()),
         )
-        if self.job is not None and queue != replace(self.queue, version=queue.version):
+        if self.job is not None:
+            if queue == (numbered := replace(self.queue, version=queue.version)):
+                return
+            self.queue = numbered  # if it cannot be seen to be sent, the job may have it: the next one is newer still
             self.job.trials.direct(queue)
-        if self.job is None or queue != replace(self.queue, version=queue.version):
-            self.queue = queue
+        self.queue = queue
 
     @property
     def has_ended(self) -> bool:
@@ -374,16 +376,19 @@ class TrialOfSharedJob(Job):
         self._shared.read_events()
         return self._shared.ends.get(self._run_id)
 
-    def next_attempt(self, document: JobDocument) -> tuple[JobDocument, str] | None:
+    def next_attempt(self, document: JobDocument, launcher: Launcher) -> tuple[JobDocument, str] | None:
         """The attempt after a job that searches and was killed, and a message about it; None if there is none.
 
         `document` is that of this attempt. All trials that had not ended go on from their checkpoints, within the time
-        that the whole job had.
+        that the whole job had; attempts that had ended when this trial joined count.
         """
         number, job = self._shared.next_attempt(), self._shared.job
         if number is None or job is None or self.end is not None:
             return None
-        name, spent_s = attempt_name(self.name, number), document.spent_seconds + job.billable_seconds()
+        name = attempt_name(self.name, number)
+        before = [attempt_name(self.name, attempt) for attempt in range(document.attempt, number - 1)]
+        jobs = [job, *(launcher.attach(split_job_name(earlier)[0]) for earlier in before)]
+        spent_s = document.spent_seconds + sum(each.billable_seconds() for each in jobs if each is not None)
         again = replace(document, job_name=name, attempt=number, spent_seconds=spent_s)
         reason = (job.failure() or ("", "it was killed"))[1]
         message = f"{job.name}: {reason}: the search goes on in {split_job_name(name)[0]}"

@@ -28,6 +28,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from paretune.core.errors import BadInput
 from paretune.core.tags import Attribution
 from paretune.core.untrusted import parse_json
 from paretune.specification.batch_size import BatchPlan
@@ -56,10 +57,13 @@ CHECKPOINT_EVERY_S = 120.0
 TELLS = "paretune: "
 """Prefix of the progress lines of a process that prepares inputs."""
 
+NO_QUEUE = BadInput, ValueError, KeyError, TypeError, AttributeError, OverflowError
+"""Errors of `TrialQueue.from_json` for values that are no queue."""
 _LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 _MEMBERS = "members"
 _PLAIN = "job_name", "attempt", "spent_seconds", "checkpoint_key", "deadline_s"  # of a job document
+_MEMBER_KEY = re.compile(r"[\w-]+", re.ASCII)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a character, or a whole one as two escapes
 
 
@@ -127,8 +131,8 @@ class JobFolder:
     def read_queue(self) -> "TrialQueue | None":
         """The newest queue of a job that searches, or None if none has come since the job was created."""
         try:
-            return TrialQueue.from_json(json.loads(self.queue.read_text()))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return TrialQueue.from_json(parse_json(self.queue.read_text()))
+        except (OSError, *NO_QUEUE):
             return None
 
     def of_member(self, key: str) -> "JobFolder":
@@ -284,15 +288,20 @@ class TrialQueue:
         """The inverse of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: the values are no queue.
+            NO_QUEUE: the values are no queue.
         """
         order = tuple((str(key), int(steps)) for key, steps in raw["order"])
+        members = tuple(map(JobDocument.from_json, raw["members"]))
+        if not _are_counts(steps for _, steps in order):
+            raise ValueError("optimiser steps are counted from 0")
+        if not all(_MEMBER_KEY.fullmatch(document.member) for document in members):  # names folders
+            raise ValueError("a trial is named by letters, digits, - and _")
         return cls(
             version=int(raw["version"]),
             order=order,
             given_up=frozenset(map(str, raw["given_up"])),
             is_complete=bool(raw["is_complete"]),
-            members=tuple(map(JobDocument.from_json, raw["members"])),
+            members=members,
         )
 
 
@@ -492,7 +501,7 @@ class MemberEnd:
             seconds = float(raw["seconds"])
         except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError):
             return None
-        is_valid = math.isfinite(seconds) and seconds >= 0 and (report is None) == (raw["report"] is None)
+        is_valid = 0 <= seconds < _LATEST and (report is None) == (raw["report"] is None)
         return cls(seconds=seconds, report=report, failure=failure) if is_valid else None
 
 
@@ -508,8 +517,8 @@ def read_event(line: str) -> Event | None:
         return None
     is_valid = isinstance(event.time, int | float) and isinstance(event.message, str) and isinstance(event.member, str)
     is_valid = is_valid and isinstance(event.ended, dict) and _are_counts([event.step])
-    has_paused = event.paused is not None
-    is_valid = is_valid and not (has_paused and not (isinstance(event.paused, int | float) and event.paused >= 0))
+    paused = 0 if event.paused is None else event.paused
+    is_valid = is_valid and isinstance(paused, int | float) and 0 <= paused < _LATEST
     is_valid = is_valid and (event.total_steps is None or _are_counts([event.total_steps]))
     return replace(event, metrics=metrics) if is_valid and 0 <= event.time < _LATEST else None
 

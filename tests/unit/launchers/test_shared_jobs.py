@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from paretune.core.errors import LaunchRefused
+from paretune.core.errors import LaunchRefused, LostContact
 from paretune.launchers.base import Job, JobState, Trials
 from paretune.launchers.shared_jobs import SharedJob, SharedJobs, attach
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, MemberEnd
+from paretune.specification.container import (
+    Event,
+    FailureKind,
+    JobDocument,
+    JobInputs,
+    JobReport,
+    MemberEnd,
+    TrialQueue,
+)
 from paretune.specification.job import JobSpec
 from tests.unit.jobs.test_retrying_job import MEMORY, ScriptedJob, ScriptedLauncher
 
@@ -217,3 +225,29 @@ def test_the_model_of_a_trial_is_a_folder_in_that_of_the_job(tmp_path: Path) -> 
     job.model_location = lambda: str(tmp_path)  # type: ignore[method-assign]
 
     assert SharedJob(job.name, job=job).trial("a").model_location() == str(tmp_path / "members" / "a")
+
+
+def test_a_queue_after_one_that_may_have_been_sent_is_newer_than_both() -> None:
+    """A job ignores a queue of the version that it has."""
+    sent: list[TrialQueue] = []
+
+    def send(queue: TrialQueue) -> None:
+        sent.append(queue)
+        if len(sent) == 1:
+            raise LostContact("no answer")
+
+    @dataclass
+    class Searching(Whole):
+        @property
+        def trials(self) -> Trials:
+            return Trials(1, self.asked.append, send, TrialQueue)
+
+    job = Searching(**vars(whole()))
+    shared = SharedJob(job.name, job=job, queue=TrialQueue(order=(("a", 2),)))
+    with pytest.raises(LostContact):
+        shared.direct([("a", 4)], is_complete=False)
+    shared.direct([("a", 2)], is_complete=True)
+    shared.direct([("a", 2)], is_complete=True)
+
+    assert [queue.version for queue in sent] == [2, 3]
+    assert shared.queue == sent[1]

@@ -1,6 +1,7 @@
 """What the two wings say to each other, written and read back."""
 
 import json
+import math
 import re
 import tempfile
 import threading
@@ -379,10 +380,35 @@ def test_the_queue_of_a_job_that_searches_survives_the_job_document(tmp_path: Pa
     assert JobDocument.from_json(older).queue is None
 
 
-@pytest.mark.parametrize("paused", [-1.0, "soon", []])
+@pytest.mark.parametrize("paused", [-1.0, "soon", [], 1e308, 10**400])
 def test_an_event_whose_pause_is_no_seconds_is_none(paused: object) -> None:
     """`paused` has seconds from 0."""
     assert read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": paused})) is None
     event = read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": 3}))
     assert event is not None
     assert event.paused == 3
+
+
+def test_an_end_after_more_seconds_than_add_up_is_none() -> None:
+    """Two of 1e308 seconds would have an infinite sum, and shares that are not numbers."""
+    assert MemberEnd.read({"seconds": 1e308, "report": None, "failure": None}) is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"order": [["b", -1]]},
+        {"order": [["b", math.inf]]},
+        {"members": [JobDocument.first("paretune-a-1.../../b", JobSpec()).as_json()]},
+        {"members": [JobDocument.first("paretune-a-1", JobSpec()).as_json()]},
+        {"members": [{"spec": {"seed": "no"}, "plan": {}}]},
+        {"members": ["b"]},
+    ],
+)
+def test_a_queue_with_impossible_values_leaves_the_one_before_in_force(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """The names of trials are names of folders, and a negative number of steps is never reached."""
+    folder = JobFolder(tmp_path)
+    write_json(folder.queue, TrialQueue().as_json())
+    assert folder.read_queue() == TrialQueue()
+    write_json(folder.queue, TrialQueue().as_json() | changes)
+    assert folder.read_queue() is None

@@ -18,7 +18,7 @@ from paretune.launchers.base import Trials
 from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
 from paretune.launchers.sagemaker.staging import Staging
-from paretune.specification.container import QUEUE_FILE, SEARCHES, TRIALS, JobDocument, TrialQueue
+from paretune.specification.container import NO_QUEUE, QUEUE_FILE, SEARCHES, TRIALS, JobDocument, TrialQueue
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
@@ -57,7 +57,7 @@ class _QueueInS3:
     def newest(self) -> TrialQueue | None:
         if self._read_at is None or self._clock.now() - self._read_at >= _READ_EVERY_S:
             self._read_at = self._clock.now()
-            with suppress(*AWS_ERRORS, ValueError, KeyError, TypeError):  # what was read before holds
+            with suppress(*AWS_ERRORS, *NO_QUEUE):  # what was read before holds
                 self._newest = self._read() or self._newest
         return self._newest
 

@@ -123,7 +123,11 @@ class InJobSearch:
         minutes = self._minutes(specs[0], count, limits) if specs else None
         if minutes is None:
             driver.history.retries = {k: r for k, r in driver.history.retries.items() if k not in retries}
-            self._reason = "no job that searches fits the budget" if specs else "nothing can be trained in one job"
+            self._reason = (
+                "no job that searches fits the budget or the time left"
+                if specs
+                else "nothing can be trained in one job"
+            )
             return
         changes = {"trials_per_job": max(2, count), "max_runtime_minutes": minutes}
         note = TrialNote(kind=SEARCH, changes=changes)
@@ -154,11 +158,17 @@ class InJobSearch:
         return next((self._key(job) for job in driver.running if job.number == suggestion.number), "")
 
     def _minutes(self, spec: JobSpec, count: int, limits: Sequence[float]) -> float | None:
-        """The maximum runtime of the job: time for a part of all trainings, if its dollars fit; None if too few do."""
+        """The maximum runtime of the job: time for a part of all trainings that fits budget and deadline.
+
+        None if too little fits.
+        """
         admission = self._driver.admission
         most_usd = _MOST_OF_BUDGET * admission.left_usd(spec)
         least = max(limits, default=spec.max_runtime_minutes)
         minutes = min(_LONGEST_MINUTES, max(least, _TRAININGS * sum(limits)))
+        if admission.deadline is not None:
+            left_s = admission.deadline.until - self._driver.workplace.clock.now() - OVERHEAD_S
+            minutes = min(minutes, left_s / 60)
         while minutes >= least / 2:
             job = spec.replace(trials_per_job=max(2, count), max_runtime_minutes=round(minutes, 1))
             with suppress(BudgetRefused):

@@ -1,15 +1,21 @@
 """Studies that begin with one job that searches, simulated: what is trained, billed and recorded, and adopted."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.ledger.trial_entry import TrialStatus
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.specification import metrics
+from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.studies.definition.file import StudyFile
+from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.in_job import InJobSearch
 from paretune.studies.search.split.learner import Learner
+from paretune.studies.search.trial_job import guessed_f1
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_shared_jobs import Killed, jobs_of
 
@@ -155,3 +161,41 @@ def test_the_job_trains_half_of_a_study_s_trials_at_most(workplace: Path) -> Non
     search(study)
 
     assert len(study.trials) == 3
+
+
+def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
+    study = driver(workplace)
+    until = study.workplace.clock.now() + 5400.0
+    study.admission.deadline = StudyDeadline(until, 0.95, study.workplace)
+    search(study)
+
+    assert any(trial.status is TrialStatus.COMPLETED for trial in study.trials.values())
+    assert study.workplace.clock.now() <= until
+
+
+@pytest.mark.parametrize(
+    ("labels", "majority", "f1"), [((), 0.4, 0.0), (("a", "b", "c", "d"), 0.1, 0.25), (("a", "b"), 0.6, 0.6)]
+)
+def test_guessing_is_any_class_or_the_most_frequent_one(labels: tuple[str, ...], majority: float, f1: float) -> None:
+    facts = {metrics.BASELINE_MAJORITY: majority}
+    dataset = PreparedDataset(key="k", folder=Path(), labels=labels, facts=facts)
+    assert guessed_f1(JobInputs(dataset=dataset)) == f1
+
+
+def test_f1_below_guessing_counts_as_guessing(workplace: Path) -> None:
+    """Such a training has not begun to learn, and says nothing of its end."""
+    study = driver(workplace)
+    job: Any = SimpleNamespace(
+        spec=study.file.spec_at({"per_device_train_batch_size": 32, "learning_rate": 1e-4}),
+        note=TrialNote(expected_usd=1.0),
+        record=SimpleNamespace(run=SimpleNamespace(run_id="run")),
+        steps=(400, 1600),
+        seconds_per_step=None,
+        guessed_f1=0.5,
+        trial=None,
+        curve=[(0.125, 0.2), (0.25, 0.7)],
+    )
+    searching = InJobSearch(study, Learner(study))
+    assert searching._state(job).curve == ((0.125, 0.5), (0.25, 0.7))
+    job.guessed_f1 = 0.0  # unknown
+    assert searching._state(job).curve == ((0.125, 0.2), (0.25, 0.7))
