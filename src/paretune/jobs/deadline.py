@@ -159,11 +159,12 @@ def _plan_on(spec: JobSpec, estimate: TimeEstimate | None, now: float, until: fl
     faults = []
     if left_s < least_s:
         state = "is over" if left_s <= 0 else f"leaves {duration(left_s)}"
+        earliest = datetime.fromtimestamp(now + least_s + 60, UTC)  # the minutes are cut off
         cluster = f"{spec.instance_count} x {spec.instance_type}" if spec.has_instances else "this machine"
         faults.append(
             f"finish_by={spec.finish_by} {state}, and start-up, training and upload on {cluster} take "
-            f"{duration(least_s)} with probability {confidence:g}: set {_utc(now + least_s)} or later, more instances "
-            "or a lower finish_confidence"
+            f"{duration(least_s)} with probability {confidence:g}: set {earliest:%Y-%m-%dT%H:%MZ} or later, "
+            "more instances or a lower finish_confidence"
         )
     first = choose(phases, On.NOTHING, left_s=left_s, progress=0.0, confidence=confidence)
     is_on_spot = spec.has_instances and not spec.keep_alive_minutes and first.spot

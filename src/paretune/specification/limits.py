@@ -165,7 +165,7 @@ def finish_moment(text: str, now: float) -> float:
     if (parts := _DURATION.fullmatch(text)) and any(parts.groups()):
         seconds = sum(float(part) * unit for part, unit in zip(parts.groups(), (86_400, 3600, 60), strict=True) if part)
         if not 0 < seconds <= _LONGEST_S:
-            raise ValueError(f"{rule}, at most 28 days away, got {text}")
+            raise ValueError(f"{rule}, more than 0 and at most 28 days away, got {text}")
         return now + seconds
     try:
         moment = datetime.fromisoformat(text)

@@ -45,6 +45,7 @@ def argument_faults(spec: JobSpec) -> list[str]:
     if script.reads_anything or not script.is_complete:
         return []
     names = {**_set_values(spec, spec.plan(), script), **spec.training_arguments}
+    names |= dict.fromkeys(map(str, spec.argument_names.values()))
     unknown = [name for name in names if script.argument(name) is None]
     if not unknown:
         return []

@@ -77,6 +77,9 @@ def study(
         >>> len(study.trials_dataframe()), study.best["parameters"]["instance_type"] in types
         (2, True)
     """
+    if not isinstance(search, Mapping):
+        example = '{"learning_rate": [1e-5, 3e-5]}'
+        refuse([f"search must be a dict of parameters to the values to try, such as {example}, got {search!r}"])
     ranges = {key: {"choices": value} if isinstance(value, (list, tuple)) else value for key, value in search.items()}
     common: Any = job
     if isinstance(job, JobSpec):

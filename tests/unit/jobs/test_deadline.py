@@ -291,6 +291,7 @@ def test_a_deadline_that_no_cluster_can_meet_and_a_limit_that_is_too_low_are_ref
 
     late, limit = refused.value.faults
     assert late.startswith("finish_by=10m leaves 10 m, and start-up, training and upload on 1 x ml.g5.xlarge take 3 h")
+    assert JobSpec(finish_by=late.partition(": set ")[2].split()[0]).finish_by  # the time can be pasted
     assert limit.startswith("max_runtime_minutes must be at least ")
 
 

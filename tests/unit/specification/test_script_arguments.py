@@ -66,6 +66,12 @@ def test_a_script_with_the_usual_names_gets_what_is_set(script: Path) -> None:
     assert line == f"--learning_rate 0.0001 --num_train_epochs 1 --seed 7 --model_name bert-tiny --train_file {rows}"
 
 
+def test_a_name_of_argument_names_that_the_script_lacks_is_refused_although_it_is_not_used_yet(script: Path) -> None:
+    (fault,) = argument_faults(JobSpec(entry_script=str(script), argument_names={"learning_rate": "lrr"}))
+
+    assert fault.startswith("train.py has no argument lrr: it has batch-size, epochs, lr")
+
+
 def test_a_parameter_without_an_argument_is_refused_with_the_arguments_that_there_are(script: Path) -> None:
     spec = JobSpec(entry_script=str(script), learning_rate=0.1, training_arguments={"epoch": 3, "lr": 1})
 

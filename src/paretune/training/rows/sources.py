@@ -199,6 +199,8 @@ def _load_fault(parameter: str, name: str, error: BaseException, *, is_local: bo
     if "Config name is missing" in text or ("BuilderConfig" in text and "not found" in text):
         reason = " ".join(str(links[-1]).split())
         return f"{parameter} {name} has several configurations; set dataset_config_name: {reason}"
+    if "data files found" in text:
+        return f"{parameter} {name} is a folder without CSV, TSV, JSONL or Parquet files: give the file, or its folder"
     if is_local:
         return f"{parameter} {name} cannot be loaded: {hub.reason(error)}"
     return hub.explain(parameter, name, error)

@@ -510,3 +510,9 @@ def test_an_absent_folder_is_refused_as_a_path_and_not_as_a_network_fault(tmp_pa
 
     assert str(tmp_path / "absent") in fault
     assert "does not exist" in fault
+
+
+def test_a_folder_without_files_of_rows_is_refused_with_the_kinds_of_files(tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db").touch()
+    with pytest.raises(BadInput, match="is a folder without CSV, TSV, JSONL or Parquet files"):
+        read_rows(JobSpec(dataset=str(tmp_path)))
