@@ -79,7 +79,7 @@ class Cell:
 
     @property
     def phases(self) -> Mapping[str, Seconds]:
-        """What the policy is told of such a job."""
+        """The estimated phases of such a job, as the policy gets them."""
         around = {name: _spread(usual(name, "gpu").seconds, deviation) for name, deviation in _WITHIN.items()}
         training = self.hours * 3600 - sum(phase.seconds for phase in around.values())
         return {**around, "training": _spread(training, _ESTIMATE_ERROR)}

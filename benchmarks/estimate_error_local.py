@@ -114,7 +114,7 @@ def run_job(changes: Mapping[str, object]) -> str:
 
 
 def facts_of(changes: Mapping[str, object]) -> dict[str, float]:
-    """What preparing the rows has found out, from the dry run."""
+    """The facts of the prepared rows, from the dry run."""
     output = run_job({**changes, "dry_run": True, "json": True})
     return dict(json.loads(output[: output.rindex("}") + 1])["data"])
 

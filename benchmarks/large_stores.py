@@ -45,7 +45,7 @@ STUDY = "large"
 ONE_TRIAL = "one more trial"
 _ALL, _NEWEST, _ASK = "MLflow alone, all jobs", "MLflow alone, newest 200", "Optuna alone, ask and tell"
 _BESIDE = {"`report`": _ALL, "one more job": _NEWEST, "`estimate`": _NEWEST, ONE_TRIAL: _ASK}
-"""What is compared with what."""
+"""The operations to compare, in pairs."""
 SIZES = "1000,2000,5000,10000"
 _STORES = {"sqlite": "SQLite", "postgresql": "PostgreSQL"}
 _COPIED = ("params", "tags", "metrics", "latest_metrics")
@@ -61,7 +61,7 @@ _COPY: dict[str, Any] = {
     "rate": sa.String(40),
     "trial": sa.String(20),
 }
-"""What every copied run has of its own; `trial` is empty for a single job."""
+"""The values that differ between copied runs; `trial` is empty for a single job."""
 
 
 def write_study(store: "Store", trials: int) -> Path:
@@ -239,7 +239,7 @@ def connected(address: str) -> Iterator[sa.Connection]:
 
 
 class Reads:
-    """How many requests for runs reach MLflow, and how many runs it answers with."""
+    """The number of requests for runs that reach MLflow, and of the runs it answers with."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -274,7 +274,7 @@ def command(*words: str) -> None:
 
 
 def operations(store: Store) -> dict[str, Callable[[], None]]:
-    """What is timed at each size, by name; paretune's own first, then MLflow and Optuna alone."""
+    """The operations that are timed at each size, by name; paretune's own first, then MLflow and Optuna alone."""
     import optuna
     from mlflow import MlflowClient
 

@@ -234,7 +234,7 @@ def study_of(folder: Path, *, quality: str = "f1: maximize", **terms: Any) -> An
 
 
 def books(folder: Path, storage: str, name: str = "long life") -> dict[str, float]:
-    """What the jobs were billed, what the ledger and MLflow say of it, and what is wrong."""
+    """The bill of the jobs, its copies in the ledger and in MLflow, and their differences."""
     from mlflow import MlflowClient
 
     from paretune.core.interruption import Interruption
@@ -368,7 +368,7 @@ def jobs(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
 
 
 def resident_mib() -> float:
-    """Of this process, after garbage collection."""
+    """MiB of main memory of this process, after garbage collection."""
     import psutil
 
     gc.collect()

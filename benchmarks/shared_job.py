@@ -96,7 +96,7 @@ def _inputs(spec: JobSpec, place: Path) -> tuple[Path, Path]:
 
 
 def _conditions(options: argparse.Namespace, spec: JobSpec) -> str:
-    """What is measured, where; printed in one line."""
+    """The conditions of the measurement, in one line."""
     threads = os.environ.get("OMP_NUM_THREADS", str(os.cpu_count()))
     made = [published.conditions("torch", "transformers", "peft"), f"{threads} threads of PyTorch"]
     made.append(f"{options.trials} LoRA learning rates from {options.lowest_rate:g}, each twice the one before")

@@ -107,10 +107,18 @@ def trainings(rows: Sequence[Measured], minutes: float = 15.0) -> list[Training]
     result = []
     for number, (row, seconds) in enumerate(zip(rows, steps, strict=True)):
         usd = scale * seconds * USD_PER_HOUR / 3600
-        own = (usd + BEFORE_S * USD_PER_HOUR / 3600) / (1 - upload)
+        alone_usd = (usd + BEFORE_S * USD_PER_HOUR / 3600) / (1 - upload)
         point = (*curves.comparable_point(row.batch, _as_full(row)), 2.0 * row.is_lora)
         result.append(
-            Training(key=str(number), curve=row.f1, usd=usd, extra_usd=0.0, own_job_usd=own, true_usd=own, point=point)
+            Training(
+                key=str(number),
+                curve=row.f1,
+                usd=usd,
+                extra_usd=0.0,
+                own_job_usd=alone_usd,
+                true_usd=alone_usd,
+                point=point,
+            )
         )
     return result
 
@@ -157,7 +165,7 @@ def compare_probes(table: dict[str, list[Measured]], names: Iterable[str], draws
 
 
 class Shapes:
-    """How measured curves approach their last value: shares that remain, by rate and batch in their own grid."""
+    """The shapes of measured curves: shares that remain to their last value, by rate and batch in their own grid."""
 
     def __init__(self, rows: Sequence[Measured]) -> None:
         low = min(min(row.f1) for row in rows)
@@ -219,12 +227,12 @@ class WarmWorld:
         )
 
     def dollars(self, rule: Rule, seed: int, *, is_recommended: bool = True) -> float:
-        """Of the job that searches, until its finished trainings have 90 % of the front."""
+        """Dollars of the job that searches until its finished trainings have 90 % of the front."""
         return self.before_usd + Play(self.trainings, seed, is_recommended, self.truth).run(rule)
 
 
 def _from_usual(training: Training) -> float:
-    """How far from batch 32 at a rate of 5e-5, where searches begin."""
+    """The distance from batch 32 at a rate of 5e-5, where searches begin."""
     return sum((a - b) ** 2 for a, b in zip(training.point, curves.comparable_point(32, 5e-5), strict=True))
 
 

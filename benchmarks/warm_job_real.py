@@ -74,7 +74,7 @@ Path(sys.argv[2]).write_text(json.dumps([asked[1:], went_on, writes]))
 
 @dataclass
 class Seen:
-    """What the events of a job have shown of one trial: step and quality of its evaluations, and its end."""
+    """The state of one trial from the events of its job: step and quality of its evaluations, and its end."""
 
     step: int = 0
     total_steps: int = 0
@@ -195,8 +195,9 @@ def _plan(trials: Mapping[str, Seen], documents: Sequence[JobDocument]) -> Trial
             point=(math.log2(document.plan.learning_rate), math.log2(document.plan.global_batch_size)),
             is_given_up=seen.end is not None and seen.end.report is None,
         )
-    begun = [states[key] for key in trials]
-    plan = next_entries(begun, [state for key, state in states.items() if key not in trials], [], ahead=_AHEAD)
+    plan = next_entries(
+        [states[key] for key in trials], [state for key, state in states.items() if key not in trials], [], ahead=_AHEAD
+    )
     return TrialQueue(order=plan.entries, given_up=plan.given_up, is_complete=plan.is_done)
 
 
@@ -206,13 +207,13 @@ def _events(folder: JobFolder, program: Sequence[str]) -> Iterator[tuple[Any, fl
     job = _start([*program, str(folder.root)], folder.log)
     process = psutil.Process(job)
     while True:
-        ended, status = os.waitpid(job, os.WNOHANG)
-        if not ended:
+        exited, status = os.waitpid(job, os.WNOHANG)
+        if not exited:
             with suppress(psutil.Error):
                 cpu = max(cpu, sum(process.cpu_times()[:2]))
         for event in reader.new():
             yield event, cpu
-        if ended:
+        if exited:
             break
         time.sleep(_LOOK_EVERY_S)
     if status:

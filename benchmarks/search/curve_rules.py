@@ -105,9 +105,9 @@ class Play:
         """Dollars until the finished trainings have a share of the front; infinite if the rule stops before."""
         by_key = {training.key: training for training in self._order}
         while not self.course or self.course[-1][1] < share:
-            begun = [by_key[key].state(self._done[key]) for key in self._begun]
+            states = [by_key[key].state(self._done[key]) for key in self._begun]
             others = [training.state() for training in self._order if not self._done[training.key]]
-            choice = rule(begun, others)
+            choice = rule(states, others)
             if choice is None:
                 return math.inf
             key, steps = choice
@@ -122,14 +122,14 @@ class Play:
         return self.course[-1][0]
 
     def _share(self) -> float:
-        ended = [training.costs for training in self._order if self._done[training.key] == PARTS]
+        points = [training.costs for training in self._order if self._done[training.key] == PARTS]
         if self.is_recommended:
             trials = [state for training in self._order if (state := training.state(self._done[training.key])).steps]
             mean, _ = curves.forecast(trials, [training.state() for training in self._order], [1.0] * len(self._order))
-            points = [(training.own_job_usd, float(m)) for training, m in zip(self._order, mean, strict=True)]
-            best = front(points, [False, True])
-            ended = [training.costs for training, is_best in zip(self._order, best, strict=True) if is_best]
-        return hypervolume(ended, self._reference) / self._whole
+            expected = [(training.own_job_usd, float(m)) for training, m in zip(self._order, mean, strict=True)]
+            best = front(expected, [False, True])
+            points = [training.costs for training, is_best in zip(self._order, best, strict=True) if is_best]
+        return hypervolume(points, self._reference) / self._whole
 
 
 def whole(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:

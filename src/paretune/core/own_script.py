@@ -29,7 +29,7 @@ _DISTRIBUTIONS |= {
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """What the text of a script, and of the modules beside it that it imports, says.
+    """Arguments and imports of a script, read from its text and from that of the modules beside it.
 
     Attributes:
         arguments: name of each option as argparse has it, without the dashes before it, to its action, such as

@@ -1,4 +1,4 @@
-"""Where the states of paused trials of a job that searches fit: on the device, in main memory, or on disk."""
+"""The places for the states of paused trials of a job that searches: on the device, in main memory, or on disk."""
 
 from dataclasses import dataclass
 

@@ -45,7 +45,7 @@ _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
 _SAME_TRAINING = (*OWN_TRAINING, "entry_point")
 _MOST_RUNS = 50
 _LEAST_OF_FAIR_SHARE = 0.1
-"""Of two classes, below 5 % of the rows."""
+"""A class is rare below this part of its equal share: with two classes, below 5 % of the rows."""
 _NOTABLY_SCALED = 2.0
 _USUAL_WARMUP = 0.06
 """Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %."""

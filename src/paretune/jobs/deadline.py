@@ -36,7 +36,7 @@ _CHANGES = {False: "the time gets short: changing to on demand", True: "there is
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How a job is to be finished in time, as its run records it.
+    """The plan with which a job is finished in time, as its run records it.
 
     Attributes:
         until: when it has to be finished, in seconds since the epoch.
@@ -230,7 +230,7 @@ class Deadline:
         return replace(document, spec=spec, plans={})
 
     def leaves(self, job: Job, document: JobDocument, events: Iterable[Event]) -> str:
-        """Why the running job is to be stopped now for the next attempt, in words, once; empty if it goes on."""
+        """The reason to stop the running job now for the next attempt, once; empty if it goes on."""
         if job.name in self._left or not (reason := self._why_leave(job, document, events)):
             return ""
         self._left.add(job.name)
@@ -269,7 +269,7 @@ class Deadline:
             self._run.flush()
 
     def outcome(self, now: float) -> str:
-        """How the plan ended, and the plan: the second paragraph of the run's note. The job has ended just `now`."""
+        """The outcome of the plan, and the plan: second paragraph of the run's note. The job has ended just `now`."""
         early_s = self.plan.until - now
         changes = len(self.plan.instances) - 1
         changed = f" after {changes} change{'s' if changes > 1 else ''} between spot and on demand" if changes else ""
@@ -301,9 +301,9 @@ class Deadline:
     def _learn_speed(self, moment: float) -> None:
         if self._first is None or self._progress < self._first[1]:
             self._first = (moment, self._progress)
-        begun, before = self._first
-        if moment > begun and self._progress - before >= _SHOWS_SPEED:
-            whole_s = (moment - begun) / (self._progress - before) + BOOT_SECONDS
+        first, before = self._first
+        if moment > first and self._progress - before >= _SHOWS_SPEED:
+            whole_s = (moment - first) / (self._progress - before) + BOOT_SECONDS
             low, high = (whole_s * math.exp(sign * Z80 * _SPEED_DEVIATION) for sign in (-1, 1))
             self._phases["training"] = Seconds(seconds=whole_s, seconds_low=low, seconds_high=high)
 

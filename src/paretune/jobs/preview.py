@@ -75,7 +75,7 @@ class JobPreview(Result):
         ]
 
     def __str__(self) -> str:
-        """What would run, where, for how many dollars and seconds; then the line that launches the job."""
+        """The summary of the job with its dollars and seconds; then the command that launches it."""
         width = max(map(len, self.summary), default=0)
         lines = [f"  {name:<{width}}  {text}" for name, text in self.summary.items()]
         return "\n".join([self.title, "", *lines, "", *self.notes()])

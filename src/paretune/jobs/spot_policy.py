@@ -19,7 +19,7 @@ from paretune.estimating.posterior import Z80
 from paretune.specification.container import CHECKPOINT_EVERY_S
 
 INTERRUPTIONS_PER_HOUR = 0.65
-"""Of spot instances: 1,052 in 1,621 hours of the six traces on which `benchmarks/deadline.py` chooses constants."""
+"""1,052 in 1,621 hours on spot, of the six traces on which `benchmarks/deadline.py` chooses constants."""
 SPOT_RISK = 0.5
 """Part of the allowed probability of being late that spot instances may use up; chosen on the same traces."""
 SPOT_SHARE = 0.3
@@ -69,7 +69,7 @@ class On(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What a job does now.
+    """The decision on what a job does now.
 
     Attributes:
         spot: whether it is on spot instances, or waits for them; else on demand.

@@ -87,7 +87,7 @@ class SharedJob:
     _first_event: dict[str, float] = field(default_factory=dict)  # seconds since the epoch
     _last_event: dict[str, float] = field(default_factory=dict)
     _paused: dict[str, tuple[float, float | None]] = field(default_factory=dict)
-    """Of a trial that was paused: seconds that it had used, and the time at which it goes on."""
+    """The seconds that a paused trial had used, and the time at which it goes on."""
 
     @classmethod
     def of(cls, job: Job) -> "SharedJob":
@@ -372,7 +372,7 @@ class TrialOfSharedJob(Job):
 
     @property
     def end(self) -> MemberEnd | None:
-        """How this trial has ended, as the job has reported; None while it goes on."""
+        """The end of this trial, as the job has reported it; None while it goes on."""
         self._shared.read_events()
         return self._shared.ends.get(self._run_id)
 
@@ -448,8 +448,8 @@ class TrialOfSharedJob(Job):
     def clean_up(self) -> None:
         """Remove the checkpoints once every trial has completed, or ended in a job that searches."""
         shared = self._shared
-        ended = sum(end.report is not None or shared.queue is not None for end in shared.ends.values())
-        if shared.job is not None and ended == shared.count:
+        count = sum(end.report is not None or shared.queue is not None for end in shared.ends.values())
+        if shared.job is not None and count == shared.count:
             shared.job.clean_up()
 
     @property

@@ -132,7 +132,7 @@ def spot_faults(section: Limits) -> list[str]:
 
 
 def deadline_faults(section: Limits) -> list[str]:
-    """What is wrong with finish_by and finish_confidence, whatever the time."""
+    """Faults of finish_by and finish_confidence that do not depend on the present time."""
     faults = []
     if not 0.5 < section.finish_confidence < 1:
         faults.append(

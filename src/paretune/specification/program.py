@@ -19,7 +19,7 @@ _ONE_TRAINING = "a study compares settings of one training"
 _MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
 """MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
 _METRIC_NAME = re.compile(r"[\w\-. :/]+")
-"""What MLflow allows as the name of a metric."""
+"""The names of metrics that MLflow allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def _definition_faults(section: Program) -> list[str]:
 
 
 def _fault_in(item: Any) -> str:
-    """What is wrong with one metric definition, as the end of a sentence; empty if nothing is."""
+    """The fault of one metric definition, as the end of a sentence; empty if it has none."""
     is_pair = isinstance(item, dict) and set(item) == {"Name", "Regex"}
     if not is_pair or not all(isinstance(text, str) for text in item.values()):
         return f"has to have the texts Name and Regex, got {str(item)[:80]}"

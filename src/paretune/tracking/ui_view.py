@@ -22,7 +22,7 @@ _METRICS = {metrics.F1: 75, metrics.COST_USD: 85, metrics.JOB_SECONDS: 100}
 _PARAMS = {"instance_type": 115, "instance_count": 120, "global_batch_size": 130, "learning_rate": 105}
 _TAGS = {schema.PARETO_RANK: 150, schema.ORIGIN: 120}
 _PICKS = {metrics.PICK_F1: 80, metrics.PICK_COST_USD: 115}
-"""Of studies and designs, whose cost_usd is the bill of all their jobs."""
+"""Columns of studies and designs, whose cost_usd is the bill of all their jobs."""
 # Column of MLflow's table, after those of the metrics, to its width in pixels; wide enough for its heading. The first
 # ten columns fit on a screen of 1,500 pixels.
 _COLUMNS = {

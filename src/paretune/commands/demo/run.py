@@ -79,7 +79,7 @@ def _has_display() -> bool:
 
 
 def _text(answer: StudyAnswer, page: Path, store: str, *, is_opened: bool) -> str:
-    """What the study recommends, where to look, and what to type next."""
+    """The recommendation of the study, the addresses of its results, and commands to type next."""
     trials = answer.front.trials
     picks = []
     for pick in answer.picks:

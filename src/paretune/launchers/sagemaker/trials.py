@@ -1,4 +1,4 @@
-"""What a shared job is told through S3: requests to stop single trials, and the queue of a job that searches.
+"""Messages to a shared job through S3: requests to stop single trials, and the queue of a job that searches.
 
 s3://BUCKET/paretune/jobs/NAME/job.json          the document that the job was created with
 s3://BUCKET/paretune/jobs/NAME/stop/RUN          ends the trial of this run

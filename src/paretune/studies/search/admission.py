@@ -126,7 +126,7 @@ class Admission:
         return is_affordable
 
     def why_too_late(self, spec: JobSpec) -> str:
-        """Why a job would not be done by the study's deadline, in words; empty if it would, or there is none."""
+        """The reason why a job would not be done by the study's deadline; empty if it would, or there is none."""
         return "" if self.deadline is None else self.deadline.why_not(spec, self._history.longest_s)
 
     def fits(self, spec: JobSpec) -> bool:

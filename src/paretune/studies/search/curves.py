@@ -1,4 +1,4 @@
-"""What a job that searches trains next, decided from the learning curves of all its trials.
+"""The next trainings of a job that searches, decided from the learning curves of all its trials.
 
 All curves are extrapolated jointly, as in freeze-thaw Bayesian optimisation (Swersky, Snoek and Adams, 2014): by a
 Gaussian process whose parts are the final quality of a configuration, which settings nearby share, what a curve still
@@ -91,7 +91,7 @@ class CurveState:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What the job is to train next.
+    """The next trainings of the job.
 
     Attributes:
         entries: keys with the optimiser step to train them to, in the order of training.
@@ -113,7 +113,7 @@ def next_entries(
     *,
     ahead: int = 4,
 ) -> Plan:
-    """What to train next, best first.
+    """The next trainings, best first.
 
     Args:
         trials: that have begun, in the order in which they did, those given up or done included.
@@ -160,12 +160,12 @@ def forecast(
     values = np.maximum([value for *_, value in at], max(last) - _FLOOR * spread)
     keys = {trial.key: number for number, trial in enumerate((*trials, *states))}
     seen = _Places([trial for trial, *_ in at], [share for _, share, _ in at], keys)
-    asked = _Places(states, shares, keys)
+    targets = _Places(states, shares, keys)
     middle = float(values.mean())
     fits = [_fit(seen, values - middle, calm) for calm in CALM]
     fit = max(fits, key=lambda item: item.likelihood)
-    weights = np.linalg.solve(fit.factor, _covariance(seen, asked, fit.calm))
-    variance = np.maximum(_variance(asked, fit.calm) - (weights**2).sum(axis=0), 1e-9)
+    weights = np.linalg.solve(fit.factor, _covariance(seen, targets, fit.calm))
+    variance = np.maximum(_variance(targets, fit.calm) - (weights**2).sum(axis=0), 1e-9)
     noise = fit.calm * NOISE if is_measured else 0.0
     return middle + weights.T @ fit.whitened, np.sqrt(fit.scale * (variance + noise))
 

@@ -78,13 +78,13 @@ class StudyDeadline:
         return max(self._seconds[key], (longest_s or {}).get(key, 0.0))
 
     def why_not(self, spec: JobSpec, longest_s: Mapping[str, float] | None = None) -> str:
-        """Why a trial may not begin now, in words; empty if it would be done in time."""
+        """The reason why a trial may not begin now; empty if it would be done in time."""
         left_s = self.until - self.workplace.clock.now()
         seconds = self.seconds(spec, longest_s)
         return "" if seconds <= left_s else f"it takes {duration(seconds)}, and {duration(max(0.0, left_s))} are left"
 
     def why_over(self) -> str:
-        """Why the search ends for lack of time, in words; empty while some trial could be done."""
+        """The reason why the search ends for lack of time; empty while some trial could be done."""
         left_s = self.until - self.workplace.clock.now()
         if self._least_s <= left_s:
             return ""

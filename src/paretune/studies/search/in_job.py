@@ -50,6 +50,7 @@ class InJobSearch:
         self._driver = driver
         self._learner = learner
         self._actions: dict[str, Action] = {}  # by the identity of their jobs
+        self._guessed_f1 = 0.0  # of the data that all trials share; 0 until a trial has told it
         self._has_looked = False
         self._seen: tuple[object, ...] = ()
         self._reason = ""
@@ -88,6 +89,7 @@ class InJobSearch:
         leads = [job for job in members if job.number == lead]
         if shared is None or shared.queue is None or shared.queue.is_complete or not leads:
             return
+        self._guessed_f1 = max(self._guessed_f1, *(job.guessed_f1 for job in members))
         trials = {self._key(job): self._state(job) for job in members if job.trial and job.trial.shared is shared}
         seen = (shared.name, shared.is_forming, *trials.values())
         if seen == self._seen or not trials or not driver.owns(leads[0].number):
@@ -181,7 +183,7 @@ class InJobSearch:
         return None
 
     def _candidates(self, lead: JobSpec | None, speed: float) -> dict[str, CurveState]:
-        """What has not begun, by the identity of its job, the most usual settings first."""
+        """The trials that have not begun, by the identity of its job, the most usual settings first."""
         driver = self._driver
         if not self._has_looked:
             self._has_looked = True
@@ -194,8 +196,8 @@ class InJobSearch:
             trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
             self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
         is_open = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}
-        begun = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
-        if begun >= self._most_trials:
+        count = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
+        if count >= self._most_trials:
             return {}
         states = {key: self._curve(key, _spec_of(action), action.cost_usd, speed) for key, action in is_open.items()}
         return {key: state for key, state in states.items() if state is not None}
@@ -208,10 +210,7 @@ class InJobSearch:
     def _state(self, job: TrialJob) -> CurveState:
         state = self._curve(self._key(job), job.spec, job.note.expected_usd, 1.0)
         assert state is not None  # it was a candidate
-        quality = self._learner.space.quality
         steps, total = job.steps or (0, state.total_steps)
-        # A training below guessing has not begun to learn, and may still win.
-        least = job.guessed_f1 if quality.metric == metrics.F1 else -math.inf
         end = None if job.trial is None else job.trial.end
         is_done = end is not None and end.report is not None
         if job.seconds_per_step:
@@ -220,9 +219,15 @@ class InJobSearch:
             state,
             total_steps=total,
             steps=total if is_done else min(steps, total - 1),
-            curve=tuple((share, max(least, quality.sign * value)) for share, value in job.curve),
+            curve=self._comparable(job.curve),
             is_given_up=end is not None and not is_done,
         )
+
+    def _comparable(self, curve: Iterable[tuple[float, float]]) -> tuple[tuple[float, float], ...]:
+        """A curve of which larger values are better; F1 below guessing, before anything is learnt, is guessing."""
+        quality = self._learner.space.quality
+        least = self._guessed_f1 if quality.metric == metrics.F1 else -math.inf
+        return tuple((share, max(least, quality.sign * value)) for share, value in curve)
 
     def _curve(self, key: str, spec: JobSpec, expected_usd: float, speed: float) -> CurveState | None:
         """The curve of a trial before its first event; None if nobody knows how many rows it trains on."""
@@ -241,7 +246,7 @@ class InJobSearch:
         return replace(state, usd_per_step=step_s * per_second, own_job_usd=(OVERHEAD_S + steps * step_s) * per_second)
 
     def _speed(self, members: Iterable[TrialJob]) -> float:
-        """How many times the expected seconds of a step are taken: the median of the trials."""
+        """Measured over expected seconds of a step: the median of the trials."""
         ratios = []
         for job in members:
             state = self._curve("", job.spec, job.note.expected_usd, 1.0)
@@ -277,11 +282,10 @@ class InJobSearch:
             state = self._curve(trial.run_id, JobSpec.from_text(trial.parameters), note.expected_usd, 1.0)
             if end is None or state is None or end.retryable:
                 continue
-            is_done, sign = end.status is TrialStatus.COMPLETED, self._learner.space.quality.sign
+            is_done = end.status is TrialStatus.COMPLETED
             share = 1.0 if is_done else max((share for share, _ in end.curve), default=0.0)
-            curve = tuple((at, sign * value) for at, value in end.curve)
             steps = min(state.total_steps, round(share * state.total_steps))
-            states.append(replace(state, steps=steps, curve=curve, is_given_up=not is_done))
+            states.append(replace(state, steps=steps, curve=self._comparable(end.curve), is_given_up=not is_done))
         return states
 
     @staticmethod

@@ -89,7 +89,7 @@ class TrialJob:
         self.steps: tuple[int, int] | None = None
         """Optimiser steps done at its last pause, and of the whole training; None before they were reported."""
         self.seconds_per_step: float | None = None
-        """Of the last rung, in a job that searches."""
+        """Seconds of a step in the last rung, in a job that searches."""
         self._paused: tuple[str, int, float] | None = None
         self.stopped_because = ""
         self._expected: Mapping[str, float] = {}

@@ -52,7 +52,7 @@ def train_trials(document: JobDocument, folder: JobFolder, stop: StopRequest) ->
 
 @dataclass(frozen=True, kw_only=True)
 class _Turn:
-    """What all processes do next: train trial `key` to `step`, unless it is empty.
+    """The next step of all processes: train trial `key` to `step`, unless it is empty.
 
     Trials in `given_up` end first. With `is_last` the job ends then; with `is_stop` it stops at once.
     """
@@ -158,7 +158,7 @@ class _SharedJob:
         return processes.gather(self._next_turn() if self._is_first or not self._can_agree else None)[0]  # type: ignore[return-value]
 
     def _next_turn(self) -> _Turn:
-        """What to do next; it may wait for a newer queue."""
+        """The next step; it may wait for a newer queue."""
         until = time.monotonic() + WAIT_S
         while True:
             if self._can_agree:

@@ -1,4 +1,4 @@
-"""What a running shared job is told: files in its folder, which on SageMaker come from objects in S3.
+"""Messages to a running shared job: files in its folder, which on SageMaker come from objects in S3.
 
 AWS can tell a running job nothing but to end. So requests to stop single trials, and the queues of a job that searches,
 are objects below the prefix in STOP_REQUESTS, which a thread of the job looks for.

@@ -1,13 +1,11 @@
 """Studies that begin with one job that searches, simulated: what is trained, billed and recorded, and adopted."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.studies.definition.file import StudyFile
@@ -185,17 +183,7 @@ def test_guessing_is_any_class_or_the_most_frequent_one(labels: tuple[str, ...],
 def test_f1_below_guessing_counts_as_guessing(workplace: Path) -> None:
     """Such a training has not begun to learn, and says nothing of its end."""
     study = driver(workplace)
-    job: Any = SimpleNamespace(
-        spec=study.file.spec_at({"per_device_train_batch_size": 32, "learning_rate": 1e-4}),
-        note=TrialNote(expected_usd=1.0),
-        record=SimpleNamespace(run=SimpleNamespace(run_id="run")),
-        steps=(400, 1600),
-        seconds_per_step=None,
-        guessed_f1=0.5,
-        trial=None,
-        curve=[(0.125, 0.2), (0.25, 0.7)],
-    )
-    searching = InJobSearch(study, Learner(study))
-    assert searching._state(job).curve == ((0.125, 0.5), (0.25, 0.7))
-    job.guessed_f1 = 0.0  # unknown
-    assert searching._state(job).curve == ((0.125, 0.2), (0.25, 0.7))
+    searching, curve = InJobSearch(study, Learner(study)), [(0.125, 0.2), (0.25, 0.7)]
+    assert searching._comparable(curve) == tuple(curve)  # nothing is known of the data
+    searching._guessed_f1 = 0.5
+    assert searching._comparable(curve) == ((0.125, 0.5), (0.25, 0.7))
