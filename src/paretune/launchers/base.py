@@ -5,7 +5,7 @@ What only some launchers support is a value of its own: `WarmPool`, `Trials`, `C
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -125,12 +125,14 @@ class Trials:
             LostContact if the queue could not be sent, and BadInput if the job does not search.
         queue: returns the newest queue that any process has sent, or that the job was created with; None for a job that
             does not search, and if it cannot be read now.
+        members: returns the run ids of the trials that the job was created with; none if they cannot be read.
     """
 
     created: int = 1
     stop: Callable[[str], None] = lambda run_id: None
     direct: Callable[[TrialQueue], None] = _refuse_queue
     queue: Callable[[], TrialQueue | None] = lambda: None
+    members: Callable[[], Iterable[str]] = tuple
 
     @property
     def searches(self) -> bool:
@@ -142,6 +144,11 @@ class Trials:
         """Number of trials, with those that have joined a job that searches."""
         queue = self.queue()
         return self.created + (0 if queue is None else len(queue.members))
+
+    def run_ids(self) -> frozenset[str]:
+        """The run ids of all trials, with those that have joined; empty if they cannot be read now."""
+        queue = self.queue()
+        return frozenset(self.members()) | {document.member for document in (queue.members if queue else ())}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -70,7 +70,8 @@ class LocalJob(Job):
         self.folder = JobFolder(root)
         self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
         raw = _read(self.folder.document)
-        self.trials = Trials(max(1, len(raw.get("members", ()))), self._request_trial_stop)
+        members = [str(member["job_name"]).partition(".")[2] for member in raw.get("members", ())]
+        self.trials = Trials(max(1, len(members)), self._request_trial_stop, members=lambda: members)
         if raw.get("queue"):
             first = TrialQueue.from_json(raw["queue"])
             self.trials = replace(self.trials, direct=self._direct, queue=lambda: self.folder.read_queue() or first)

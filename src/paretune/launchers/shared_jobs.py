@@ -84,6 +84,7 @@ class SharedJob:
     stopping: set[str] = field(default_factory=set)  # trials that were asked to stop
     _left_out: set[str] = field(default_factory=set)  # trials that were stopped before the job was created
     _unread: dict[str, list[Event]] = field(default_factory=dict)
+    _run_ids: frozenset[str] = frozenset()  # of its trials, as far as they were needed
     _first_event: dict[str, float] = field(default_factory=dict)  # seconds since the epoch
     _last_event: dict[str, float] = field(default_factory=dict)
     _paused: dict[str, tuple[float, float | None]] = field(default_factory=dict)
@@ -208,8 +209,10 @@ class SharedJob:
 
     @property
     def started(self) -> set[str]:
-        """The trials of which the job has sent an event."""
-        return set(self._first_event)
+        """The trials of which the job has sent an event. It may send events of others, which take no share."""
+        if self.job is not None and not self._first_event.keys() <= self._run_ids:
+            self._run_ids = self.job.trials.run_ids()
+        return {run_id for run_id in self._first_event if run_id in self._run_ids or not self._run_ids}
 
     def read_events(self) -> None:
         """Read the job's new events and keep them for its trials."""
@@ -251,7 +254,7 @@ class SharedJob:
         if self.queue is None:
             return 1 / max(1, self.count)
         parsed = parse_job_name(self.name)
-        sharers = self._first_event.keys() or ({parsed[0]} if parsed is not None else self.documents.keys())
+        sharers = self.started or ({parsed[0]} if parsed is not None else self.documents.keys())
         return 1 / len(sharers) if run_id in sharers else 0.0
 
     def spared_s(self, run_id: str, total_s: float) -> float:
@@ -272,8 +275,7 @@ class SharedJob:
         """Seconds of each trial's training, and the rest, such as start-up; together `total_s`."""
         self.read_events()
         training_s = {
-            run_id: self.ends[run_id].seconds if run_id in self.ends else self.used_s(run_id)
-            for run_id in self._first_event
+            run_id: self.ends[run_id].seconds if run_id in self.ends else self.used_s(run_id) for run_id in self.started
         }
         sum_s = sum(training_s.values())
         scale = min(1.0, total_s / sum_s) if sum_s > 0 else 0.0  # the clocks of two machines may differ

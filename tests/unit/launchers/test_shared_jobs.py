@@ -37,7 +37,7 @@ class Whole(ScriptedJob):
 
     @property
     def trials(self) -> Trials:
-        return Trials(3, self.asked.append)
+        return Trials(3, self.asked.append, members=lambda: "abc")
 
     def billable_seconds(self) -> float:
         return self.billed
@@ -74,6 +74,29 @@ def test_shares_add_up_also_where_the_clocks_of_trials_and_bill_differ(billed: f
     shared = SharedJob(job.name, job=job)
 
     assert sum(shared.trial(key).billable_seconds() for key in "abc") == pytest.approx(billed)
+
+
+def test_a_trial_that_the_job_does_not_have_takes_no_share() -> None:
+    job = whole(ended("a", DONE), ended("made up", DONE), Event(time=9.0, step=1, member="else"))
+    shared = SharedJob(job.name, job=job)
+
+    assert sum(shared.trial(key).billable_seconds() for key in "abc") == pytest.approx(job.billed)
+
+
+def test_a_trial_that_a_job_that_searches_does_not_have_takes_no_share() -> None:
+    joined = JobDocument(job_name="paretune-a-1.b", spec=SPEC, plan=SPEC.plan())
+    queues = [TrialQueue(), TrialQueue(version=2, members=(joined,))]
+
+    @dataclass
+    class Searching(Whole):
+        @property
+        def trials(self) -> Trials:
+            return Trials(1, queue=lambda: queues[-1], members=lambda: "a")
+
+    job = Searching(**vars(whole(ended("a", DONE), ended("made up", DONE), ended("b", DONE))))
+    shared = SharedJob(job.name, job=job, queue=queues[0])  # another driver lets b join
+
+    assert [shared.trial(key).billable_seconds() for key in "ab"] == [pytest.approx(job.billed / 2)] * 2
 
 
 def test_a_trial_ends_with_its_job_as_it_has_ended_itself() -> None:

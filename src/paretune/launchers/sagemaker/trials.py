@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
@@ -29,10 +29,11 @@ _READ_EVERY_S = 10.0
 def trials_of(name: str, environment: Mapping[str, str], staging: Staging, clock: Clock) -> Trials:
     """The trials of the job `name`, by the environment variables of its request."""
     created, stop = int(environment.get(TRIALS, 1)), partial(request_trial_stop, staging, name)
+    trials = Trials(created, stop, members=cache(partial(_members, name, staging)))
     if SEARCHES not in environment:
-        return Trials(created, stop)
+        return trials
     queue = _QueueInS3(name, staging, clock)
-    return Trials(created, stop, queue.send, queue.newest)
+    return replace(trials, direct=queue.send, queue=queue.newest)
 
 
 class _QueueInS3:
@@ -40,7 +41,7 @@ class _QueueInS3:
 
     def __init__(self, name: str, staging: Staging, clock: Clock) -> None:
         self._key = f"{stop_request_prefix(name)}{QUEUE_FILE}"
-        self._document_key = document_key(name)
+        self._name = name
         self._staging = staging
         self._clock = clock
         self._newest: TrialQueue | None = None
@@ -64,8 +65,20 @@ class _QueueInS3:
     def _read(self) -> TrialQueue | None:
         if (stream := self._staging.open(self._key)) is not None:
             return TrialQueue.from_json(parse_json(stream.read().decode()))
-        stream = self._staging.open(self._document_key)
-        return None if stream is None else JobDocument.from_json(parse_json(stream.read().decode())).queue
+        document = _document(self._name, self._staging)
+        return None if document is None else document.queue
+
+
+def _document(name: str, staging: Staging) -> JobDocument | None:
+    stream = staging.open(document_key(name))
+    return None if stream is None else JobDocument.from_json(parse_json(stream.read().decode()))
+
+
+def _members(name: str, staging: Staging) -> list[str]:
+    document = None
+    with suppress(*AWS_ERRORS, *NO_QUEUE):
+        document = _document(name, staging)
+    return [] if document is None else [each.member for each in document.members]
 
 
 def document_key(name: str) -> str:

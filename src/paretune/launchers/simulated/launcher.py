@@ -51,7 +51,8 @@ class SimulatedJob(Job):
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
     ) -> None:
         self.name = document.job_name
-        self.trials = Trials(max(1, len(document.members)))  # single ones cannot be stopped
+        members = [each.member for each in document.members]
+        self.trials = Trials(max(1, len(members)), members=lambda: members)  # single ones cannot be stopped
         self._document = document
         self._created = created
         self._stop_file = stop_file
@@ -226,7 +227,7 @@ class SearchingSimulatedJob(SimulatedJob):
         self._sent: list[tuple[float, TrialQueue]] = []
         self._followed: tuple[int, Timeline] | None = None
         super().__init__(document, created, stop_file, clock, next(iter(timelines.values())))
-        self.trials = Trials(len(document.members), direct=self._direct, queue=self._queue)
+        self.trials = replace(self.trials, direct=self._direct, queue=self._queue)
 
     @property
     def _timeline(self) -> Timeline:

@@ -600,7 +600,7 @@ def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_n
     assert job.trials.count == 2
     result = launcher.attach(name)
     assert result is not None
-    assert result.trials.count == 2
+    assert (result.trials.count, result.trials.run_ids()) == (2, {"lead", "other"})
     (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
     deadline_s = json.loads(document)["deadline_s"]
     assert first.max_seconds < deadline_s < 2 * first.max_seconds  # of all its trials together
