@@ -7,11 +7,12 @@ job: an attempt is on spot instances or on demand, and `spot_policy.choose` says
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from statistics import NormalDist
 
-from paretune.core.errors import BadInput, BudgetRefused, refuse
+from paretune.core.errors import BadInput, BudgetRefused, LostContact, refuse
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, phases_of
 from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
@@ -229,12 +230,14 @@ class Deadline:
         spec = self._spec.replace(spot=True, max_wait_minutes=wait, finish_by=None)
         return replace(document, spec=spec, plans={})
 
-    def leaves(self, job: Job, document: JobDocument, events: Iterable[Event]) -> str:
-        """The reason to stop the running job now for the next attempt, once; empty if it goes on."""
+    def leave(self, job: Job, document: JobDocument, events: Iterable[Event]) -> str:
+        """Stop the running job if the next attempt is due; returns the reason, once, or empty if it goes on."""
         if job.name in self._left or not (reason := self._why_leave(job, document, events)):
             return ""
-        self._left.add(job.name)
-        return reason
+        with suppress(LostContact):  # stopped at the next look
+            job.stop()
+            self._left.add(job.name)
+        return reason if job.name in self._left else ""
 
     def goes_on(self, job: Job, attempt: int) -> bool:
         """Whether another attempt follows this ended one; after one on spot without capacity it is on demand."""
@@ -295,8 +298,9 @@ class Deadline:
             self._since = now + BOOT_SECONDS
         for event in events:
             if trains and event.total_steps and not event.member:
-                self._progress, self._since = min(1.0, event.step / event.total_steps), event.time
-                self._learn_speed(event.time)
+                moment = min(now, max(event.time, now - job.seconds()))  # the clock of a job may be wrong
+                self._progress, self._since = min(1.0, event.step / event.total_steps), moment
+                self._learn_speed(moment)
 
     def _learn_speed(self, moment: float) -> None:
         if self._first is None or self._progress < self._first[1]:

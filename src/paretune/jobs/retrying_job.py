@@ -345,9 +345,8 @@ class RetryingJob:
 
     def _keep_to_deadline(self, job: Job, events: list[Event]) -> None:
         deadline = self.record.deadline
-        if deadline is not None and (reason := deadline.leaves(job, self.document, events)):
+        if deadline is not None and (reason := deadline.leave(job, self.document, events)):
             self._announce(reason)
-            job.stop()
 
     def _take_events(self) -> list[Event]:
         assert self.current is not None  # the callers have checked

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from paretune.core.clock import SystemClock
-from paretune.core.errors import BadInput
+from paretune.core.errors import BadInput, LostContact
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
@@ -217,6 +217,44 @@ def test_a_driver_that_is_killed_before_its_stop_is_followed_by_one_that_goes_on
     assert end.completed is not None
     assert [document.spec.spot for document in setting.launcher.documents] == [True, False]
     assert len(set(setting.launcher.created)) == 2
+
+
+def test_a_stop_that_aws_does_not_answer_is_asked_for_again(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, stop = [], ScriptedJob.stop
+
+    def unanswered_once(job: ScriptedJob) -> None:
+        asked.append(job.name)
+        if len(asked) == 1:
+            raise LostContact("no answer")
+        stop(job)
+
+    spec, plan = setting.plan(LONG)
+    job = setting.job(spec, plan)
+    monkeypatch.setattr(ScriptedJob, "stop", unanswered_once)
+    setting.clock.time = plan.on_demand_at + 1
+    for _ in range(9):
+        job.poll()
+
+    assert len(asked) == 2
+    assert [document.spec.spot for document in setting.launcher.documents] == [True, False]
+
+
+@pytest.mark.parametrize("moment", [0.0, 9e10])
+def test_progress_counts_from_no_time_outside_the_life_of_the_job(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, moment: float
+) -> None:
+    """The clock of a job may be wrong, or a job may lie."""
+    spec, plan = setting.plan(LONG.replace(finish_by="4h"), hours=3.0)
+    job = setting.job(spec, replace(plan, instances={1: False}))
+    deadline = job.record.deadline
+    event = Event(time=moment, step=100, total_steps=1000)
+    monkeypatch.setattr(ScriptedJob, "events", lambda _: [event])
+    job.poll()
+
+    assert deadline is not None
+    assert deadline._progress_at(setting.clock.now()) == pytest.approx(0.1, abs=0.01)
+    hour = HOUR / plan.phases["training"].seconds_high
+    assert deadline._progress_at(setting.clock.now() + HOUR) == pytest.approx(0.1 + hour, abs=0.01)
 
 
 def test_a_job_whose_spot_request_aws_refuses_goes_on_on_demand(setting: Setting) -> None:
