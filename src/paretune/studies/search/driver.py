@@ -141,7 +141,7 @@ class Driver:
         asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
         for entry in running:
-            if entry.trial in self._jobs or entry.owner in others:
+            if entry.trial in self._jobs or entry.owner in others or self._has_lead_elsewhere(entry):
                 continue
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
@@ -154,6 +154,11 @@ class Driver:
             if number not in reserved and (not others or self._now() - at > ABANDONED_S):
                 self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
                 self.study.tell_failed(number)
+
+    def _has_lead_elsewhere(self, entry: TrialEntry) -> bool:
+        """Whether the driver of its lead, which has a lower number, takes it over: only that one creates their job."""
+        lead = None if entry.note.lead in {None, entry.trial} else self.ledger.entry(entry.note.lead)
+        return lead is not None and lead.end is None and lead.owner != self._owner
 
     def owns(self, trial: int) -> bool:
         """Whether a trial under way is this driver's: another one may have taken it over."""

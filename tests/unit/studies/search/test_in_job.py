@@ -96,12 +96,9 @@ def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_boun
             assert trial.values["cost_usd"] == pytest.approx(seconds * USD_PER_SECOND, rel=0.02)
 
 
-@pytest.mark.parametrize("waits", [9, *(pytest.param(waits, marks=pytest.mark.slow) for waits in (1, 4, 14))])
-def test_the_next_driver_directs_the_job_of_a_killed_one(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
-) -> None:
-    first, count = driver(workplace), 0
-    wait = first.wait
+def kill(study: Driver, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a driver that is killed after so many of its waits."""
+    count, wait = 0, study.wait
 
     def counted() -> None:
         nonlocal count
@@ -110,11 +107,18 @@ def test_the_next_driver_directs_the_job_of_a_killed_one(
             raise Killed
         wait()
 
-    monkeypatch.setattr(first, "wait", counted)
+    monkeypatch.setattr(study, "wait", counted)
     with pytest.raises(Killed):
-        search(first)
-    first.ledger.close()
-    first.study.close()
+        search(study)
+    study.ledger.close()
+    study.study.close()
+
+
+@pytest.mark.parametrize("waits", [9, *(pytest.param(waits, marks=pytest.mark.slow) for waits in (1, 4, 14))])
+def test_the_next_driver_directs_the_job_of_a_killed_one(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
+) -> None:
+    kill(driver(workplace), waits, monkeypatch)
     again = driver(workplace)
     again.adopt()
     search(again)
@@ -125,6 +129,30 @@ def test_the_next_driver_directs_the_job_of_a_killed_one(
     assert len(points) == len(set(points))
     assert again.ledger.balance().spent_usd == pytest.approx(sum(searching_jobs(workplace, again)), abs=1e-9)
     assert again.ledger.balance().committed_usd == 0.0
+
+
+def test_the_trials_of_a_dead_driver_s_job_are_taken_over_by_one_driver(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the job dies as well, its next attempt is created by the driver of its lead, with the trials of that."""
+    dead, one, other = (driver(workplace) for _ in range(3))
+    dead._owner, one._owner, other._owner = "dead", "one", "other"
+    kill(dead, 4, monkeypatch)
+    dead._heartbeat.stop()
+    one.ledger.deregister("dead")
+    take_over = one.ledger.take_over
+
+    def followed_by_the_other(*words: object) -> bool:
+        is_taken = take_over(*words)  # type: ignore[arg-type]
+        if not other.running:
+            other.adopt()
+        return is_taken
+
+    monkeypatch.setattr(one.ledger, "take_over", followed_by_the_other)
+    one.adopt()
+
+    assert len(one.running) >= 2
+    assert {entry.owner for entry in one.ledger.running()} == {"one"}
 
 
 def test_faults_of_a_study_that_cannot_search_in_one_job_are_reported_at_once(tmp_path: Path) -> None:
