@@ -13,7 +13,9 @@ from paretune.core.untrusted import LARGEST_SCRIPT, read_text
 _HUGGING_FACE = re.compile(r"\b(?:HfArgumentParser|TrlParser)\b")
 _OTHER_PARSERS = {"click", "typer", "fire", "absl", "jsonargparse", "hydra", "docopt", "tyro", "simple_parsing"}
 """Packages that read a command line in ways that cannot be told from the text of the script."""
-_LIGHTNING = re.compile(r"\bLightningCLI\b")
+_LIGHTNING = "LightningCLI"
+LIGHTNING_ARGUMENTS = ("seed_everything", "trainer.default_root_dir")
+"""Arguments of every LightningCLI (lightning 2.6.6)."""
 _INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")
 """Text of a script that finds or installs packages while it runs."""
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
@@ -37,6 +39,7 @@ class OwnScript:
         reads_anything: whether it takes arguments that its text does not name: those of Hugging Face's parser, or all
             that are written after it.
         is_complete: whether no other arguments than these exist.
+        command: the word before its options that a LightningCLI needs, `fit`, or empty.
         imports: packages that are imported whenever it runs, in alphabetic order.
     """
 
@@ -44,6 +47,7 @@ class OwnScript:
     reads_anything: bool
     is_complete: bool
     imports: tuple[str, ...]
+    command: str = ""
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""
@@ -64,22 +68,24 @@ def read_own_script(path: Path) -> OwnScript:
     """
     trees = list(_trees(path)) if path.is_file() else []
     texts = [text for _, text, _ in trees]
-    calls = [node for tree, _, _ in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    calls = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
+    all_calls = [node for tree, _, _ in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = [call for call in all_calls if _called(call) == "add_argument"]
     arguments = {word: _action(call) for call in calls for word in _options(call)}
+    lightning = [call for call in all_calls if _called(call) == _LIGHTNING]
     has_constant_names = all(isinstance(word, ast.Constant) for call in calls for word in call.args)
     modules = {name for _, _, names in trees for name in names}
-    has_other = bool(modules & _OTHER_PARSERS) or any(_LIGHTNING.search(text) for text in texts)
+    has_other = bool(modules & _OTHER_PARSERS) or any(_LIGHTNING in text for text in texts)
     is_hugging_face = any(_HUGGING_FACE.search(text) for text in texts)
     imports = {name for tree, _, _ in trees for name in _imported_always(tree.body)}
     if any(_INSTALLS.search(text) for text in texts):
         imports = set()
     local = {item.stem for item in path.parent.iterdir() if item.suffix == ".py" or item.is_dir()} if trees else set()
     return OwnScript(
-        arguments=arguments,
+        arguments=arguments | dict.fromkeys(LIGHTNING_ARGUMENTS if lightning else (), ""),
         reads_anything=is_hugging_face or not (arguments or has_other),
         is_complete=bool(arguments) and not has_other and has_constant_names,
         imports=tuple(sorted(imports - local - set(sys.stdlib_module_names))),
+        command="fit" if any(_runs_commands(call) for call in lightning) else "",
     )
 
 
@@ -120,6 +126,16 @@ def _options(call: ast.Call) -> list[str]:
     """Long options of a call of add_argument, without their dashes."""
     words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
     return [word.lstrip("-") for word in words if word.startswith("--")]
+
+
+def _called(call: ast.Call) -> str:
+    """Name of the function or method that is called."""
+    return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
+
+
+def _runs_commands(call: ast.Call) -> bool:
+    """Whether a LightningCLI reads a command such as `fit`, as it does without `run=False`."""
+    return not any(item.arg == "run" and ast.unparse(item.value) == "False" for item in call.keywords)
 
 
 def _action(call: ast.Call) -> str:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import csv
+import io
 import json
 import math
 import os
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     """Name of a number to its value and where it comes from."""
 
 RESULT_FILES = (
-    "trainer_state.json",
+    *("metrics.csv", "trainer_state.json"),
     *("train_results.txt", "eval_results.txt"),
     *("train_results.json", "eval_results.json", "all_results.json", "results.json", "metrics.json"),
 )
@@ -46,6 +48,7 @@ _IN_A_SENTENCE = re.compile(
     rf"(?<![\w./@-])((?:{_WORD} ){{0,2}}{_WORD}) {{0,30}}[=:] {{0,9}}({_NUMBER})(?=[\s,;)\]}}%]|\.?$)"
 )
 _TABLE_ROW = re.compile(rf"[│┃|]\s*({_WORD})\s*[│┃|]\s*({_NUMBER})\s*[│┃|]")
+_SENTENCE = re.compile(rf"\s*((?:{_WORD} ){{3,5}}{_WORD}) {{0,9}}[=:] {{0,9}}({_NUMBER})\s*")
 _METRIC = re.compile(
     r"(?:^|[^a-z])(?:acc|accuracy|auc|bleu|cer|corr\w*|dev|dice|error|eval|f1|iou|logloss|loss|mae|map|mape|mcc|metric|"
     r"mrr|mse|ndcg|nll|perplexity|ppl|precision|pearson|r2|recall|rmse|rouge|score|spearmanr?|test|train|val|valid|"
@@ -138,7 +141,7 @@ def numbers_in(line: str) -> dict[str, float]:
     """Name to value of the numbers in a printed line: of a dictionary, a line `name=number`, a table or a sentence.
 
     In a sentence only names that look like those of metrics count, such as `val_f1` or `eval loss`, which becomes
-    `eval_loss`.
+    `eval_loss`. A sentence that begins with a metric is a name: `RMSE average across folds: 3.1`.
     """
     match = _LINE.fullmatch(line)
     if match:
@@ -150,6 +153,9 @@ def numbers_in(line: str) -> dict[str, float]:
         return {
             name: value for name, value in values.items() if name not in _NOT_METRICS and (is_all or _is_metric(name))
         }
+    sentence = _SENTENCE.fullmatch(line)
+    if sentence and _is_metric(sentence[1].partition(" ")[0]):
+        return {_joined(sentence[1]): float(sentence[2])}
     pairs = [*_TABLE_ROW.findall(line), *_IN_A_SENTENCE.findall(line)]
     named = {_joined(words): float(number) for words, number in pairs}
     return {name: value for name, value in named.items() if _is_metric(name) and math.isfinite(value)}
@@ -216,6 +222,8 @@ def _content(name: str, text: str) -> dict[str, float]:
     if name.endswith(".txt"):
         lines = (_LINE.fullmatch(line[:LONGEST_LINE]) for line in text.splitlines())
         return finite_numbers({match[1]: match[2] for match in lines if match})
+    if name.endswith(".csv"):
+        return _last_of_columns(text)
     content = json.loads(text)
     if not isinstance(content, dict):
         return {}
@@ -225,3 +233,14 @@ def _content(name: str, text: str) -> dict[str, float]:
     for entry in content.get("log_history", ()):
         last.update(entry)
     return finite_numbers({key: value for key, value in last.items() if key not in _NOT_METRICS})
+
+
+def _last_of_columns(text: str) -> dict[str, float]:
+    """The last value of each column of a table by steps, as Lightning's CSVLogger writes; of others, nothing."""
+    rows = csv.DictReader(io.StringIO(text))
+    if not {"epoch", "step"} <= set(rows.fieldnames or ()):
+        return {}
+    last: dict[str, Any] = {}
+    for row in rows:
+        last.update({name: value for name, value in row.items() if value})
+    return finite_numbers({name: value for name, value in last.items() if name not in _NOT_METRICS})

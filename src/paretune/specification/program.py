@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from paretune.core.errors import did_you_mean
 from paretune.core.untrusted import parse_json
 from paretune.specification.parameters import TRAINING, parameter
 
@@ -15,6 +16,12 @@ OWN_TRAINING = ("entry_script", "project")
 """Parameters that replace paretune's training by one of the user's own."""
 ONLY_PROJECT = ("entry_point", "project_parameters")
 """Parameters that only a project accepts."""
+MAPPED = (
+    *("model", "dataset", "dataset_config_name", "validation_file", "test_file", "max_seq_length"),
+    *("max_train_samples", "max_eval_samples", "per_device_train_batch_size", "gradient_accumulation_steps"),
+    *("global_batch_size", "learning_rate", "num_train_epochs", "seed"),
+)
+"""Parameters of a job that `argument_names` may map to arguments of a script."""
 _ONE_TRAINING = "a study compares settings of one training"
 _MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
 """MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
@@ -92,6 +99,12 @@ def program_faults(section: Program) -> list[str]:
     defaults = Program()
     if section.argument_names and section.entry_script is None:
         faults.append("argument_names goes with entry_script: leave it out, or name your script as entry_script")
+    faults += [
+        f"argument_names maps parameters of a job to the script's arguments, and {name} is not one that it maps: "
+        + (did_you_mean(name, MAPPED) or f"it maps {', '.join(MAPPED)}")
+        for name in section.argument_names
+        if name not in MAPPED
+    ]
     faults += [
         f"{name} goes with project: give the folder or git URI of one, or leave it out"
         for name in ONLY_PROJECT

@@ -12,7 +12,10 @@ from paretune.specification.job import JobSpec
 
 LOGGING_STEPS = 10
 _MODEL_NAMES = ("model_name_or_path", "model_name", "model_id", "model")
+_OUTPUT_NAMES = ("output_dir", "trainer.default_root_dir")
+_SEED_NAMES = ("seed", "seed_everything")
 _PLANNED = ("per_device_train_batch_size", "gradient_accumulation_steps", "learning_rate")
+_DATA_NAMES = ("train_file", "dataset_name")
 _BATCH = (*_PLANNED[:2], "global_batch_size")
 
 
@@ -28,9 +31,9 @@ def script_arguments(spec: JobSpec, plan: BatchPlan, output_dir: str) -> list[st
         arguments = _usual_arguments(spec, plan, output_dir) | dict(spec.training_arguments)
         return [word for name, value in arguments.items() for word in (f"--{name}", _spelled(value))]
     values = {**_set_values(spec, plan, script), **spec.training_arguments}
-    if script.argument("output_dir"):
-        values = {"output_dir": output_dir, **values}
-    return [word for name, value in values.items() for word in _words(script, name, value)]
+    values = dict.fromkeys(filter(script.argument, _OUTPUT_NAMES), output_dir) | values
+    command = [script.command] if script.command else []
+    return command + [word for name, value in values.items() for word in _words(script, name, value)]
 
 
 def takes_seed(spec: JobSpec) -> bool:
@@ -101,20 +104,22 @@ def _set_values(spec: JobSpec, plan: BatchPlan, script: OwnScript) -> dict[str, 
     names, changed = spec.argument_names, spec.changed()
     values: dict[str, Any] = {}
     if any(getattr(spec, name) is not None for name in _BATCH):
-        values |= {name: getattr(plan, name) for name in _PLANNED[:2] if script.argument(names.get(name, name))}
+        values |= {name: getattr(plan, name) for name in _BATCH if script.argument(names.get(name, name))}
         if not values:
             values = {"per_device_train_batch_size": plan.per_device_train_batch_size}
     if spec.learning_rate is not None:
         values["learning_rate"] = plan.learning_rate
     if "num_train_epochs" in {*changed, *names} or script.argument("num_train_epochs"):
         values["num_train_epochs"] = spec.num_train_epochs
-    if "seed" in names or ("seed" in changed and script.argument("seed")):
-        values["seed"] = spec.seed
+    seed = next(filter(script.argument, _SEED_NAMES), None)
+    if "seed" in names or ("seed" in changed and seed):
+        values["seed" if "seed" in names or seed is None else seed] = spec.seed
     inputs = _inputs(spec)
     if "model_name_or_path" in inputs:
         model = inputs.pop("model_name_or_path")
-        values[next(filter(script.argument, _MODEL_NAMES), "model")] = model
-    values |= {name: value for name, value in inputs.items() if script.argument(name)}
+        values["model" if "model" in names else next(filter(script.argument, _MODEL_NAMES), "model")] = model
+    data = {"dataset" if name in _DATA_NAMES and "dataset" in names else name: value for name, value in inputs.items()}
+    values |= {name: value for name, value in data.items() if name in names or script.argument(name)}
     return {str(names.get(name, name)): value for name, value in values.items()}
 
 

@@ -24,6 +24,8 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("Epoch 3: 10/10 [00:01<00:00, 8.07it/s, v_num=0, train_loss=0.31]", {"train_loss": 0.31}),
         ("Test set: Average loss: 0.0512, Accuracy: 9840/10000 (98%)", {"Average_loss": 0.0512}),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.5", {"Loss": 2.5}),
+        ("RMSE average across folds: 59.5", {"RMSE_average_across_folds": 59.5}),
+        ("Lines that the reader has skipped: 7", {}),
         ("  Num examples = 67", {}),
         ("INFO - loaded test_dataset length is: 32", {}),
         ("The test accuracy is: 0.5", {"test_accuracy": 0.5}),
@@ -102,3 +104,13 @@ def test_files_of_hugging_face_scripts_are_read_with_the_most_telling_last(tmp_p
         {"f1": 0.3, "loss": 3.0, "eval_loss": 0.7, "eval_f1": 0.3, "train_runtime": 4.5},
         "out/all_results.json: f1, train_runtime; eval_results.txt: eval_loss; MLflow: loss",
     )
+
+
+def test_a_table_of_lightnings_logger_gives_the_last_value_of_each_column(tmp_path: Path) -> None:
+    version = tmp_path / "lightning_logs" / "version_0"
+    version.mkdir(parents=True)
+    (version / "metrics.csv").write_text("epoch,step,train_loss,valid_loss\n0,9,2.5,\n0,19,,1.5\n1,29,2.0,\n")
+    (tmp_path / "metrics.csv").write_text("class,precision\ncat,0.1\n")
+
+    source = "lightning_logs/version_0/metrics.csv"
+    assert numbers_of_files([tmp_path], time.time()) == {"train_loss": (2.0, source), "valid_loss": (1.5, source)}

@@ -72,6 +72,29 @@ def test_a_name_of_argument_names_that_the_script_lacks_is_refused_although_it_i
     assert fault.startswith("train.py has no argument lrr: it has batch-size, epochs, lr")
 
 
+def test_a_parameter_that_argument_names_cannot_map_is_refused_with_the_nearest(script: Path) -> None:
+    with pytest.raises(BadInput, match=r"learning_rat is not one that it maps: did you mean learning_rate\?"):
+        JobSpec(entry_script=str(script), argument_names={"learning_rat": "lr"})
+
+
+def test_data_model_and_global_batch_are_passed_by_the_names_that_they_are_mapped_to(script: Path) -> None:
+    script.write_text("p.add_argument('--rows')\np.add_argument('--net')\np.add_argument('--total-batch')\n")
+    names = {"dataset": "rows", "model": "net", "global_batch_size": "total-batch"}
+
+    line = words(script, dataset="imdb", model="bert-tiny", global_batch_size=32, argument_names=names)
+
+    assert line == "--total-batch 32 --net bert-tiny --rows imdb"
+
+
+@pytest.mark.parametrize(("call", "command"), [("LightningCLI(Model, run=False)", ""), ("cli.LightningCLI()", "fit ")])
+def test_a_lightning_cli_writes_into_the_folder_of_the_model(script: Path, call: str, command: str) -> None:
+    script.write_text(f"from lightning.pytorch.cli import LightningCLI\n{call}\n")
+
+    line = words(script, seed=7, training_arguments={"data.batch_size": 8})
+
+    assert line == f"{command}--trainer.default_root_dir /out --seed_everything 7 --data.batch_size 8"
+
+
 def test_a_parameter_without_an_argument_is_refused_with_the_arguments_that_there_are(script: Path) -> None:
     spec = JobSpec(entry_script=str(script), learning_rate=0.1, training_arguments={"epoch": 3, "lr": 1})
 

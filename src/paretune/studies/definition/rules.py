@@ -361,6 +361,8 @@ def _in_job_faults(draft: Draft) -> Iterator[Fault]:
             spec = make_spec(draft.job, point)
             tables.add(spec.recorded_runs)
             faults |= dict.fromkeys(search_faults(spec))
+            if draft.is_own:
+                continue  # what keeps a training of one's own out of shared jobs has been said
             try:
                 spec.replace(trials_per_job=2)
             except BadInput as error:

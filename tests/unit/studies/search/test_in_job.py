@@ -215,3 +215,17 @@ def test_f1_below_guessing_counts_as_guessing(workplace: Path) -> None:
     assert searching._comparable(curve) == tuple(curve)  # nothing is known of the data
     searching._guessed_f1 = 0.5
     assert searching._comparable(curve) == ((0.125, 0.5), (0.25, 0.7))
+
+
+def test_a_script_in_one_job_has_one_fault(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import sys\n")
+    path = tmp_path / "study.yaml"
+    path.write_text(
+        f"name: own\nentry_script: {tmp_path}/train.py\nin_job: search\nbudget_usd: 9\n"
+        "search: {learning_rate: {choices: [1e-5, 1e-4]}}\nobjectives: {cost_usd: minimize, f1: maximize}\n"
+    )
+    with pytest.raises(BadInput) as error:
+        StudyFile.read(str(path), {})
+
+    (fault,) = error.value.faults
+    assert "in_job=search goes with paretune's own training" in fault
