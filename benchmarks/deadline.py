@@ -23,7 +23,7 @@ import published
 
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, usual
 from paretune.estimating.posterior import Z80
-from paretune.jobs.spot_policy import SPOT_SHARE, STOP_S, Choice, On, choose
+from paretune.jobs.deadline import SPOT_SHARE, STOP_S, Choice, On, choose
 from paretune.specification.container import CHECKPOINT_EVERY_S
 
 CONFIDENCE = 0.95

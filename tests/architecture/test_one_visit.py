@@ -26,7 +26,7 @@ QUESTIONS = """
 import json, pathlib
 from paretune.estimating import evidence
 from paretune.estimating.memory_limits import Footprint
-from paretune.estimating.recorded.rehearsal import Rehearsal
+from paretune.estimating.recorded.recorded_runs import Rehearsal
 from paretune.estimating.recorded.run_table import OTHERS
 from paretune.jobs import preparation
 from paretune.launchers.sagemaker.trials import without_account

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 import yaml
 from optuna.storages import InMemoryStorage
 
-from paretune.ledger.lease import Lease
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import Lease, StudyLedger
 from paretune.ledger.tables import STUDIES, TRIALS
 from paretune.specification.container import JobInputs
 from paretune.studies.definition.file import StudyFile

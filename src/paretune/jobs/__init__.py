@@ -8,15 +8,13 @@ workplace      launcher, store, clock, home folder and budgets that the jobs of 
 preparation    the prepared rows and the model that a job reads
 advice         warnings about a job before it is paid for
 watch          who watches a job, known across machines by a lease in the tags of its run
-deadline       jobs with finish_by: the plan, and what follows from it over the attempts
-spot_policy    whether a job that has to be finished in time is on spot instances or on demand
+deadline       jobs with finish_by: the plan, what follows from it over the attempts, and when to be on spot
 retrying_job   follows a job over all its attempts: begin, poll, stop, abandon; the search for capacity
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it
 ending         the end of a job in MLflow, and how it ended
 verdicts       sentences about the model of a finished job
-note           the description of a run in MLflow's UI
-result         the result of a launch, or of a dry run
+result         the result of a launch, and the description of its run in MLflow's UI
 progress       progress of jobs on standard error
 adoption       jobs of earlier commands: identical ones, and those in other accounts, regions and queues
 warm_pools     instances kept after recorded jobs, until their cost is booked

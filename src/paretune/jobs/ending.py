@@ -9,9 +9,8 @@ from paretune.core.commands import options
 from paretune.core.errors import Interrupted, JobFailed, LostContact, OutOfMemory
 from paretune.core.untrusted import parse_json, printable
 from paretune.jobs.bill import JobBill
-from paretune.jobs.note import job_note
 from paretune.jobs.record import JobRecord, params_of, run_name
-from paretune.jobs.result import JobResult
+from paretune.jobs.result import JobResult, job_note
 from paretune.jobs.verdicts import verdicts
 from paretune.jobs.warm_pools import tag_reusing_job
 from paretune.launchers.base import Job, JobState

@@ -47,7 +47,7 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
     inputs = JobInputs()
     faults: list[str] = []
     if spec.project is not None:
-        from paretune.projects.payload import project_inputs  # imports MLflow
+        from paretune.projects.project import project_inputs  # imports MLflow
 
         with collecting(faults):
             inputs = project_inputs(spec, workplace.home)

@@ -46,7 +46,7 @@ def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str],
 
 
 def _open_simulated(home: Path, clock: Clock, environment: Mapping[str, str]) -> Launcher:
-    from paretune.estimating.recorded.rehearsal import Rehearsal
+    from paretune.estimating.recorded.recorded_runs import Rehearsal
     from paretune.launchers.simulated.launcher import SimulatedLauncher
     from paretune.launchers.simulated.timeline_factory import TimelineFactory
     from paretune.tracking import Tracking

@@ -1,11 +1,228 @@
 """List the model of a finished job in MLflow, with a tag of its run that says where the files are or why not."""
 
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from paretune.models.card import FinishedJob, card_of
+from huggingface_hub import EvalResult, ModelCard, ModelCardData, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from yaml import YAMLError  # type: ignore[import-untyped]  # comes with huggingface_hub
+
+from paretune.core.untrusted import at_home
+from paretune.pricing.prices import Price
+from paretune.specification import metrics
+from paretune.specification.container import JobReport
+from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE
+from paretune.specification.job import JobSpec
 from paretune.tracking import Run, schema
 from paretune.tracking.models import JobModel, why_not
+
+UNKNOWN = "unknown"
+"""Hugging Face's word for a licence that nobody has stated."""
+_PIPELINES = {
+    metrics.CAUSAL_LM: "text-generation",
+    metrics.WORDS: "token-classification",
+    metrics.SEQ2SEQ: "text2text-generation",
+}
+"""Task to the name of its pipeline on the hub."""
+_PIPELINE = "text-classification"
+_QUALITY = {
+    metrics.F1: "F1 (macro, validation)",
+    metrics.BASELINE_TFIDF: "TF-IDF + logistic regression, the same rows",
+    metrics.BASELINE_MAJORITY: "most frequent class, the same rows",
+    metrics.BASELINE_WORDS: "most frequent label of each word, the same rows",
+    "test_f1": "F1 (macro, test)",
+    metrics.ROUGE_L: "ROUGE-L (validation)",
+    metrics.BASELINE_LEAD: "beginning of the text, the same rows",
+    "test_rouge_l": "ROUGE-L (test)",
+    metrics.PERPLEXITY: "perplexity (validation)",
+    metrics.EVAL_LOSS: "loss (validation)",
+}
+"""Metric to what the card calls it, in its order."""
+_COST = {
+    metrics.COST_USD: ("whole job, USD", ".4g"),
+    metrics.JOB_SECONDS: ("whole job, seconds", ",.1f"),
+    metrics.TRAIN_SECONDS: ("training, seconds", ",.1f"),
+    metrics.THROUGHPUT_SAMPLES: ("samples per second", ",.1f"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedJob:
+    """A completed job, as its model card describes it.
+
+    Attributes:
+        name: name of its run.
+        location: where its model is: a folder of this machine, or an S3 URI.
+        data_hash: digest of the prepared rows; empty if they are not known.
+        metrics: all that was measured, and seconds and dollars of all attempts.
+        price: price of one instance; None if it is unknown, and then the dollars are absent.
+    """
+
+    name: str
+    run_id: str
+    job_name: str
+    spec: JobSpec
+    report: JobReport
+    location: str
+    data_hash: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    price: Price | None = None
+
+
+def card_of(job: FinishedJob) -> str:
+    """The text of README.md, with the metadata that Hugging Face reads at its head."""
+    return str(ModelCard(f"---\n{_metadata(job).to_yaml()}\n---\n\n{_text(job)}"))
+
+
+def base_id(job: FinishedJob) -> str:
+    """The name of the base model: a hub id, or the last part of a folder's path."""
+    model = job.spec.model
+    if model.startswith(BUNDLED):
+        return BUNDLED_MODEL_ID
+    return Path(model).name if at_home(model).is_dir() or model.startswith((".", "/", "~")) else model
+
+
+def licence_of(job: FinishedJob) -> str:
+    """The licence that the base model's own card states; `unknown` if there is no such card here."""
+    if job.spec.entry_script is not None:
+        return UNKNOWN  # what a script begins with is its own affair
+    if job.spec.model.startswith(BUNDLED):
+        return BUNDLED_MODEL_LICENCE
+    card = _card_of_base(job.spec.model)
+    if card is None:
+        return UNKNOWN
+    try:
+        stated = ModelCard.load(card, ignore_metadata_errors=True).data.to_dict().get("license")
+    except (OSError, ValueError, YAMLError):  # no metadata that can be read
+        return UNKNOWN
+    return stated if isinstance(stated, str) and stated else UNKNOWN
+
+
+def _card_of_base(model: str) -> Path | None:
+    """The card in a local model's folder, or in the hub's cache; nothing is fetched."""
+    path = at_home(model) / "README.md"
+    if path.is_file():
+        return path
+    try:
+        cached = try_to_load_from_cache(model, "README.md")
+    except HFValidationError:  # no hub id
+        return None
+    return Path(cached) if isinstance(cached, str) else None
+
+
+def _metadata(job: FinishedJob) -> ModelCardData:
+    is_ours = job.spec.entry_script is None
+    task, f1 = _PIPELINES.get(job.spec.task, _PIPELINE), job.metrics.get(metrics.F1)
+    dataset = Path(job.spec.dataset).name
+    results = []
+    if f1 is not None and is_ours:
+        result = EvalResult(
+            task_type=task,
+            dataset_type=dataset,
+            dataset_name=dataset,
+            dataset_split="validation",
+            metric_type=metrics.F1,
+            metric_name="macro F1",
+            metric_value=round(f1, 6),
+        )
+        results = [result]
+    return ModelCardData(
+        base_model=base_id(job) if is_ours and job.spec.init == "pretrained" else None,
+        license=licence_of(job),
+        library_name="transformers",
+        pipeline_tag=task if is_ours else None,
+        tags=["paretune"],
+        model_name=job.name,
+        eval_results=results or None,
+    )
+
+
+def _text(job: FinishedJob) -> str:
+    """The text below the metadata."""
+    parts = [
+        f"# {job.name}",
+        _origin(job),
+        _table("result", _quality(job)),
+        _table("cost", _cost(job)),
+        _table("what it was made from", _sources(job)),
+        "## Use\n\n" + _use(job),
+        f"## Repeat\n\n```bash\n{job.spec.command()}\n```",
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _origin(job: FinishedJob) -> str:
+    spec = job.spec
+    if spec.entry_script is not None:
+        description = f"Trained by the script `{Path(spec.entry_script).name}`"
+    elif spec.init == "random":
+        description = (
+            f"A model of the shape of {base_id(job)}, trained from random weights on {Path(spec.dataset).name}"
+        )
+    else:
+        description = f"{base_id(job)}, fine-tuned ({spec.fine_tuning}) on {Path(spec.dataset).name}"
+    return f"{description}. All figures are measured, of one run: by how much repeats differ is not in them."
+
+
+def _quality(job: FinishedJob) -> dict[str, str]:
+    return {title: f"{job.metrics[name]:.4f}" for name, title in _QUALITY.items() if name in job.metrics}
+
+
+def _cost(job: FinishedJob) -> dict[str, str]:
+    rows = {title: f"{job.metrics[name]:{form}}" for name, (title, form) in _COST.items() if name in job.metrics}
+    if job.price is not None:
+        rows["one instance"] = f"{job.price.stated} ({job.price.source.partition(';')[0]})"
+    cluster = f"{job.spec.instance_count} x {job.spec.instance_type}" if job.spec.has_instances else "this machine"
+    return rows | {"cluster": cluster}
+
+
+def _sources(job: FinishedJob) -> dict[str, str]:
+    is_ours = job.spec.entry_script is None
+    versions = [f"{name} {job.report.facts[name]}" for name in ("torch", "transformers") if name in job.report.facts]
+    named = {
+        "base model": base_id(job) if is_ours else "",
+        "licence of the base": licence_of(job),
+        "data": Path(job.spec.dataset).name if is_ours else "",
+        "hash of the prepared rows": job.data_hash,
+        "classes": ", ".join(job.report.labels),
+        "language": UNKNOWN if is_ours else "",
+        "versions": ", ".join(versions),
+        "MLflow run": job.run_id,
+        "job": job.job_name,
+    }
+    return {title: text for title, text in named.items() if text}
+
+
+def _use(job: FinishedJob) -> str:
+    if job.spec.entry_script is not None:
+        return f"The files are at `{job.location}`."
+    task = _PIPELINES.get(job.spec.task, _PIPELINE)
+    archive, _, member = job.location.partition(" (")  # of a shared job: the archive, and the trial's folder in it
+    fetch, folder = "", "."
+    if archive.startswith("s3://"):
+        unpack = f"mkdir -p model && aws s3 cp {archive} - | tar -xz -C model"
+        command = f"aws s3 cp --recursive {archive} model" if archive.endswith("/") else unpack
+        fetch = f"```bash\n{command}\n```\n\n"
+        folder = f"model/{member.rstrip(')')}".rstrip("/")
+    if job.spec.task == metrics.SEQ2SEQ:  # transformers 5 has no pipeline for it
+        lines = (
+            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n",
+            f'model, tokenizer = (kind.from_pretrained("{folder}") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))',
+            'tokens = model.generate(tokenizer("a text", return_tensors="pt")["input_ids"])',
+            "print(tokenizer.decode(tokens[0], skip_special_tokens=True))",
+        )
+        return f"{fetch}```python\n" + "\n".join(lines) + "\n```"
+    call = f'print(pipeline("{task}", model="{folder}")("a text"))'
+    return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
+
+
+def _table(title: str, rows: Mapping[str, str]) -> str:
+    """A table of two columns in Markdown; empty without rows."""
+    lines = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in rows.items()]
+    return "\n".join([f"| {title} | |", "| --- | --- |", *lines]) if lines else ""
+
 
 _CARD = "README.md"
 _SHOWN = (

@@ -1,9 +1,9 @@
 """MLflow projects of other people as jobs: their commands, their environments, and what they record.
 
 project.read_project        the folder of a project, fetched once, and the command of an entry point
+project.project_inputs      files, command and settings that a job needs to run it, on any launcher
 environment                 a project's environment file as pip requirements and a container image
 packages.package_faults     packages that a script or project needs and that are not installed here
-payload.project_inputs      files, command and settings that a job needs to run an entry point, on any launcher
 container_entrypoint        the program that runs the command inside a job
 collection.Collector        copies what the command has recorded inside its job into the job's run
 """

@@ -16,7 +16,7 @@ from paretune.core.errors import CallAgain, LostContact
 from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.drivers import drivers_at_work
+from paretune.studies.search.driver import drivers_at_work
 from paretune.studies.search.parent_run import without_payer
 
 SEARCHED, FINISHED = "searched", "finished"

@@ -25,7 +25,7 @@ from paretune.specification.profile import charged
 from paretune.storage.address import SERVERS_ONLY, container_faults, redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
-from paretune.studies.results.note import picture
+from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.rounds import FINISHED, SEARCHED, hold_lease, record_end, recorded_end
 from paretune.studies.search import joint

@@ -11,11 +11,10 @@ from paretune.core.errors import BadInput, LostContact
 from paretune.estimating.forecast import Forecast
 from paretune.estimating.phases import Seconds
 from paretune.estimating.time_estimate import TimeEstimate
-from paretune.jobs.deadline import Plan, as_planned, plan_job
+from paretune.jobs.deadline import On, Plan, as_planned, choose, plan_job, probability, seconds_at, starting_s
 from paretune.jobs.launch import launch, run_job
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.spot_policy import On, choose, probability, seconds_at, starting_s
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job
 from paretune.pricing.prices import Price

@@ -2,7 +2,7 @@
 
 import re
 
-from paretune.jobs.note import job_note
+from paretune.jobs.result import job_note
 from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 

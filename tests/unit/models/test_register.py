@@ -12,8 +12,7 @@ from mlflow.exceptions import MlflowException
 
 from paretune.core.clock import SystemClock
 from paretune.jobs.record import params_of
-from paretune.models.figures import figures_in
-from paretune.models.register import overdue, register
+from paretune.models.register import figures_in, overdue, register
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from paretune.tracking.registry import RegisteredVersion, Registry

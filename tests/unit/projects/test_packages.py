@@ -6,7 +6,7 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.projects.packages import package_faults
-from paretune.projects.payload import project_inputs
+from paretune.projects.project import project_inputs
 from paretune.specification.job import JobSpec
 
 

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import BadInput
-from paretune.projects.payload import project_inputs
-from paretune.projects.project import declared_parameters
+from paretune.projects.project import declared_parameters, project_inputs
 from paretune.specification.container import ProjectPayload
 from paretune.specification.job import JobSpec
 

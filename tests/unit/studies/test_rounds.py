@@ -12,8 +12,7 @@ import pytest
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
-from paretune.ledger.lease import LEASE_S, LeaseLost
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import LEASE_S, LeaseLost, StudyLedger
 from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec

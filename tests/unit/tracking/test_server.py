@@ -19,8 +19,7 @@ from paretune.core.clock import SystemClock
 from paretune.models.register import register
 from paretune.specification.job import JobSpec
 from paretune.tracking import Run, Tracking
-from paretune.tracking.models import JobModel
-from paretune.tracking.server import missing_on_server
+from paretune.tracking.models import JobModel, missing_on_server
 
 NAME = "sentiment-en"
 IN_S3 = "s3://mine/paretune-1/output/model.tar.gz"

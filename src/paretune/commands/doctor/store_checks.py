@@ -19,8 +19,8 @@ from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
+from paretune.tracking.models import LOGGED_MODELS, OLDEST, missing_in, server_version
 from paretune.tracking.run import TROUBLE
-from paretune.tracking.server import LOGGED_MODELS, OLDEST, missing_in, server_version
 from paretune.tracking.store import give_up_early, require_answer, silence_arn_warnings, sqlite_file, tracking_uri
 
 MLFLOW = "mlflow"

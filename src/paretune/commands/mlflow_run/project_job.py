@@ -34,8 +34,7 @@ from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
 from paretune.projects.environment import Environment, read_environment, scripts_with
-from paretune.projects.payload import project_payload
-from paretune.projects.project import Command, read_command
+from paretune.projects.project import Command, project_payload, read_command
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema
 

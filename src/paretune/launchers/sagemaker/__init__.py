@@ -1,12 +1,12 @@
 """Jobs on SageMaker training clusters: the only door to AWS.
 
-launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands
+launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our training and of projects' commands;
+                from a job document to a request: uploads, channels, environment, checkpoints
 training_jobs   jobs created with CreateTrainingJob and found by name
 queue           the same through an AWS Batch queue
 jobs            SageMakerJob: one training job as a `Job`, and its warm pool
 results         what a training job leaves in S3: our report, or a project's output
 training_plans  instances that were paid for in advance
-packaging       from a job document to a request: uploads, channels, environment, checkpoints
 request         one CreateTrainingJob request, made by the SageMaker Python SDK
 images          the training image, and why it cannot run a job
 staging         uploads to S3 under the hash of their content; claims on keys

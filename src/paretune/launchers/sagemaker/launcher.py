@@ -1,34 +1,298 @@
 """The launcher of SageMaker training jobs."""
 
+import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from paretune.core.checks import faults_of
 from paretune.core.clock import Clock
-from paretune.core.errors import refuse
+from paretune.core.errors import collecting, refuse
+from paretune.core.tags import AWS_PREFIX
+from paretune.core.untrusted import at_home
 from paretune.estimating import uploading
-from paretune.launchers.base import Launcher
+from paretune.estimating.uploading import deadline_s, is_compressed
+from paretune.launchers import archive
+from paretune.launchers.base import Launcher, parse_job_name
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.account import Account
+from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
 from paretune.launchers.sagemaker.jobs import AwsJob
-from paretune.launchers.sagemaker.packaging import Packager, disk_faults, script_faults
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
 from paretune.launchers.sagemaker.queue import QueuedJobs
-from paretune.launchers.sagemaker.request import build, load_sdk
+from paretune.launchers.sagemaker.request import (
+    TrainingJobRequest,
+    build,
+    index_environment,
+    load_sdk,
+    mlflow_config,
+    network_environment,
+    tracking_environment,
+)
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
-from paretune.launchers.storage import bytes_on_disk, volume_for_gib
+from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
+from paretune.launchers.storage import bytes_on_disk, search_volume_faults, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
-from paretune.specification.container import JobDocument, JobInputs
+from paretune.specification.catalog import Instance
+from paretune.specification.container import (
+    ALLOW_NO_GPU,
+    SEARCHES,
+    STOP_REQUESTS,
+    TRIALS,
+    JobDocument,
+    JobInputs,
+    ProjectPayload,
+)
+from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
+from paretune.specification.program import PROJECT, Program
+
+_CODE = "/opt/ml/input/data/code"
+_LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
+_SMP = {  # parameter to its name in SMP v2
+    "hybrid_shard_degree": "hybrid_shard_degree",
+    "tensor_parallel_degree": "tensor_parallel_degree",
+    "context_parallel_degree": "context_parallel_degree",
+    "expert_parallel_degree": "expert_parallel_degree",
+    "activation_offloading": "sm_activation_offloading",
+    "seed": "random_seed",
+}
+
+
+@dataclass(frozen=True)
+class Packager:
+    """Describes jobs as requests and uploads what they need.
+
+    Attributes:
+        environment: of this machine; few variables travel.
+        package: folder of paretune's own code.
+        tracking_uri: ARN of the MLflow server if jobs write to it themselves, else "".
+        jobs: tells whether the owner of checkpoints still runs.
+    """
+
+    account: Account
+    environment: Mapping[str, str]
+    package: Path
+    tracking_uri: str
+    jobs: TrainingJobs
+
+    def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
+        """The request of a job; its inputs have been uploaded, unless `staging` is dry.
+
+        Raises:
+            BadInput: the code cannot travel.
+            LaunchRefused: AWS refuses an upload.
+        """
+        if inputs.project is not None:
+            return self._project_request(document, inputs, inputs.project, staging)
+        spec = document.spec
+        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        channels, inner_spec, code = self._inputs(document, inputs, staging)
+        code |= archive.package_files(self.package)
+        if image.requirements:
+            content = code.get(archive.REQUIREMENTS, "")
+            text = content if isinstance(content, str) else content.read_text()
+            code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
+        members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
+        inner = replace(
+            document,
+            spec=without_account(inner_spec),
+            members=members,
+            deadline_s=deadline_s(spec, document.max_seconds, self.environment),
+        )
+        channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
+        logs_to_mlflow = self.tracking_uri and not document.members  # trials are recorded in several runs
+        module = "paretune.tracking.in_job" if logs_to_mlflow else "paretune.training"
+        return TrainingJobRequest(
+            document=document,
+            image_uri=image.uri,
+            code=code,
+            command=f"python3 -m {module} /opt/ml",
+            channels=channels,
+            environment=self._training_environment(document, staging),
+            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            volume_gib=_volume_gib(document, inputs),
+            tags=_tags(document),
+            compresses_output=is_compressed(document.spec, self.environment),
+            smp=_smp(spec) if spec.strategy == "smp" else None,
+            mlflow=mlflow_config(
+                self.tracking_uri, "" if document.members else _run_id(document.job_name), self.environment
+            ),
+        )
+
+    def installed(self, spec: JobSpec) -> list[str]:
+        """Names of what pip installs when our training or a user's script starts; empty for a foreign project."""
+        if spec.runs_project:
+            return []
+        requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
+        has_file = spec.entry_script and requirements.is_file()
+        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        return [*image.requirements, *([f"{archive.REQUIREMENTS} of {spec.entry_script}"] if has_file else [])]
+
+    def _project_request(
+        self, document: JobDocument, inputs: JobInputs, project: ProjectPayload, staging: Staging
+    ) -> TrainingJobRequest:
+        channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
+        content = {
+            "run_id": _run_id(document.job_name),
+            "deadline_s": deadline_s(document.spec, document.max_seconds, self.environment),
+            **project.document,
+        }
+        channels["job"] = _upload_document(document.job_name, content, staging)
+        return TrainingJobRequest(
+            document=document,
+            image_uri=images.choose(document.spec, self.account.region, direct=False).uri,
+            code=project.code,
+            command=f"python3 {project.program} /opt/ml",
+            channels=channels,
+            environment={"PYTHONUNBUFFERED": "1", **_network(document), **project.variables},
+            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            volume_gib=_volume_gib(document, inputs),
+            tags=_tags(document),
+            compresses_output=is_compressed(document.spec, self.environment),
+        )
+
+    def _inputs(
+        self, document: JobDocument, inputs: JobInputs, staging: Staging
+    ) -> tuple[dict[str, str], JobSpec, dict[str, Path | str]]:
+        """Channels, the specification with the paths inside the job, and the files of a user's own script."""
+        channels, spec = {}, document.spec
+        if inputs.dataset is not None:
+            channels["dataset"] = staging.upload("datasets", inputs.dataset.folder, inputs.dataset.key)
+        if inputs.model is not None:
+            channels["model"] = staging.upload("models", inputs.model)
+        if spec.entry_script is None:
+            return channels, spec, {}
+        script = at_home(spec.entry_script).resolve()
+        files: dict[str, Path | str] = {
+            f"{archive.SCRIPT_FOLDER}/{name}": path for name, path in archive.project_files(script.parent).items()
+        }
+        files[f"{archive.SCRIPT_FOLDER}/{script.name}"] = script
+        requirements = files.pop(f"{archive.SCRIPT_FOLDER}/{archive.REQUIREMENTS}", None)
+        if requirements is not None:
+            files[archive.REQUIREMENTS] = requirements
+        moved = {"entry_script": f"{_CODE}/{archive.SCRIPT_FOLDER}/{script.name}"}
+        for name, channel in SCRIPT_CHANNELS.items():
+            path = at_home(getattr(spec, name) or "")
+            if getattr(spec, name) and path.exists():
+                channels[channel] = staging.upload("files", path.resolve())
+                moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
+        return channels, spec.replace(**moved), files
+
+    def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            **_network(document),
+            **{name: self.environment[name] for name in (ALLOW_NO_GPU,) if name in self.environment},
+        }
+        if document.spec.entry_script is None:
+            environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
+        if document.spec.strategy == "smddp":
+            environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
+        if document.members:  # the job, and whoever looks at it, must know its trials
+            environment[TRIALS] = str(len(document.members))
+            if document.queue is not None:
+                environment[SEARCHES] = "1"
+            environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
+        elif self.tracking_uri:
+            environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
+        return environment
+
+
+def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, jobs: TrainingJobs) -> str:
+    """S3 URI for a job's checkpoints, shared by all jobs of one specification and data set, one after the other.
+
+    The first job claims it. A later job takes the claim over if the owner has ended; else it gets a place of its own.
+    """
+    run = _run_id(document.job_name)
+    separate = staging.uri(f"{PREFIX}/checkpoints/{run}/")
+    if inputs.project is not None or document.members:  # no other job has the same trials
+        return separate
+    data = inputs.dataset.key[:12] if inputs.dataset else "script"
+    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{jobs.checkpoint_suffix}"
+    prefix = f"{PREFIX}/checkpoints/{key}"
+    shared = staging.uri(f"{prefix}/")
+    if staging.dry:
+        return shared
+    claim = staging.claim(f"{prefix}.claim")
+    if claim is not None:
+        if claim.owner == document.job_name:
+            return shared
+        if _run_id(claim.owner) != run and jobs.is_alive(claim):
+            return separate
+    return shared if staging.take(f"{prefix}.claim", document.job_name, claim) else separate
+
+
+def _run_id(job_name: str) -> str:
+    parsed = parse_job_name(job_name)
+    return parsed[0] if parsed is not None else job_name
+
+
+def script_faults(spec: Program) -> list[str]:
+    """The reasons why the folder of a user's own script cannot travel; empty if it can."""
+    faults: list[str] = []
+    if spec.entry_script is not None and not spec.runs_project:
+        with collecting(faults):
+            archive.project_files(at_home(spec.entry_script).resolve().parent)
+    return faults
+
+
+def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
+    """The reasons why `needed_gib` GiB do not fit on an instance; empty if they do."""
+    local_gib = instance.local_storage_gib
+    most_gib = local_gib or _LARGEST_VOLUME_GIB
+    if needed_gib <= most_gib:
+        return []
+    kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
+    return [
+        f"model, data and checkpoints may take {needed_gib} GiB, and {instance.instance_type} has {most_gib} GiB, "
+        f"{kind}: take fine_tuning=lora, an instance_type with more room, or set volume_gib to what you know to suffice"
+    ]
+
+
+def _network(document: JobDocument) -> dict[str, str]:
+    return {**network_environment(document.clusters), **index_environment(document.spec)}
+
+
+def _tags(document: JobDocument) -> dict[str, str]:
+    """AWS tags of a job: its run, the hash of its specification, whose it is, and the user's own tags."""
+    spec = document.spec
+    tags = {f"{AWS_PREFIX}run": _run_id(document.job_name)}
+    if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
+        tags[f"{AWS_PREFIX}spec"] = spec.spec_hash()
+    return {**tags, **document.attribution.aws_tags(), **spec.tags}
+
+
+def _smp(spec: JobSpec) -> dict[str, Any]:
+    settings = {smp_name: getattr(spec, name) for name, smp_name in _SMP.items()}
+    return {name: value for name, value in settings.items() if value is not None and value is not False}
+
+
+def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
+    """S3 URI of the JSON document that a job reads first."""
+    return staging.text(document_key(job_name), json.dumps(document, indent=2))
+
+
+def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
+    """Volume of an instance, at most the size of its own NVMe disks, which replace the volume.
+
+    Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
+    """
+    local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
+    searches = document.queue is not None
+    refuse(search_volume_faults(document.spec, inputs) if searches else [])
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs, searches=searches))
+    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), _LARGEST_VOLUME_GIB)
 
 
 class SageMakerLauncher(Launcher):

@@ -22,8 +22,7 @@ from typing import Any
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.base import Job, JobState, Launcher, Trials, job_name, parse_job_name
-from paretune.launchers.simulated.searching import in_searching_job
-from paretune.launchers.simulated.timeline import Timeline
+from paretune.launchers.simulated.timeline import Timeline, in_searching_job
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import (

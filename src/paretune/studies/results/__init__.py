@@ -7,10 +7,10 @@
 - `run_noise.RunNoise`: how far one run scatters, from repeats and from what is assumed without any.
 - `quality_model.QualityModel`: the surface of quality and the probability that a run collapses.
 - `recommendation.recommend`: which configurations to take; `recommendation.headline`: the answer in sentences.
-- `payoff.payoff_of`: what the search has cost against what every later run saves.
+- `answer.payoff_of`: what the search has cost against what every later run saves.
 - `answer.StudyAnswer`: all of these for one study; `answer.StudyResult`: what `paretune study` returns.
 - `tables`: pareto.csv and the tables of the front, of predicted points and of all trials.
-- `page.page`: pareto.html; `figures`: its pictures; `importance`: which parameters an objective depends on.
-- `note.study_note`: the note and the picture of the study's MLflow run.
+- `page.page`: pareto.html, with the parameters that an objective depends on; `figures`: its pictures.
+- `page.study_note`: the note and the picture of the study's MLflow run.
 - `objective_text`: names, units and values of objectives as text.
 """

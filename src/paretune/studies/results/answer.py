@@ -1,5 +1,6 @@
 """The answer of a study: its front, what it recommends, its bill; as text, as a table and as a rank for every run."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -7,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from paretune.core.errors import BudgetRefused, JobFailed
 from paretune.core.result import Result, Row, as_json, read_rows
+from paretune.estimating.noise import TELLING_ERRORS, are_alike
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.presentation.numbers import usd
+from paretune.presentation.numbers import usd, with_error
 from paretune.pricing.budget import ROUNDING_USD
+from paretune.specification import metrics
 from paretune.studies.definition.objectives import spelled
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.payoff import Payoff, payoff_of
+from paretune.studies.results.objective_text import format_value, label
+from paretune.studies.results.points import Point, value_of
 from paretune.studies.results.recommendation import Pick, failures, headline, recommend
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, pareto_csv
@@ -20,6 +24,129 @@ from paretune.studies.results.trials import PREDICTED, Trial
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payoff:
+    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown.
+
+    Attributes:
+        error_usd: standard error of the difference of the two runs.
+        default_basis: measured, simulated or estimated.
+        quality: comparison of the recommended model with the default's in words, or empty.
+        why_not: reason why the payoff is not known, or empty.
+    """
+
+    spent_usd: float
+    recommended_usd: float | None = None
+    default_usd: float | None = None
+    error_usd: float = 0.0
+    default_basis: str = ""
+    later_runs: int | None = None
+    quality: str = ""
+    why_not: str = ""
+
+    @property
+    def saved_usd(self) -> float | None:
+        """Dollars saved per later run against the default; negative if the recommended configuration is dearer."""
+        if self.default_usd is None or self.recommended_usd is None:
+            return None
+        return self.default_usd - self.recommended_usd
+
+    @property
+    def runs_to_break_even(self) -> int | None:
+        """Later runs until the search has paid for itself; None if they are not cheaper beyond noise, or not known."""
+        if self.saved_usd is None or self.saved_usd <= TELLING_ERRORS * self.error_usd:
+            return None
+        # Reduced by a hair, so that 3 x 0.1 USD pay 0.3 USD after 3 runs.
+        return math.ceil(self.spent_usd / self.saved_usd * (1 - 1e-12))
+
+    def sentences(self) -> list[str]:
+        """The payoff in words."""
+        spent = f"The search has cost {usd(self.spent_usd)}."
+        if self.saved_usd is None or self.default_usd is None or self.recommended_usd is None:
+            return [spent, f"Whether it pays for itself cannot be said: {self.why_not}."]
+        against = (
+            f"One run of the cheapest good configuration costs {usd(self.recommended_usd)}, one of the default "
+            f"configuration {usd(self.default_usd)} ({self.default_basis})"
+        )
+        bought = [self.quality] if self.quality else []
+        if self.runs_to_break_even is None:
+            is_noise = abs(self.saved_usd) <= TELLING_ERRORS * self.error_usd
+            difference = "a difference that cannot be told from noise" if is_noise else f"{usd(-self.saved_usd)} less"
+            return [spent, f"{against}, {difference}: in dollars the search never pays for itself.", *bought]
+        saving = f"{against}: every later run saves {with_error(self.saved_usd, self.error_usd)} USD."
+        return [spent, saving, self._balance(self.saved_usd, self.runs_to_break_even), *bought]
+
+    def _balance(self, saved: float, runs: int) -> str:
+        when = f"The search pays for itself after {runs:,} later run{'s' if runs != 1 else ''}"
+        if self.later_runs is None:
+            return f"{when}; set later_runs to how often the winner will be trained again to see the balance."
+        total = self.later_runs * saved
+        planned = f"{self.later_runs:,} planned one{'s' if self.later_runs != 1 else ''}"
+        if self.later_runs >= runs:
+            net = usd(max(total - self.spent_usd, 0.0))
+            return f"{when}; the {planned} save {usd(total)}, {net} more than it has cost."
+        return f"{when}; the {planned} save only {usd(total)}, so it will not have paid for itself by then."
+
+
+def payoff_of(front: StudyFront, recommended: Point | None, default: Trial | None, later_runs: int | None) -> Payoff:
+    """The payoff of a study; `default` is a run of the default configuration, or its estimate (`origin` estimated)."""
+    default_usd = None if default is None else value_of(default, metrics.COST_USD)
+    why_not = _why_not(recommended, default)
+    if why_not or recommended is None or default is None or default_usd is None:
+        return Payoff(spent_usd=front.spent_usd, later_runs=later_runs, why_not=why_not)
+    default_point = front.point_of(default)
+    if default_point is not None and default_point.usd_per_run is not None:
+        default_usd, error = default_point.usd_per_run, default_point.errors[metrics.COST_USD]
+    else:
+        error = front.noises[metrics.COST_USD].standard_error(default_usd, 1)
+    is_same = default_point is not None and default_point.number == recommended.number
+    same = "The default configuration is the recommended one."
+    return Payoff(
+        spent_usd=front.spent_usd,
+        recommended_usd=recommended.usd_per_run,
+        default_usd=default_usd,
+        error_usd=0.0 if is_same else math.hypot(error, recommended.errors[metrics.COST_USD]),
+        default_basis=default.origin,
+        later_runs=later_runs,
+        quality=same if is_same else _quality(front, recommended, default),
+    )
+
+
+def _why_not(recommended: Point | None, default: Trial | None) -> str:
+    """Reason why the payoff is not known; empty if it is."""
+    if recommended is None:
+        return "there is no configuration to recommend"
+    if recommended.usd_per_run is None:
+        return "the price of its instances is not known"
+    if default is None:
+        return "the default configuration has neither been run nor estimated"
+    if default.status is not TrialStatus.COMPLETED and default.origin != "estimated":
+        return f"the default configuration has not completed ({default.reason or default.status.value})"
+    is_priced = value_of(default, metrics.COST_USD) is not None
+    return "" if is_priced else "the price of the default configuration is not known"
+
+
+def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
+    """The recommended model against that of the default configuration, in words; empty if not known."""
+    name = front.quality
+    if name is None or name not in default.values or name not in recommended.means:
+        return ""
+    # A rehearsed default has the value that the simulation adds noise to.
+    point, default_value, default_error = front.point_of(default), default.values[name], 0.0
+    if point is not None:
+        default_value, default_error = point.measured[name]
+    elif default.origin == "measured":
+        default_error = front.noises[name].standard_error(default_value, 1)
+    value, error = recommended.measured[name]
+    text, default_text = format_value(name, value, error), format_value(name, default_value, default_error)
+    runs = f"its {recommended.trained} runs in the mean" if recommended.trained > 1 else "its run"
+    if are_alike(value, default_value, error, default_error):
+        return f"The {label(name)} of {runs}, {text}, and that of the default, {default_text}, are equal within noise."
+    word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
+    return f"The {label(name)} of {runs}, {text}, is {word} than the default's, {default_text}."
+
 
 _MOST_LINES = 20  # rows of a table in a terminal
 

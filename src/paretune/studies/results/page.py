@@ -1,25 +1,138 @@
 """The page of a study, pareto.html: one file that loads nothing and is complete without its scripts."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from paretune.core.untrusted import code_span, markdown
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.presentation.numbers import usd
 from paretune.presentation.page import template
+from paretune.presentation.picture import Picture
 from paretune.presentation.table import Cell
 from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.results.answer import StudyAnswer
 from paretune.studies.results.figures import MOST_PAIRS, front_chart, heat_map, hypervolume_curve, parallel
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.importance import FEWEST, importance
 from paretune.studies.results.objective_text import axis, format_value, label
 from paretune.studies.results.recommendation import failures
 from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
 from paretune.studies.results.trials import WITHOUT_SECONDS, counted
+
+FEWEST = 8
+"""Completed configurations that the importance needs at least."""
+_MOST = 300  # configurations for a forest; more change the shares by less than the folds do
+_FOLDS = 4
+_TREES = 40
+_SHUFFLES = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Importance:
+    """The loss of an objective's prediction when one parameter is shuffled.
+
+    Attributes:
+        shares: growth of the squared error as a share of the objective's variance; above 1 if one parameter decides.
+        explained: R2 on unseen configurations; if it is near 0 or below, the shares mean nothing.
+    """
+
+    shares: Mapping[str, float]
+    explained: float
+
+
+def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], seed: int = 0) -> Importance | None:
+    """Importance of each parameter for one objective; None with fewer than 8 points, or if nothing varies.
+
+    The objective is replaced by its ranks, so that a few dear points do not dominate. Trees are grown on three quarters
+    of the points, and parameters shuffled in the other quarter (Breiman, Machine Learning 45, 2001). All points must
+    have the same parameters.
+    """
+    names = [name for name in (points[0] if points else {}) if len({str(point.get(name)) for point in points}) > 1]
+    if len(points) < FEWEST or not names or len(set(values)) < 2:
+        return None
+    from scipy.stats import rankdata
+
+    random = np.random.default_rng(seed)
+    chosen = random.permutation(len(points))[:_MOST]
+    features = np.column_stack([_codes([points[index].get(name) for index in chosen]) for name in names])
+    target = rankdata(np.asarray(values, dtype=float)[chosen])
+    if target.var() == 0:
+        return None
+    plain, shuffled = _errors(features, target, random)
+    variance = float(target.var())
+    shares = {name: max(0.0, float(shuffled[column] - plain) / variance) for column, name in enumerate(names)}
+    return Importance(shares=shares, explained=1 - plain / variance)
+
+
+def _errors(features: Any, target: Any, random: Any) -> tuple[float, Any]:
+    """Mean squared errors on unseen points: without shuffling, and with each parameter shuffled."""
+    from sklearn.ensemble import RandomForestRegressor
+    from sklearn.model_selection import KFold
+
+    columns = features.shape[1]
+    plain, shuffled = 0.0, np.zeros(columns)
+    for train, test in KFold(_FOLDS).split(features):  # the rows are permuted already
+        forest = RandomForestRegressor(_TREES, max_features=max(1, columns // 2), min_samples_leaf=2, random_state=0)
+        forest.fit(features[train], target[train])
+        copies = np.repeat(features[test][None], 1 + columns * _SHUFFLES, axis=0)
+        for copy in range(columns * _SHUFFLES):
+            column = copy // _SHUFFLES
+            copies[1 + copy, :, column] = random.permutation(copies[1 + copy, :, column])
+        # One call for all copies: scikit-learn's permutation_importance makes one for each and takes 3 times as long.
+        predicted = forest.predict(copies.reshape(-1, columns)).reshape(len(copies), len(test))
+        squares = ((predicted - target[test]) ** 2).sum(axis=1)
+        plain += float(squares[0])
+        shuffled += squares[1:].reshape(columns, _SHUFFLES).mean(axis=1)
+    return plain / len(target), shuffled / len(target)
+
+
+def _codes(values: Sequence[Any]) -> Any:
+    """Numbers unchanged (trees use only their order), other values by their index in alphabetical order."""
+    try:
+        return np.asarray([float(value) for value in values])
+    except (TypeError, ValueError):
+        return np.unique([str(value) for value in values], return_inverse=True)[1].astype(float)
+
+
+PICTURE_FILE = "front.png"
+_MOST_ROWS = 12  # rows of the front
+
+
+def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
+    """The note: what the study recommends and why, what it cost, its front, and where to find more.
+
+    `has_picture` says that PICTURE_FILE is an artifact of the run.
+    """
+    first, *others = answer.opening()
+    if answer.picks and answer.front.is_simulated:  # MLflow's UI folds all but the first lines of a note
+        warning, (first, *others) = first, others
+        others.insert(0, warning)
+    parts = [f"**{markdown(first)}**", markdown(" ".join(others)), markdown(" ".join(answer.payoff.sentences()))]
+    if answer.picks and (command := answer.picks[0].real_command or answer.picks[0].command):
+        parts.append(code_span(command))  # a block of code does not wrap, and widens MLflow's page
+    if has_picture:
+        # The address of an artifact, from the page that MLflow's own server shows; other servers show the title.
+        parts.append(f"![The front of the study](get-artifact?path={PICTURE_FILE}&run_uuid={run_id})")
+    if answer.front.best:
+        parts.append(front_table(answer.front, _MOST_ROWS).markdown())
+    parts.append("Everything else is in `pareto.html`, under Artifacts.")
+    return "\n\n".join(filter(None, parts))
+
+
+def picture(answer: StudyAnswer) -> Picture | None:
+    """The main pair of objectives against each other, or None if there is one objective only or nothing to draw."""
+    front = answer.front
+    if front.main_pair is None or not front.feasible:
+        return None
+    x, y = front.main_pair
+    chart = front_chart(front, answer.picks, lambda _: "")
+    kind = "Simulated: " if front.is_simulated else ""
+    return chart.picture("front", (x, y), heading=f"{kind}{label(y)} over {label(x)}", is_narrow=True)
+
 
 _MOST_POINTS = 30  # rows of the table of the front
 _MOST_CELLS = 9  # rows or columns of the heat map; more values share cells

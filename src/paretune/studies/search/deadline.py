@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from statistics import NormalDist
 
 from paretune.core.errors import BadInput
+from paretune.jobs.deadline import seconds_at
 from paretune.jobs.preparation import known_inputs
-from paretune.jobs.spot_policy import seconds_at
 from paretune.jobs.workplace import Workplace
 from paretune.presentation.numbers import duration
 from paretune.specification.job import JobSpec

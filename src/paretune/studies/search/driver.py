@@ -35,10 +35,9 @@ from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.processes import this_process
+from paretune.launchers.processes import is_alive, this_process
 from paretune.launchers.shared_jobs import SharedJobs
-from paretune.ledger.lease import LeaseLost
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import LeaseLost, StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -46,12 +45,22 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.admission import Admission
 from paretune.studies.search.code_errors import CodeErrors
 from paretune.studies.search.concurrency import ConcurrencyLimit
-from paretune.studies.search.drivers import drivers_at_work
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob, lead_last
 from paretune.tracking import schema
+
+
+def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
+    """Drivers of the study that stay until its end and are alive at `now`, seconds since the epoch."""
+
+    def is_living(owner: str, last_heartbeat: float) -> bool:
+        alive = is_alive(owner)
+        return alive if alive is not None else now - last_heartbeat <= ABANDONED_S
+
+    return {owner for owner, last_heartbeat in ledger.drivers().items() if is_living(owner, last_heartbeat)}
+
 
 MOST_REFUSALS = 12
 """Suggestions in a row that make no job, or repeat one, before untried points are listed instead."""

@@ -21,8 +21,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import KNOWN, LAST
 from paretune.studies.results.answer import Borrowed, StudyAnswer, StudyResult
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.note import PICTURE_FILE, picture, study_note
-from paretune.studies.results.page import page
+from paretune.studies.results.page import PICTURE_FILE, page, picture, study_note
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer

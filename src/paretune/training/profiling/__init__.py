@@ -2,9 +2,8 @@
 
 callback.ProfileCallback        profiles steps of a training with torch.profiler, in every process
 trace.step_time                 shares of the step's time and the dearest operators, from a Chrome trace
-peak_memory.holders_at_peak     purposes of the memory at its peak, from the allocations of a step
-advice.advice_of                parameters to try
-page.Profile                    profile.json and profile.md
+trace.holders_at_peak           purposes of the memory at its peak, from the allocations of a step
+page.Profile                    profile.json and profile.md, with parameters to try
 
 Only `callback` imports torch.
 """

@@ -19,10 +19,16 @@ from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import PROFILE_JSON, JobDocument, write_json
 from paretune.training import device, processes
 from paretune.training.callback import MetricsCallback
-from paretune.training.profiling.advice import Circumstances, advice_of
-from paretune.training.profiling.page import Profile, RankProfile, slowest_of
-from paretune.training.profiling.peak_memory import PeakMemory, allocations_of, holders_at_peak
-from paretune.training.profiling.trace import STEP, records_of, step_time, trace_events
+from paretune.training.profiling.page import Circumstances, Profile, RankProfile, advice_of, slowest_of
+from paretune.training.profiling.trace import (
+    STEP,
+    PeakMemory,
+    allocations_of,
+    holders_at_peak,
+    records_of,
+    step_time,
+    trace_events,
+)
 
 TRACE = "trace.json.gz"
 _UPDATE = "Optimizer.step#"

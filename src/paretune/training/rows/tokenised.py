@@ -40,7 +40,7 @@ from paretune.specification.metrics import (
     WORDS,
 )
 from paretune.training import device
-from paretune.training.tasks.baselines import (
+from paretune.training.tasks.evaluation import (
     classification_baselines,
     lead_baselines,
     multi_label_baselines,

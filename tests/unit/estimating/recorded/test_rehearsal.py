@@ -55,7 +55,7 @@ def test_f1_is_the_mean_of_the_runs_there_and_lies_between_those_around_it(place
 
 
 def test_f1_comes_from_the_newest_runs_where_there_are_very_many(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.estimating.recorded.rehearsal.MOST_RECALLED", 2)  # the last two rows of the table
+    monkeypatch.setattr("paretune.estimating.recorded.recorded_runs.MOST_RECALLED", 2)  # the last two rows of the table
 
     assert simulate("--learning_rate", "1e-3") == 0
     assert newest(place).data.metrics["f1"] == pytest.approx(0.62)

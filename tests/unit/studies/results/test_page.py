@@ -10,9 +10,7 @@ import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.figures import front_chart
-from paretune.studies.results.importance import importance
-from paretune.studies.results.note import study_note
-from paretune.studies.results.page import page
+from paretune.studies.results.page import importance, page, study_note
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 

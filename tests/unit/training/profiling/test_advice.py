@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from paretune.specification.job import JobSpec
-from paretune.training.profiling.advice import Circumstances, advice_of
+from paretune.training.profiling.page import Circumstances, advice_of
 from paretune.training.profiling.trace import PARTS, Operator, StepTime
 
 

@@ -2,8 +2,7 @@
 
 import json
 
-from paretune.training.profiling.advice import Advice
-from paretune.training.profiling.page import PeakMemory, Profile, RankProfile
+from paretune.training.profiling.page import Advice, PeakMemory, Profile, RankProfile
 from paretune.training.profiling.trace import PARTS, Operator, StepTime
 
 

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Any
 
-from paretune.training.profiling.peak_memory import Allocation, allocations_of, holders_at_peak
+from paretune.training.profiling.trace import Allocation, allocations_of, holders_at_peak
 
 UPDATES_FROM = 1000
 

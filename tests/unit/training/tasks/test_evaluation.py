@@ -13,12 +13,12 @@ from sklearn.metrics import (
 )
 from transformers import EvalPrediction
 
-from paretune.training.tasks.baselines import lead_baselines
 from paretune.training.tasks.evaluation import (
     MOST_POINTS,
     Evaluation,
     entities,
     evaluation_of,
+    lead_baselines,
     regression_metrics,
     rouge_l,
     word_metrics,
