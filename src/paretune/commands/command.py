@@ -19,30 +19,21 @@ from paretune.specification.placement import Placement
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
 
 _Request = TypeVar("_Request")
-HelpGroups = dict[str, dict[str, str]]
-"""Title of each group of parameters to their names and lines of help."""
+HelpGroups = dict[str, dict[str, str]]  # title of each group of parameters to their names and lines of help
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command(Generic[_Request]):
-    """One command of `paretune`.
-
-    Attributes:
-        read: makes the request from the typed texts. It also gets the faults found so far, and raises BadInput with
-            these and its own.
-        run: does the work and returns what is printed.
-        parameters: name to line of help of the command's own parameters.
-        switches: those of them whose bare name means true.
-        takes_jobs: whether the parameters of a job can be typed, too.
-        excluded: parameters of a job that this command does not take.
-    """
+    """One command of `paretune`."""
 
     read: Callable[[Mapping[str, str], list[str]], _Request]
-    run: Callable[[_Request], CommandOutput | Result]
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    switches: frozenset[str] = frozenset()
-    takes_jobs: bool = False
-    excluded: tuple[str, ...] = ()
+    """Makes the request from the typed texts. It also gets the faults found so far, and raises BadInput with these and
+    its own."""
+    run: Callable[[_Request], CommandOutput | Result]  # does the work and returns what is printed
+    parameters: Mapping[str, str] = field(default_factory=dict)  # name to line of help of the command's own parameters
+    switches: frozenset[str] = frozenset()  # those of them whose bare name means true
+    takes_jobs: bool = False  # whether the parameters of a job can be typed, too
+    excluded: tuple[str, ...] = ()  # parameters of a job that this command does not take
 
     def all_switches(self) -> frozenset[str]:
         """Parameters whose bare name means true."""

@@ -6,10 +6,8 @@ from importlib.metadata import PackageNotFoundError, requires, version
 
 TRAIN = "train"
 """The extra for preparing rows and training on this machine; a job on SageMaker has these packages in its image."""
-SAGEMAKER = "sagemaker"
-"""The extra for jobs on Amazon SageMaker."""
-DESIGN = "design"
-"""The extra for fractional and optimal designs."""
+SAGEMAKER = "sagemaker"  # the extra for jobs on Amazon SageMaker
+DESIGN = "design"  # the extra for fractional and optimal designs
 _EXTRA = re.compile(r"extra == [\"'](\w+)[\"']")
 
 

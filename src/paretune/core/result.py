@@ -17,8 +17,7 @@ from paretune.core.untrusted import printable_json
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-Row = dict[str, object]
-"""Field name to value; None if a value is not known."""
+Row = dict[str, object]  # field name to value; None if a value is not known
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", *"\uff1d\uff0b\uff0d\uff20")  # the last four are full-width
 _MOST_ROWS = 60  # in a notebook
 
@@ -26,8 +25,7 @@ _MOST_ROWS = 60  # in a notebook
 class Result(ABC):
     """Base of the results of the Python API: `str` is what a command prints, `to_dict` what it prints with `--json`."""
 
-    exit_code = 0
-    """The exit code of the command."""
+    exit_code = 0  # the exit code of the command
 
     @property
     @abstractmethod

@@ -33,8 +33,7 @@ RESULT_FILES = (
     *("train_results.json", "eval_results.json", "all_results.json", "results.json", "metrics.json"),
 )
 """Files with numbers that a training may write; for equal names the last file wins."""
-LONGEST_LINE = 2_000
-"""Characters of a printed line that are read."""
+LONGEST_LINE = 2_000  # characters of a printed line that are read
 _MOST_NAMES = 300  # of printed numbers; MLflow shows a chart for each
 _MOST_LINES = 100_000  # kept for metric_definitions; of more, the newest count
 _SEARCH_S = 5  # seconds that one regular expression may take for all lines

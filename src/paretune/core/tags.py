@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 
-AWS_PREFIX = "paretune:"
-"""Prefix of the AWS tags that paretune sets."""
-MOST_TAGS = 45
-"""Tags of the user on one job: AWS allows 50, and paretune sets up to five itself."""
+AWS_PREFIX = "paretune:"  # prefix of the AWS tags that paretune sets
+MOST_TAGS = 45  # tags of the user on one job: AWS allows 50, and paretune sets up to five itself
 LONGEST_TAG_NAME, LONGEST_TAG_VALUE = 128, 256
 """Characters."""
-TEAM = "team"
-"""The name in the parameter `tags` whose value is the team."""
+TEAM = "team"  # the name in the parameter `tags` whose value is the team
 _RESERVED = {AWS_PREFIX: "paretune", "aws:": "AWS"}
 _ALLOWED = re.compile(r"[\w .:/=+\-@]*")
 _FORBIDDEN = re.compile(r"[^\w .:/=+\-@]")

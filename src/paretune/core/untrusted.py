@@ -19,10 +19,8 @@ LARGEST_SETTINGS = 100_000
 """Bytes of a file that people write: YAML, TOML, MLproject. The shipped studies have about 1,500."""
 LARGEST_CONFIG = 5_000_000
 """Bytes of a model's config.json; most have some thousands, those with names for 100,000 classes some millions."""
-LARGEST_SCRIPT = 20_000_000
-"""Bytes of a script or a notebook, including its pictures."""
-LARGEST_TABLE = 50_000_000
-"""Bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes."""
+LARGEST_SCRIPT = 20_000_000  # bytes of a script or a notebook, including its pictures
+LARGEST_TABLE = 50_000_000  # bytes of a CSV of runs, jobs or prices: 100,000 rows of 500 bytes
 
 _TERMINAL_CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"

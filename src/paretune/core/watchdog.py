@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-SAMPLES = 10
-"""Number of samples within the limit of silence."""
+SAMPLES = 10  # number of samples within the limit of silence
 _LONGEST_INTERVAL_S = 10.0
 _IDLE = 0.05
 """Share of one core that counts as no work: torchrun and the threads of NCCL use a little even in a job that hangs."""

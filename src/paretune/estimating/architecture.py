@@ -49,8 +49,7 @@ _WIDENING = ("up_proj", "gate_up_proj", "fc1", "lin1", "dense", "dense_h_to_4h",
 _NARROWING = ("down_proj", "fc2", "lin2", "dense", "dense_4h_to_h", "wo", "Wo", "c_proj")
 _FUSING_FAMILIES = ("gpt2", "gpt_neox", "falcon", "bloom", "mpt", "phi3", "modernbert")
 
-LARGEST_NUMBER = 10**9
-"""Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7."""
+LARGEST_NUMBER = 10**9  # Largest number in a config.json. The largest that a model has is its vocabulary, below 10^7.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,24 +32,18 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate(TimeEstimate):
-    """Predicted time, dollars and memory of one job with paretune's own training.
-
-    Attributes:
-        usable_gib: memory of one device that the job may use.
-        is_traced: whether the memory was traced in the model's own code, not computed by a formula.
-        did_not_fit: an earlier job that ran out of memory although it needed no more than this one.
-        tokens: of the whole training of a causal language model; None for other tasks.
-        largest_batch: largest power of two of rows per device that is said to fit; 0 if none, None if not looked for.
-    """
+    """Predicted time, dollars and memory of one job with paretune's own training."""
 
     plan: BatchPlan
     time: Prediction
     memory: MemoryPrediction
-    usable_gib: float
-    is_traced: bool = False
+    usable_gib: float  # memory of one device that the job may use
+    is_traced: bool = False  # whether the memory was traced in the model's own code, not computed by a formula
     did_not_fit: Footprint | None = None
-    tokens: float | None = None
+    """An earlier job that ran out of memory although it needed no more than this one."""
+    tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
     largest_batch: int | None = None
+    """Largest power of two of rows per device that is said to fit; 0 if none, None if not looked for."""
 
     @property
     def phases(self) -> Mapping[str, Seconds]:

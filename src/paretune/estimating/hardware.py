@@ -13,31 +13,22 @@ from pathlib import Path
 
 from paretune.specification.catalog import Instance
 
-FASTEST_PCIE = 100e9
-"""Bytes/s; a faster link is not PCIe."""
+FASTEST_PCIE = 100e9  # bytes/s; a faster link is not PCIe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """Peak figures of one accelerator.
+    """Peak figures of one accelerator."""
 
-    Attributes:
-        fp32_flops: FLOP/s in fp32, without TF32.
-        half_flops: dense FLOP/s in bf16 or fp16 with fp32 accumulation.
-        link_bytes_per_s: bandwidth to its neighbours in the same instance, one direction.
-        usable_gib: memory that CUDA reports; less than the nominal figure.
-        sustained: share of `half_flops` that its power limit allows, relative to other accelerators.
-        compute_capability: of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others.
-    """
-
-    fp32_flops: float
-    half_flops: float
+    fp32_flops: float  # FLOP/s in fp32, without TF32
+    half_flops: float  # dense FLOP/s in bf16 or fp16 with fp32 accumulation
     memory_bytes_per_s: float
-    link_bytes_per_s: float
-    usable_gib: float
+    link_bytes_per_s: float  # bandwidth to its neighbours in the same instance, one direction
+    usable_gib: float  # memory that CUDA reports; less than the nominal figure
     has_bf16: bool = True
-    sustained: float = 1.0
+    sustained: float = 1.0  # share of `half_flops` that its power limit allows, relative to other accelerators
     compute_capability: tuple[int, int] | None = None
+    """Of an NVIDIA GPU, (7, 0) for sm_70: decides which CUDA kernels run. None for others."""
 
     @property
     def host_bytes_per_s(self) -> float:

@@ -41,31 +41,19 @@ _NOISE = Noise(value=0.06, weight=4.0)
 
 @dataclass(frozen=True, kw_only=True)
 class MemorySetting:
-    """The numbers that the memory of one device depends on.
+    """The numbers that the memory of one device depends on."""
 
-    Attributes:
-        model: model and kind of fine-tuning; each has a constant of its own.
-        on_processor: whether the peak is the resident memory of a process.
-        parameters: weights; the optimiser changes `trained_parameters` of them.
-        frozen_bytes: bytes of a weight that is not trained.
-        half: whether fp32 weights are multiplied in bf16 or fp16.
-        weight_sharers: devices that share the weights; `state_sharers` share gradients and moments.
-        units: rows of a micro-batch x tokens x layers that keep activations x hidden size.
-        logits: rows x tokens x vocabulary; 0 for classification.
-        peak: bytes of its traced step, which replaces the formula; None if none was traced.
-    """
-
-    model: str
-    on_processor: bool
-    parameters: float
+    model: str  # model and kind of fine-tuning; each has a constant of its own
+    on_processor: bool  # whether the peak is the resident memory of a process
+    parameters: float  # weights; the optimiser changes `trained_parameters` of them
     trained_parameters: float
-    half: bool
-    weight_sharers: int
+    half: bool  # whether fp32 weights are multiplied in bf16 or fp16
+    weight_sharers: int  # devices that share the weights; `state_sharers` share gradients and moments
     state_sharers: int
-    units: float
-    logits: float
-    frozen_bytes: float = 4.0
-    peak: Peak | None = None
+    units: float  # rows of a micro-batch x tokens x layers that keep activations x hidden size
+    logits: float  # rows x tokens x vocabulary; 0 for classification
+    frozen_bytes: float = 4.0  # bytes of a weight that is not trained
+    peak: Peak | None = None  # bytes of its traced step, which replaces the formula; None if none was traced
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,30 +22,22 @@ _TOLERANCE = 1.001  # for sizes that were summed in different orders
 
 @dataclass(frozen=True, kw_only=True)
 class Footprint:
-    """Memory that one device needs in a job, and memory that it has.
+    """Memory that one device needs in a job, and memory that it has."""
 
-    Attributes:
-        alike: all further settings that must be equal.
-        rows: per-device batch.
-        units_per_row: size that the activations of a row are proportional to; NaN, which equals nothing, if unknown.
-        half: whether the device multiplies in bf16 or fp16.
-        sharers: devices that share the weights, and that share gradients and moments; 1 if each holds all.
-        usable_gib: memory that a training may take of the device; evenly shared by the processes of a machine without
-            accelerators.
-        machine_gib: of that whole machine; equal to `usable_gib` with accelerators.
-        run_id: the run that has measured it; empty for a question.
-    """
-
-    alike: tuple[object, ...]
-    rows: int
+    alike: tuple[object, ...]  # all further settings that must be equal
+    rows: int  # per-device batch
     dataset: str
     max_seq_length: int
     units_per_row: float
-    half: bool
+    """Size that the activations of a row are proportional to; NaN, which equals nothing, if unknown."""
+    half: bool  # whether the device multiplies in bf16 or fp16
     sharers: tuple[int, int]
+    """Devices that share the weights, and that share gradients and moments; 1 if each holds all."""
     usable_gib: float
-    machine_gib: float
-    run_id: str = field(default="", compare=False)
+    """Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators.
+    Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators."""
+    machine_gib: float  # of that whole machine; equal to `usable_gib` with accelerators
+    run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
 
     @classmethod
     def of(cls, spec: JobSpec, plan: BatchPlan, memory: MemorySetting | None = None) -> "Footprint":

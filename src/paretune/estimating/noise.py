@@ -23,8 +23,7 @@ F1_DEGREES = 2
 """Degrees of freedom with which F1_NOISE is known of a model and data that have shown no repeats. Few, for those pairs
 themselves lie between 0.0001 and 0.0037, and other data scatter more: with two, the deviation of one run lies between
 0.0026 and 0.0123 with a probability of 80 %, and two repeats weigh as much as all that is assumed."""
-SECONDS_DEGREES = 4
-"""The same of SECONDS_NOISE, whose pairs agree better with each other."""
+SECONDS_DEGREES = 4  # the same of SECONDS_NOISE, whose pairs agree better with each other
 TELLING_ERRORS = 2.0
 """Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
 

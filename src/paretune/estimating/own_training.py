@@ -17,14 +17,12 @@ from paretune.pricing.prices import Price
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Runs, schema
 
-NEWEST = 200
-"""Number of runs of projects, and of scripts, that are read."""
+NEWEST = 200  # number of runs of projects, and of scripts, that are read
 _Z80 = NormalDist().inv_cdf(0.9)
 # Assumed for a training that has run once; not measured, rather too large than too small.
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Standard deviation of the logarithm of seconds around the line, and with how many degrees of freedom it is known."""
-_PRIOR_WEIGHT = 0.1
-"""Weight, in runs, of the assumption that start-up and each size have an equal share of the seconds."""
+_PRIOR_WEIGHT = 0.1  # weight, in runs, of the assumption that start-up and each size have an equal share of the seconds
 
 
 @dataclass(frozen=True, kw_only=True)

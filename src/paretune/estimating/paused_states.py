@@ -8,8 +8,7 @@ from paretune.specification.job import JobSpec
 
 _BYTES_PER_WEIGHT = 16.0
 """A trained weight, its gradient and two moments of Adam, in fp32. Frozen weights are shared by all trials."""
-_SPARE = 0.1
-"""Share of a device or of main memory that is left free: for fragmentation, and for what is not counted."""
+_SPARE = 0.1  # share of a device or of main memory that is left free: for fragmentation, and for what is not counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,14 +29,11 @@ BOOT_SECONDS = 195.0
 
 With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
 """
-COMPRESSED_BYTES = 200e6
-"""Larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller."""
+COMPRESSED_BYTES = 200e6  # larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller
 COMPRESSED_RATE = 10e6
 """Bytes a second of /opt/ml/model, packed by gzip: the median of public jobs whose model is known."""
-UNCOMPRESSED_RATE = 200e6
-"""Bytes a second of files that are not packed; assumed, because no public job shows one."""
-BOUND_CONFIDENCE = 0.95
-"""Share of jobs whose phase takes no longer than its `bound`."""
+UNCOMPRESSED_RATE = 200e6  # bytes a second of files that are not packed; assumed, because no public job shows one
+BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
 _FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA
 _MOST_OVERHEAD = 0.9  # of a job's billed seconds, if they are fewer than the usual phases take
 
@@ -60,15 +57,10 @@ class Seconds:
 
 @dataclass(frozen=True, kw_only=True)
 class UsualSeconds(Seconds):
-    """Seconds of a phase on a kind of instance.
+    """Seconds of a phase on a kind of instance."""
 
-    Attributes:
-        bound: seconds that BOUND_CONFIDENCE of jobs stay within, whichever account they are of.
-        longest: of all public jobs on such instances; on any GPU for those.
-    """
-
-    bound: float
-    longest: float
+    bound: float  # seconds that BOUND_CONFIDENCE of jobs stay within, whichever account they are of
+    longest: float  # of all public jobs on such instances; on any GPU for those
 
 
 @overload

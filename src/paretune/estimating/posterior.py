@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-Z80 = 1.2816
-"""Half width of a central 80 % interval of a normal distribution, in standard deviations."""
+Z80 = 1.2816  # half width of a central 80 % interval of a normal distribution, in standard deviations
 
 Array = np.ndarray
 _STEP = 1e-4  # of a central difference; logarithms of constants vary over about 1

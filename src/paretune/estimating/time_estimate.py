@@ -12,19 +12,13 @@ from paretune.specification.job import JobSpec
 
 @dataclass(frozen=True, kw_only=True)
 class TimeEstimate:
-    """Predicted seconds and dollars of one job.
-
-    Attributes:
-        measured_here: number of similar jobs that have run on this cluster.
-        price: of one instance; None if unknown, then the dollars are None, too.
-        basis: evidence for the prediction, in words.
-    """
+    """Predicted seconds and dollars of one job."""
 
     spec: JobSpec
-    measured_here: int
+    measured_here: int  # number of similar jobs that have run on this cluster
     time: Seconds
-    price: Price | None
-    basis: str
+    price: Price | None  # of one instance; None if unknown, then the dollars are None, too
+    basis: str  # evidence for the prediction, in words
 
     def usd(self, seconds: float) -> float | None:
         """Return the dollars of this many billable seconds."""

@@ -84,68 +84,42 @@ _NETWORK_OF_EFA = 100e9 / 8  # bytes/s; from there on instances talk past the ke
 
 @dataclass(frozen=True, kw_only=True)
 class TimingFeatures:
-    """One training on one cluster, in the numbers that its time depends on.
+    """One training on one cluster, in the numbers that its time depends on."""
 
-    Attributes:
-        chip: accelerator and precision; each has a constant of its own.
-        model: model, sequence length, kind of fine-tuning and compiler; likewise.
-        cluster: instance type, count and strategy; likewise.
-        regime: family of trainings and size of micro-batches; each deviates from the physics in its own way.
-        kind: kind of instance, by which public jobs tell the usual seconds of the phases around the training.
-        is_local: whether its start-up is that of a process, not of an instance.
-        is_compiled: whether it compiles its model before the first step.
-        devices: devices of one instance that train.
-        peak_flops: FLOP/s of one device; `memory_bytes_per_s` is of one device too.
-        network_bytes_per_s: between instances; of one instance.
-        link_bytes_per_s: between devices of one instance; `link` is its kind: nvlink, pcie or gloo.
-        rows: rows of one device and micro-batch.
-        accumulation: micro-batches of one optimiser step.
-        steps: optimiser steps.
-        flops_per_row: forward and backward; `attention_share` of it is for attention matrices.
-        moved_per_row: bytes of activations, forward and backward.
-        read: bytes of weights that a device moves in a micro-batch; `unpacks` is whether they have 4 bits.
-        layers: layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches.
-        launches_ahead: whether kernels are launched while earlier ones compute, as on a GPU.
-        bubble: of a pipeline, time in which a device waits for other stages over that in which it works.
-        offloaded: bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at
-            `host_bytes_per_s` at best.
-        evaluated_flops: of all evaluations together.
-        updated: weights that one device updates in a step, at `update_bytes_per_s`; None for its own memory.
-        parameters: weights that are saved at the end.
-        exchange: bytes that devices send each other.
-    """
-
-    chip: str
-    model: str
-    cluster: str
-    kind: str = "any"
-    regime: str = ""
-    is_local: bool = False
-    is_compiled: bool = False
+    chip: str  # accelerator and precision; each has a constant of its own
+    model: str  # model, sequence length, kind of fine-tuning and compiler; likewise
+    cluster: str  # instance type, count and strategy; likewise
+    kind: str = "any"  # kind of instance, by which public jobs tell the usual seconds of the phases around the training
+    regime: str = ""  # family of trainings and size of micro-batches; each deviates from the physics in its own way
+    is_local: bool = False  # whether its start-up is that of a process, not of an instance
+    is_compiled: bool = False  # whether it compiles its model before the first step
     instances: int
-    devices: int
-    peak_flops: float
+    devices: int  # devices of one instance that train
+    peak_flops: float  # FLOP/s of one device; `memory_bytes_per_s` is of one device too
     memory_bytes_per_s: float
-    network_bytes_per_s: float
-    link_bytes_per_s: float
+    network_bytes_per_s: float  # between instances; of one instance
+    link_bytes_per_s: float  # between devices of one instance; `link` is its kind: nvlink, pcie or gloo
     link: str = "gloo"
-    rows: float
-    accumulation: int
-    steps: float
-    flops_per_row: float
-    moved_per_row: float = 0.0
-    read: float = 0.0
+    rows: float  # rows of one device and micro-batch
+    accumulation: int  # micro-batches of one optimiser step
+    steps: float  # optimiser steps
+    flops_per_row: float  # forward and backward; `attention_share` of it is for attention matrices
+    moved_per_row: float = 0.0  # bytes of activations, forward and backward
+    read: float = 0.0  # bytes of weights that a device moves in a micro-batch; `unpacks` is whether they have 4 bits
     unpacks: bool = False
     layers: float = 12
-    launches_ahead: bool = False
-    bubble: float = 0.0
+    """Layers whose kernels are launched one after the other, in a pipeline once for each of its micro-batches."""
+    launches_ahead: bool = False  # whether kernels are launched while earlier ones compute, as on a GPU
+    bubble: float = 0.0  # of a pipeline, time in which a device waits for other stages over that in which it works
     offloaded: float = 0.0
+    """Bytes that a device sends to, and gets from, the machine's memory in a micro-batch, at `host_bytes_per_s` at
+    best."""
     host_bytes_per_s: float = 32e9
-    evaluated_flops: float
-    updated: float
+    evaluated_flops: float  # of all evaluations together
+    updated: float  # weights that one device updates in a step, at `update_bytes_per_s`; None for its own memory
     update_bytes_per_s: float | None = None
-    parameters: float
-    exchange: Exchange = field(default_factory=Exchange)
+    parameters: float  # weights that are saved at the end
+    exchange: Exchange = field(default_factory=Exchange)  # bytes that devices send each other
     attention_share: float = 0.0
 
 
@@ -165,19 +139,13 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction(Seconds):
-    """Billable seconds of paretune's own training.
+    """Billable seconds of paretune's own training."""
 
-    Attributes:
-        startup_seconds: the time around the steps, evaluation included.
-        startup_factor: start-up of such jobs, as measured so far, against the usual one of public jobs.
-        uploaded_bytes: of the model.
-    """
-
-    startup_seconds: float
+    startup_seconds: float  # the time around the steps, evaluation included
     step_seconds: float
     steps: int
-    startup_factor: float = 1.0
-    uploaded_bytes: float = 0.0
+    startup_factor: float = 1.0  # start-up of such jobs, as measured so far, against the usual one of public jobs
+    uploaded_bytes: float = 0.0  # of the model
 
 
 class TimeModel:

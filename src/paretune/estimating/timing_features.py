@@ -38,8 +38,7 @@ from paretune.specification.parallelism import (
 )
 from paretune.specification.parameters import spell
 
-USED_TOKENS = "used_tokens"
-"""Fact of prepared data: tokens of the vocabulary that occur in them."""
+USED_TOKENS = "used_tokens"  # fact of prepared data: tokens of the vocabulary that occur in them
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
@@ -78,30 +77,18 @@ class JobFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceShare:
-    """One device of a job's cluster, and its share of the training's memory.
+    """One device of a job's cluster, and its share of the training's memory."""
 
-    Attributes:
-        device: of one process; the processes of a machine without accelerators share it evenly.
-        precision: its number format; `auto` is resolved if the device is an accelerator.
-        half: whether it multiplies in bf16 or fp16.
-        on_processor: whether it has no accelerator.
-        instances: of the cluster; 1 locally, where they are processes of one machine.
-        devices: of one instance.
-        usable_gib: memory that a training may take.
-        weight_sharers: devices that share the weights, 1 if none do; `state_sharers` share gradients and moments.
-        degrees: further division of the devices.
-    """
-
-    device: Accelerator
-    precision: str
-    half: bool
-    on_processor: bool
-    instances: int
-    devices: int
-    usable_gib: float
-    weight_sharers: int
+    device: Accelerator  # of one process; the processes of a machine without accelerators share it evenly
+    precision: str  # its number format; `auto` is resolved if the device is an accelerator
+    half: bool  # whether it multiplies in bf16 or fp16
+    on_processor: bool  # whether it has no accelerator
+    instances: int  # of the cluster; 1 locally, where they are processes of one machine
+    devices: int  # of one instance
+    usable_gib: float  # memory that a training may take
+    weight_sharers: int  # devices that share the weights, 1 if none do; `state_sharers` share gradients and moments
     state_sharers: int
-    degrees: ParallelDegrees
+    degrees: ParallelDegrees  # further division of the devices
 
 
 def share_of(spec: JobSpec) -> DeviceShare:

@@ -36,8 +36,7 @@ for 256 such constants (Dettmers et al., arXiv 2305.14314, section 3)."""
 _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 _KINDS = len(KINDS)
 _PACKAGES = ("torch", "transformers", "peft")
-_VERSION = 1
-"""Version of the meaning of a trace; traces of other versions are made again."""
+_VERSION = 1  # version of the meaning of a trace; traces of other versions are made again
 
 Moments = tuple[tuple[float, ...], ...]
 """M moments, each with the fixed bytes of all kinds, then the bytes per row of all kinds."""
@@ -45,28 +44,20 @@ Moments = tuple[tuple[float, ...], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class StepSetting:
-    """All that a traced step depends on.
+    """All that a traced step depends on."""
 
-    Attributes:
-        config: content of the model's config.json.
-        half: `bf16` or `fp16` if it multiplies in it, else empty.
-        frozen_in_half: whether the frozen weights beside adapters have that format.
-        recomputes: whether the backward pass makes the activations of a layer again.
-        used_tokens: rows of the embedding table that are trained if others are left out.
-    """
-
-    config: Mapping[str, Any]
+    config: Mapping[str, Any]  # content of the model's config.json
     task: str
     fine_tuning: str
     lora_rank: int
     lora_dropout: float
     lora_target_modules: str
-    half: str
-    frozen_in_half: bool
+    half: str  # `bf16` or `fp16` if it multiplies in it, else empty
+    frozen_in_half: bool  # whether the frozen weights beside adapters have that format
     on_processor: bool
     tokens: int
-    recomputes: bool
-    used_tokens: int | None = None
+    recomputes: bool  # whether the backward pass makes the activations of a layer again
+    used_tokens: int | None = None  # rows of the embedding table that are trained if others are left out
 
     def key(self, versions: Sequence[str] = ()) -> str:
         """Return a key that is equal for equal settings and versions of the packages that trace them."""

@@ -16,10 +16,8 @@ from paretune.specification.parallelism import DEVICE_MAP
 
 # smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
 _WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})
-EVALUATIONS = 4
-"""Least number of evaluations of a training, spread over it; with more epochs, one after each."""
-LEAST_EVALUATED_ROWS = 64
-"""Rows of an evaluation batch on one device, or those of a training batch if these are more."""
+EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
+LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
 EVALUATED_LOGITS = 2**26
 """Logits of a language model's evaluation batch on one device, 256 MiB in fp32; more only if a training batch has."""
 BUNDLED_ROWS = {"bundled:rotten_tomatoes": (7677, 853, 27.3), "bundled:imdb": (22500, 2500, 128.0)}
@@ -30,36 +28,26 @@ weights; smaller for larger models."""
 _RANK_OF_SHARE = 8
 
 _HALF_BASES = frozenset({"ddp", "smddp", "fsdp", DEVICE_MAP})
-PROBE_STEPS = 40
-"""Steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured."""
+PROBE_STEPS = 40  # steps of a short job that measures the speed of a cluster: ten of them warm up, thirty are measured
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """The work of one training, independent of its cluster.
+    """The work of one training, independent of its cluster."""
 
-    Attributes:
-        tokens: mean tokens of a row.
-        evaluations: evaluations of a whole training, of `evaluated_rows` each.
-        flops_per_row: floating-point operations forward and backward, attention included, and the forward pass below
-            the output layer again if the backward pass recomputes it. A causal model attends to earlier tokens only.
-        passes: forward and backward passes, in forward passes: 3, 4 if one is made again, 1 with a frozen encoder.
-        attention_share: share of these operations for attention matrices.
-        trained_parameters: weights that the optimiser changes.
-        adapted_widths: inputs plus outputs of the linear layers that have adapters, summed.
-        steps: optimiser steps; the last one of an epoch may be smaller.
-    """
-
-    tokens: float
-    steps: int
+    tokens: float  # mean tokens of a row
+    steps: int  # optimiser steps; the last one of an epoch may be smaller
     evaluated_rows: float
-    evaluations: float
+    evaluations: float  # evaluations of a whole training, of `evaluated_rows` each
     flops_per_row: float
+    """Floating-point operations forward and backward, attention included, and the forward pass below the output layer
+    again if the backward pass recomputes it. A causal model attends to earlier tokens only."""
     forward_flops_per_row: float
-    attention_share: float
-    trained_parameters: float
+    attention_share: float  # share of these operations for attention matrices
+    trained_parameters: float  # weights that the optimiser changes
     passes: float = 3.0
-    adapted_widths: float = 0.0
+    """Forward and backward passes, in forward passes: 3, 4 if one is made again, 1 with a frozen encoder."""
+    adapted_widths: float = 0.0  # inputs plus outputs of the linear layers that have adapters, summed
 
 
 def workload(

@@ -47,34 +47,23 @@ _MOST_RUNS = 50
 _LEAST_OF_FAIR_SHARE = 0.1
 """A class is rare below this part of its equal share: with two classes, below 5 % of the rows."""
 _NOTABLY_SCALED = 2.0
-_USUAL_WARMUP = 0.06
-"""Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %."""
+_USUAL_WARMUP = 0.06  # Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ForeseenJob:
-    """A job before its launch, and what is known about it.
-
-    Attributes:
-        plan: the batch that it begins with.
-        region: region of its price.
-        rows: training rows in an epoch; None if unknown.
-        disk_bytes: most bytes on an instance at one time; None if the model is unknown.
-        price: price of one instance; None if unknown.
-        estimate_of: returns the estimate of this job or a similar one, or None if it cannot be estimated.
-        dataset: its prepared rows; None if it reads its own.
-        has_worked: whether such a job has completed on an instance; None if the store was not asked.
-    """
+    """A job before its launch, and what is known about it."""
 
     spec: JobSpec
-    plan: BatchPlan
-    region: str
-    rows: float | None
-    disk_bytes: float | None
-    price: Price | None
+    plan: BatchPlan  # the batch that it begins with
+    region: str  # region of its price
+    rows: float | None  # training rows in an epoch; None if unknown
+    disk_bytes: float | None  # most bytes on an instance at one time; None if the model is unknown
+    price: Price | None  # price of one instance; None if unknown
     estimate_of: Callable[[JobSpec, BatchPlan], Estimate | None]
-    dataset: PreparedDataset | None = None
-    has_worked: bool | None = None
+    """Returns the estimate of this job or a similar one, or None if it cannot be estimated."""
+    dataset: PreparedDataset | None = None  # its prepared rows; None if it reads its own
+    has_worked: bool | None = None  # whether such a job has completed on an instance; None if the store was not asked
 
     @cached_property
     def estimate(self) -> Estimate | None:

@@ -1,7 +1,7 @@
 """Jobs with `finish_by`: the plan before the launch, and what follows from it while the job runs.
 
 `plan_job` chooses the cluster and shows dollars and probability. `Deadline` follows the plan over the attempts of the
-job: an attempt is on spot instances or on demand, and `spot_policy.choose` says when the next one begins.
+job: an attempt is on spot instances or on demand, and `choose` says when the next one begins.
 """
 
 import itertools
@@ -31,14 +31,11 @@ INTERRUPTIONS_PER_HOUR = 0.65
 """1,052 in 1,621 hours on spot, of the six traces on which `benchmarks/deadline.py` chooses constants."""
 SPOT_RISK = 0.5
 """Part of the allowed probability of being late that spot instances may use up; chosen on the same traces."""
-SPOT_SHARE = 0.3
-"""Spot dollars as a share of on-demand dollars; about that of V100s in the traces' years. Assumed."""
-STOP_S = 90.0
-"""From a stop request to the end of a job: two minutes at most for a checkpoint, and its upload. Assumed."""
+SPOT_SHARE = 0.3  # Spot dollars as a share of on-demand dollars; about that of V100s in the traces' years. Assumed.
+STOP_S = 90.0  # From a stop request to the end of a job: two minutes at most for a checkpoint, and its upload. Assumed.
 WORTH_WAITING_S = 1800.0
 """Least time to wait for spot capacity for which a job leaves its on-demand instances; chosen on the same traces."""
-WORTH_RETURNING_S = 7200.0
-"""Least rest of the training for which it does; chosen on the same traces."""
+WORTH_RETURNING_S = 7200.0  # least rest of the training for which it does; chosen on the same traces
 EXPECTED_SHARES = ((0.0, 1.0), (0.07, 0.82), (0.4, 0.74))
 """Time to wait for spot as a share of the seconds on demand, and dollars as a share of those on demand; same traces."""
 _AROUND = ("starting", "data", "image", "uploading")
@@ -78,15 +75,10 @@ class On(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The decision on what a job does now.
+    """The decision on what a job does now."""
 
-    Attributes:
-        spot: whether it is on spot instances, or waits for them; else on demand.
-        review_s: seconds for which this holds if nothing changes.
-    """
-
-    spot: bool
-    review_s: float = math.inf
+    spot: bool  # whether it is on spot instances, or waits for them; else on demand
+    review_s: float = math.inf  # seconds for which this holds if nothing changes
 
 
 def choose(phases: Mapping[str, Seconds], on: On, *, left_s: float, progress: float, confidence: float) -> Choice:
@@ -135,8 +127,7 @@ def _log_deviation(seconds: Seconds) -> float:
     return math.log(seconds.seconds_high / seconds.seconds_low) / (2 * Z80)
 
 
-MOST_TIMES_INSTANCES = 8
-"""A plan has at most so many times the instances that were asked for, by factors of two."""
+MOST_TIMES_INSTANCES = 8  # a plan has at most so many times the instances that were asked for, by factors of two
 _SHOWS_SPEED = 0.02  # share of the training after which it has shown its speed
 _SPEED_DEVIATION = 0.03  # of the logarithm of its seconds then; assumed
 _LOOK_EVERY_S = 30.0

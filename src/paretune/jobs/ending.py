@@ -28,8 +28,7 @@ RUN_STATUS = {
     JobState.FAILED: RunStatus.FAILED,
     JobState.STOPPED: RunStatus.KILLED,
 }
-_VERSIONS = ("python", "torch", "transformers", "accelerate")
-"""Facts of a report that are versions of what trained."""
+_VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
 _QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
@@ -37,29 +36,18 @@ _QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
 
 @dataclass(frozen=True, kw_only=True)
 class JobEnd:
-    """The end of a job, as its run has it; its cost is booked.
-
-    Attributes:
-        reason: why it has no result; empty if it completed.
-        failure: kind and reason, as `Job.failure` has them.
-        metrics: everything that was measured, baselines, and seconds and dollars of all attempts.
-        remarks: what the record lacks and why, in sentences.
-        verdicts: what to know about the model, in sentences.
-        completed: the finished job; None if it has no result.
-        log: the last lines that a failed job printed.
-        log_location: where all of its log is.
-    """
+    """The end of a job, as its run has it; its cost is booked."""
 
     job_name: str
     state: JobState
-    reason: str
-    metrics: Mapping[str, float]
-    failure: tuple[FailureKind, str] | None = None
-    remarks: Sequence[str] = ()
-    verdicts: Sequence[str] = ()
-    completed: JobResult | None = None
-    log: Sequence[str] = ()
-    log_location: str = ""
+    reason: str  # why it has no result; empty if it completed
+    metrics: Mapping[str, float]  # everything that was measured, baselines, and seconds and dollars of all attempts
+    failure: tuple[FailureKind, str] | None = None  # kind and reason, as `Job.failure` has them
+    remarks: Sequence[str] = ()  # what the record lacks and why, in sentences
+    verdicts: Sequence[str] = ()  # what to know about the model, in sentences
+    completed: JobResult | None = None  # the finished job; None if it has no result
+    log: Sequence[str] = ()  # the last lines that a failed job printed
+    log_location: str = ""  # where all of its log is
 
     def result(self) -> JobResult:
         """The finished job.

@@ -124,20 +124,14 @@ def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Ru
 
 @dataclass(frozen=True, kw_only=True)
 class _Forecast:
-    """The announcement and the record of a new job before it starts.
-
-    Attributes:
-        smaller_batch: the batch to begin with if the one that was asked for does not fit.
-        sentences: about the batch, the estimate and the instances.
-        deadline: the plan of a job with `finish_by`.
-    """
+    """The announcement and the record of a new job before it starts."""
 
     inputs: JobInputs
-    smaller_batch: BatchPlan | None
+    smaller_batch: BatchPlan | None  # the batch to begin with if the one that was asked for does not fit
     estimate: TimeEstimate | None
-    sentences: Sequence[str]
+    sentences: Sequence[str]  # about the batch, the estimate and the instances
     warnings: Sequence[str]
-    deadline: Plan | None = None
+    deadline: Plan | None = None  # the plan of a job with `finish_by`
 
 
 def _describe(

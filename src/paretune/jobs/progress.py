@@ -18,8 +18,7 @@ from paretune.specification.container import Event
 
 _NARROWEST = 40  # columns
 _WRAPPED: dict[str, Any] = {"subsequent_indent": "    ", "break_long_words": False, "break_on_hyphens": False}
-_QUIET_S = 15.0
-"""Seconds between two lines about the same work in a log file."""
+_QUIET_S = 15.0  # seconds between two lines about the same work in a log file
 
 
 def is_notebook() -> bool:

@@ -25,8 +25,7 @@ _COLUMNS = (
 )
 
 
-_MOST_SHOWN = 8
-"""Metrics of a user's own training in the printed table."""
+_MOST_SHOWN = 8  # metrics of a user's own training in the printed table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,17 +27,13 @@ from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach,
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
 
-STOP_PATIENCE_S = 900.0
-"""The longest time that a job takes to stop: two minutes to end, then its results travel."""
+STOP_PATIENCE_S = 900.0  # the longest time that a job takes to stop: two minutes to end, then its results travel
 
-WATCH_INTERVAL_S = 0.5
-"""Between two polls of a job; a launcher that pays for polling limits itself."""
+WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for polling limits itself
 
-SHOWN_WITHIN_S = 5.0
-"""Seconds until AWS shows a job whose creation was cut short on this side."""
+SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
-CAPACITY_PAUSE_S = 60.0
-"""Between two rounds of asking all instance types for capacity."""
+CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
 _WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
 
 
@@ -117,16 +113,11 @@ class CapacitySearch:
 
 
 class SmallerBatches:
-    """One job's attempts with smaller per-device batches, after it ran out of memory.
-
-    Attributes:
-        retries: number of attempts so far with a smaller batch than the one before.
-        why_not: the reason why the job is not tried again with a smaller batch; empty if it is.
-    """
+    """One job's attempts with smaller per-device batches, after it ran out of memory."""
 
     def __init__(self, record: JobRecord) -> None:
-        self.retries = 0
-        self.why_not = ""
+        self.retries = 0  # number of attempts so far with a smaller batch than the one before
+        self.why_not = ""  # the reason why the job is not tried again with a smaller batch; empty if it is
         self._record = record
 
     def next_attempt(
@@ -160,34 +151,23 @@ class SmallerBatches:
 
 @dataclass(eq=False)
 class RetryingJob:
-    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended.
-
-    Attributes:
-        document: the job of this attempt; at first that of the first attempt.
-        on_events: called with everything that the job reports and with messages of its launcher.
-        inputs: makes the job's inputs; not called while attempts can be adopted.
-        shared: the shared jobs of this process, if the job is a trial.
-        may_end: whether its end may be recorded now; if not, `poll` waits.
-        current: the job of this attempt; None between two attempts.
-        batches: what follows when it runs out of memory.
-        end: how the job ended; None until its end is recorded.
-    """
+    """A job under way. `begin` starts or adopts it; `poll` it from time to time until it returns how the job ended."""
 
     record: JobRecord
-    document: JobDocument
+    document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]
-    inputs: Callable[[], JobInputs]
-    shared: SharedJobs | None = None
-    may_end: Callable[[], bool] = lambda: True
+    """Called with everything that the job reports and with messages of its launcher."""
+    inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
+    shared: SharedJobs | None = None  # the shared jobs of this process, if the job is a trial
+    may_end: Callable[[], bool] = lambda: True  # whether its end may be recorded now; if not, `poll` waits
     bill: JobBill = field(init=False)
-    current: Job | None = field(default=None, init=False)
-    end: JobEnd | None = field(default=None, init=False)
-    batches: SmallerBatches = field(init=False)
+    current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
+    end: JobEnd | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
+    batches: SmallerBatches = field(init=False)  # what follows when it runs out of memory
     _capacity: CapacitySearch = field(init=False)
     _selected: tuple[str, int] | None = field(default=None, init=False)
     """Instances of this attempt, where SageMaker chooses them."""
-    _may_be_created: bool = field(default=False, init=False)
-    """Whether a Ctrl-C has cut CreateTrainingJob short."""
+    _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
         self.bill = JobBill(self.record.spec, self._launcher)

@@ -32,12 +32,10 @@ _TRIVIAL_ANSWERS = {
 _TIMES_THE_EPOCHS = 3
 _MOST_TRUNCATED = 0.5
 """Share of truncated texts from which on a sentence says so: more than half of the rows have lost their ends."""
-_FEWEST_POINTS = 4
-"""Points of a loss curve that show whether it has moved: two at its beginning and two at its end."""
+_FEWEST_POINTS = 4  # points of a loss curve that show whether it has moved: two at its beginning and two at its end
 _LEAST_FALL = 0.02
 """Share of the first loss by which it must have fallen to have moved; scatter between single steps is averaged out."""
-_ROUNDED_DOWN = 0.9
-"""Share of a scaled learning rate from which on a rate counts as scaled by hand and rounded."""
+_ROUNDED_DOWN = 0.9  # share of a scaled learning rate from which on a rate counts as scaled by hand and rounded
 _FAR_TOO_HIGH = 30.0
 """Times the default learning rate: a rate above it is the first suspect if nothing was learnt. Not measured."""
 

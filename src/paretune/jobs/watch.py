@@ -18,10 +18,8 @@ from paretune.tracking import schema
 if TYPE_CHECKING:
     from paretune.tracking import Run
 
-ABANDONED_S = 300.0
-"""Real seconds without a sign of life after which a process of another machine counts as dead."""
-HEARTBEAT_S = 30.0
-"""Real seconds between two signs of life."""
+ABANDONED_S = 300.0  # real seconds without a sign of life after which a process of another machine counts as dead
+HEARTBEAT_S = 30.0  # real seconds between two signs of life
 
 
 class Heartbeat:

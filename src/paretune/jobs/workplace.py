@@ -79,23 +79,16 @@ def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) ->
 
 @dataclass(frozen=True, kw_only=True)
 class Workplace:
-    """Everything that launching, watching and recording jobs share.
-
-    Attributes:
-        home: folder of jobs, checkpoints and prepared data.
-        clock: the launcher's clock; a virtual one for simulated jobs.
-        environment: environment variables of the command.
-        open_tracking: opens the MLflow store; called when the store is first needed, so that a dry run needs none.
-        shows_work: whether to show work that takes a while on standard error.
-    """
+    """Everything that launching, watching and recording jobs share."""
 
     launcher: Launcher
-    home: Path
-    clock: Clock
-    environment: Mapping[str, str]
+    home: Path  # folder of jobs, checkpoints and prepared data
+    clock: Clock  # the launcher's clock; a virtual one for simulated jobs
+    environment: Mapping[str, str]  # environment variables of the command
     interruption: Interruption
     open_tracking: Callable[[], "Tracking"]
-    shows_work: bool = False
+    """Opens the MLflow store; called when the store is first needed, so that a dry run needs none."""
+    shows_work: bool = False  # whether to show work that takes a while on standard error
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
@@ -156,14 +149,11 @@ class JobBudgets:
     """The budgets that one job counts against: checked before launch, reserved, and booked at its end.
 
     A job without budgets is always admitted.
-
-    Attributes:
-        attribution: study, user and team, by which budgets choose jobs beside the tags of the job.
     """
 
     workplace: Workplace
     spec: JobSpec
-    attribution: Attribution
+    attribution: Attribution  # study, user and team, by which budgets choose jobs beside the tags of the job
 
     def check(self) -> "list[BudgetStatus]":
         """The budgets that the job counts against; nothing is reserved.

@@ -18,8 +18,7 @@ from paretune.core.untrusted import files_below
 NAME = "code.tar.gz"
 REQUIREMENTS = "requirements.txt"
 SCRIPT_FOLDER = "script"
-LARGEST_MIB = 50
-"""Size limit of the unpacked code; a larger folder holds something else than code."""
+LARGEST_MIB = 50  # size limit of the unpacked code; a larger folder holds something else than code
 _NEEDED_IN_A_JOB = ("core", "storage", "specification", "estimating", "tracking", "training")
 """Folders whose modules the training, or the training that logs to MLflow itself, imports (`estimating.hardware`;
 `storage` is that of `tracking`)."""
@@ -33,8 +32,7 @@ _NEVER_NAMES = (
     *("*.pem", "*.key", "*.p12", "*.pfx", "id_rsa*", "id_ed25519*", "mlflow.db", "*.pyc"),
 )
 
-_MOST_FILES = 50_000
-"""Limit for a folder of code outside of a git repository."""
+_MOST_FILES = 50_000  # limit for a folder of code outside of a git repository
 
 
 def package_files(package: Path) -> dict[str, Path]:

@@ -59,21 +59,13 @@ class JobState(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class WarmPoolStatus:
-    """The instances that were kept after a job, for the next one like it.
+    """The instances that were kept after a job, for the next one like it."""
 
-    Attributes:
-        status: the service's own word, such as Available or Reused.
-        is_kept: whether the instances are still kept, and billed.
-        seconds: seconds billed so far per instance, in addition to the job's own.
-        most_seconds: the most seconds that can be billed per instance.
-        reused_by: name of the job that has taken the instances over, or "".
-    """
-
-    status: str
-    is_kept: bool
-    seconds: float
-    most_seconds: float
-    reused_by: str = ""
+    status: str  # the service's own word, such as Available or Reused
+    is_kept: bool  # whether the instances are still kept, and billed
+    seconds: float  # seconds billed so far per instance, in addition to the job's own
+    most_seconds: float  # the most seconds that can be billed per instance
+    reused_by: str = ""  # name of the job that has taken the instances over, or ""
 
 
 class WarmPool(ABC):
@@ -98,15 +90,11 @@ class WarmPool(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """The capacity that a service has chosen where the request left it a choice.
-
-    Attributes:
-        instances: the selected instance type and instance count; None without a choice, or before it is made.
-        has_lost_plan: whether the job is billed on demand although it was requested on a training plan.
-    """
+    """The capacity that a service has chosen where the request left it a choice."""
 
     instances: tuple[str, int] | None = None
-    has_lost_plan: bool = False
+    """The selected instance type and instance count; None without a choice, or before it is made."""
+    has_lost_plan: bool = False  # whether the job is billed on demand although it was requested on a training plan
 
 
 def _refuse_queue(_: TrialQueue) -> None:
@@ -115,24 +103,20 @@ def _refuse_queue(_: TrialQueue) -> None:
 
 @dataclass(frozen=True)
 class Trials:
-    """The trials of a study that one job trains.
+    """The trials of a study that one job trains."""
 
-    Attributes:
-        created: number of trials that the job was created with.
-        stop: asks the job to end the trial with this run id while the others go on. The job notices some time later;
-            nothing happens where a running job cannot be told anything.
-        direct: sends a queue to a job that searches, which reads it after the rung that it trains. It raises
-            LostContact if the queue could not be sent, and BadInput if the job does not search.
-        queue: returns the newest queue that any process has sent, or that the job was created with; None for a job that
-            does not search, and if it cannot be read now.
-        members: returns the run ids of the trials that the job was created with; none if they cannot be read.
-    """
-
-    created: int = 1
+    created: int = 1  # number of trials that the job was created with
     stop: Callable[[str], None] = lambda run_id: None
+    """Asks the job to end the trial with this run id while the others go on. The job notices some time later; nothing
+    happens where a running job cannot be told anything."""
     direct: Callable[[TrialQueue], None] = _refuse_queue
+    """Sends a queue to a job that searches, which reads it after the rung that it trains. It raises LostContact if the
+    queue could not be sent, and BadInput if the job does not search."""
     queue: Callable[[], TrialQueue | None] = lambda: None
+    """Returns the newest queue that any process has sent, or that the job was created with; None for a job that does
+    not search, and if it cannot be read now."""
     members: Callable[[], Iterable[str]] = tuple
+    """Returns the run ids of the trials that the job was created with; none if they cannot be read."""
 
     @property
     def searches(self) -> bool:
@@ -153,16 +137,12 @@ class Trials:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectOutput:
-    """The output of a foreign project's command: lines and files.
-
-    Attributes:
-        fetch: returns the folder with the command's output, or an archive of it that is downloaded to the folder given;
-            None if there is none. Raises LostContact if it cannot be read now.
-        printed: returns the lines printed since the last call.
-    """
+    """The output of a foreign project's command: lines and files."""
 
     fetch: Callable[[Path], Path | None]
-    printed: Callable[[], list[str]] = list
+    """Returns the folder with the command's output, or an archive of it that is downloaded to the folder given; None if
+    there is none. Raises LostContact if it cannot be read now."""
+    printed: Callable[[], list[str]] = list  # returns the lines printed since the last call
 
 
 class Job(ABC):

@@ -9,8 +9,7 @@ from paretune.specification.container import CHECKPOINTS_KEPT, JobInputs
 from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
 
-SPARE_GIB = 10
-"""Reserve of a volume for what is not counted: packages, logs, temporary files of libraries."""
+SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
 _SMALLEST_VOLUME_GIB = 30
 
 

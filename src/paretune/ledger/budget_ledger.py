@@ -33,30 +33,20 @@ ABANDONED_AFTER_S = 3600.0
 
 A run is opened within seconds. A driver that slept for so long in between reserves again before it creates a job.
 """
-_MONTH_MARK = "@"
-"""Stands between the name of a job and the month in entries of later months."""
+_MONTH_MARK = "@"  # stands between the name of a job and the month in entries of later months
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRequest:
-    """A job's request to the shared budgets.
+    """A job's request to the shared budgets."""
 
-    Attributes:
-        job: name of the reservation: the job's MLflow run, or any other name while it has none.
-        worst_usd: the most that it can be billed; None if its price is unknown.
-        tags: study, user, team, and tags of its own; see `Attribution.of_budgets`.
-        origin: measured or simulated.
-        now: seconds since the epoch, which give the month.
-        run_id: its MLflow run; empty while it has none.
-    """
-
-    job: str
-    worst_usd: float | None
-    tags: Mapping[str, str]
-    origin: str
-    now: float
+    job: str  # name of the reservation: the job's MLflow run, or any other name while it has none
+    worst_usd: float | None  # the most that it can be billed; None if its price is unknown
+    tags: Mapping[str, str]  # study, user, team, and tags of its own; see `Attribution.of_budgets`
+    origin: str  # measured or simulated
+    now: float  # seconds since the epoch, which give the month
     instance_type: str
-    run_id: str = ""
+    run_id: str = ""  # its MLflow run; empty while it has none
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,9 +32,6 @@ class Ledger:
         holder: what the database belongs to, for messages, such as ` of team.yaml`.
         keeps_connections: False opens and closes a connection for each transaction.
 
-    Attributes:
-        shown_address: the address without user and password.
-
     Raises:
         BadInput: the database does not answer, or a newer version of paretune has written its tables.
         LostContact: from any method, if the database no longer answers; jobs go on.
@@ -47,7 +44,7 @@ class Ledger:
     _try_again: ClassVar[str]
 
     def __init__(self, address: str, holder: str = "", *, keeps_connections: bool = True) -> None:
-        self.shown_address = redacted(address)
+        self.shown_address = redacted(address)  # the address without user and password
         self._storage = f"storage {self.shown_address}{holder}"
         try:
             self._engine = open_engine(address, keeps_connections=keeps_connections)

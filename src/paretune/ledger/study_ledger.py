@@ -40,17 +40,15 @@ class Lease:
 
     Args:
         transaction: opens a transaction of the ledger, one at a time for all processes at work on the study.
-
-    Attributes:
-        token: of the round that holds the lease through this object; None for other processes, which are not fenced.
-        now: this machine's time in seconds since the epoch, used if the database has no clock of its own.
     """
 
     def __init__(self, study: str, transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
         self._study = study
         self._is_study = LEASES.c.study == study
         self._transaction = transaction
+        # of the round that holds the lease through this object; None for other processes, which are not fenced.
         self.token: int | None = None
+        # this machine's time in seconds since the epoch, used if the database has no clock of its own.
         self.now: Callable[[], float] = time.time
 
     def take(self, holder: str) -> str:
@@ -142,10 +140,8 @@ class Reservation(Enum):
     """Result of `StudyLedger.reserve`."""
 
     GRANTED = "granted"
-    DUPLICATE = "duplicate"
-    """The same job runs, or its outcome is known: nothing was written."""
-    TRIAL_LIMIT = "trial limit"
-    """The study has begun as many trials as it may have: nothing was written."""
+    DUPLICATE = "duplicate"  # the same job runs, or its outcome is known: nothing was written
+    TRIAL_LIMIT = "trial limit"  # the study has begun as many trials as it may have: nothing was written
 
 
 class StudyLedger(Ledger):

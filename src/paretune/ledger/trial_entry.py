@@ -26,26 +26,21 @@ class TrialStatus(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialNote:
-    """The purpose of a trial, recorded when its dollars are reserved.
-
-    Attributes:
-        repeats: number of the trial that it repeats with another seed; None for a first one.
-        changes: parameters of its job that differ from those of its point.
-        kind: `trial` for a point that the sampler has suggested, or the name of an action of `method: split`.
-        predicted: metric to the value that the trial is to verify; empty if it verifies nothing.
-        expected_usd: expected cost, including other jobs needed to learn the same; 0 if unknown.
-        lead: number of the trial whose reservation covers the job that searches, if the trial is one of that job's;
-            the lead is booked last.
-    """
+    """The purpose of a trial, recorded when its dollars are reserved."""
 
     point: Mapping[str, Value] = field(default_factory=dict)
     seed: int = 42
-    repeats: int | None = None
+    repeats: int | None = None  # number of the trial that it repeats with another seed; None for a first one
     changes: Mapping[str, Any] = field(default_factory=dict)
+    """Parameters of its job that differ from those of its point."""
     kind: str = "trial"
+    """`trial` for a point that the sampler has suggested, or the name of an action of `method: split`."""
     predicted: Mapping[str, float] = field(default_factory=dict)
-    expected_usd: float = 0.0
+    """Metric to the value that the trial is to verify; empty if it verifies nothing."""
+    expected_usd: float = 0.0  # expected cost, including other jobs needed to learn the same; 0 if unknown
     lead: int | None = None
+    """Number of the trial whose reservation covers the job that searches, if the trial is one of that job's; the lead
+    is booked last."""
 
     @property
     def counts(self) -> bool:
@@ -55,39 +50,28 @@ class TrialNote:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialEnd:
-    """The end of a trial's job.
-
-    Attributes:
-        metrics: of its run; empty unless it completed.
-        cost_usd: what was billed, however it ended; None if the price is unknown.
-        kept_usd: the most that a warm pool kept after its job can still be billed; None if none is kept.
-        curve: share of the training, 0 to 1, and F1 measured then.
-        retryable: its end says nothing about its point: no capacity, a quota, an interruption, a driver that died.
-        transient: retryable, and the cause may last, such as missing capacity: wait before the next try.
-        alone: retryable, but not in a job that it shares with other trials.
-        conclusive: it failed, and the same job would fail again: it is not run a second time.
-        expected: metrics that a job stopped early would have reached at its end.
-        verdicts: sentences about its training; see jobs/verdicts.
-        at: time of its end by the launcher's clock, seconds since the epoch; 0 in entries written before version 4.
-        off_plan: its training plan was dropped: it would have run on demand, as the next job would.
-        refused_beside: number of jobs of its driver that ran when the launcher refused to create it; else None.
-    """
+    """The end of a trial's job."""
 
     status: TrialStatus
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    cost_usd: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of its run; empty unless it completed
+    cost_usd: float | None = None  # what was billed, however it ended; None if the price is unknown
     kept_usd: float | None = None
+    """The most that a warm pool kept after its job can still be billed; None if none is kept."""
     reason: str = ""
-    curve: tuple[tuple[float, float], ...] = ()
+    curve: tuple[tuple[float, float], ...] = ()  # share of the training, 0 to 1, and F1 measured then
     retryable: bool = False
-    transient: bool = False
-    alone: bool = False
-    conclusive: bool = False
+    """Its end says nothing about its point: no capacity, a quota, an interruption, a driver that died."""
+    transient: bool = False  # retryable, and the cause may last, such as missing capacity: wait before the next try
+    alone: bool = False  # retryable, but not in a job that it shares with other trials
+    conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
     expected: Mapping[str, float] = field(default_factory=dict)
-    verdicts: tuple[str, ...] = ()
+    """Metrics that a job stopped early would have reached at its end."""
+    verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
     at: float = 0.0
-    off_plan: bool = False
+    """Time of its end by the launcher's clock, seconds since the epoch; 0 in entries written before version 4."""
+    off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
     refused_beside: int | None = None
+    """Number of jobs of its driver that ran when the launcher refused to create it; else None."""
 
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have columns of their own."""
@@ -108,31 +92,20 @@ class TrialEnd:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrialEntry:
-    """One trial in the ledger.
-
-    Attributes:
-        identity: hash of what its job computes.
-        parameters: of its job, as `JobSpec.from_text` reads them; empty ones are left out.
-        run_id: its MLflow run; empty until that is created.
-        worst_usd: dollars reserved; None if the price is unknown.
-        booked_usd: dollars paid; None while it runs, or if the price is unknown.
-        kept_usd: dollars reserved for a warm pool kept after its job, 0 once they are booked; None if there was none.
-        end: how it ended; None while it runs.
-        booking_order: from 1, in the order of booking; None while it runs.
-        spent_usd: dollars that the study had paid when it was booked, its own included; None while it runs.
-    """
+    """One trial in the ledger."""
 
     trial: int
-    identity: str
-    parameters: Mapping[str, str]
+    identity: str  # hash of what its job computes
+    parameters: Mapping[str, str]  # of its job, as `JobSpec.from_text` reads them; empty ones are left out
     note: TrialNote
-    run_id: str
-    worst_usd: float | None
-    booked_usd: float | None
+    run_id: str  # its MLflow run; empty until that is created
+    worst_usd: float | None  # dollars reserved; None if the price is unknown
+    booked_usd: float | None  # dollars paid; None while it runs, or if the price is unknown
     kept_usd: float | None
-    end: TrialEnd | None
-    booking_order: int | None
-    spent_usd: float | None
+    """Dollars reserved for a warm pool kept after its job, 0 once they are booked; None if there was none."""
+    end: TrialEnd | None  # how it ended; None while it runs
+    booking_order: int | None  # from 1, in the order of booking; None while it runs
+    spent_usd: float | None  # dollars that the study had paid when it was booked, its own included; None while it runs
     owner: str
 
     @classmethod

@@ -21,26 +21,17 @@ thousand rows scatter by a few per cent, and merged adapters change the number o
 
 @dataclass(frozen=True, kw_only=True)
 class Figures:
-    """The recorded figures of one model.
+    """The recorded figures of one model."""
 
-    Attributes:
-        metric: name of the metric that it is judged by, of QUALITIES; empty if none was recorded.
-        error: standard error of `value`.
-        rows: digest of the rows that it was judged on; empty if it was not recorded.
-        baselines: metric of a baseline to its value on the same rows.
-        parameters: number of parameters of the whole model; None if it was not recorded.
-        seconds_per_1000_rows: that it took to read so many rows while it was judged; None if not recorded.
-        measured_on: the machine that these seconds belong to: instance type, device and precision.
-    """
-
-    metric: str = ""
+    metric: str = ""  # name of the metric that it is judged by, of QUALITIES; empty if none was recorded
     value: float = 0.0
-    error: float = 0.0
-    rows: str = ""
-    baselines: Mapping[str, float] = field(default_factory=dict)
-    parameters: float | None = None
+    error: float = 0.0  # standard error of `value`
+    rows: str = ""  # digest of the rows that it was judged on; empty if it was not recorded
+    baselines: Mapping[str, float] = field(default_factory=dict)  # metric of a baseline to its value on the same rows
+    parameters: float | None = None  # number of parameters of the whole model; None if it was not recorded
     seconds_per_1000_rows: float | None = None
-    measured_on: str = ""
+    """That it took to read so many rows while it was judged; None if not recorded."""
+    measured_on: str = ""  # the machine that these seconds belong to: instance type, device and precision
 
     def shown(self) -> str:
         """The metric with its error, for people."""

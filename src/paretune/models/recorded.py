@@ -18,8 +18,7 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import Run, schema
 from paretune.tracking.models import JobModel, why_not
 
-UNKNOWN = "unknown"
-"""Hugging Face's word for a licence that nobody has stated."""
+UNKNOWN = "unknown"  # Hugging Face's word for a licence that nobody has stated
 _PIPELINES = {
     metrics.CAUSAL_LM: "text-generation",
     metrics.WORDS: "token-classification",
@@ -50,25 +49,18 @@ _COST = {
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedJob:
-    """A completed job, as its model card describes it.
+    """A completed job, as its model card describes it."""
 
-    Attributes:
-        name: name of its run.
-        location: where its model is: a folder of this machine, or an S3 URI.
-        data_hash: digest of the prepared rows; empty if they are not known.
-        metrics: all that was measured, and seconds and dollars of all attempts.
-        price: price of one instance; None if it is unknown, and then the dollars are absent.
-    """
-
-    name: str
+    name: str  # name of its run
     run_id: str
     job_name: str
     spec: JobSpec
     report: JobReport
-    location: str
-    data_hash: str = ""
+    location: str  # where its model is: a folder of this machine, or an S3 URI
+    data_hash: str = ""  # digest of the prepared rows; empty if they are not known
     metrics: Mapping[str, float] = field(default_factory=dict)
-    price: Price | None = None
+    """All that was measured, and seconds and dollars of all attempts."""
+    price: Price | None = None  # price of one instance; None if it is unknown, and then the dollars are absent
 
 
 def card_of(job: FinishedJob) -> str:

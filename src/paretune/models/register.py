@@ -27,8 +27,7 @@ from paretune.specification.parameters import COMPUTES, affecting
 from paretune.tracking import TROUBLE, RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.registry import RegisteredVersion, Registry
 
-MOST_ALIKE = 1000
-"""Runs that were judged on the same rows and may be repeats, the newest."""
+MOST_ALIKE = 1000  # runs that were judged on the same rows and may be repeats, the newest
 _BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF, metrics.BASELINE_WORDS)
 _NUMBERS = {"error": "noise", "parameters": "parameters", "seconds_per_1000_rows": "seconds_per_1000_rows"}
 """Field of `Figures` to its tag, beside the metrics themselves."""

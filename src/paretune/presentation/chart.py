@@ -38,15 +38,11 @@ _RING: dict[str, Any] = {
     "markeredgewidth": 2.4,
 }
 """Around a mark with a label."""
-_PROMINENT = ("front", "predicted")
-"""Kinds that no other marks may hide or flatten."""
-_ROOM = 0.3
-"""The most that a prediction may stretch an axis, as a share of the measured range."""
-MANY = 150
-"""Number of marks above which only prominent and ringed marks have error bars, and the others are faded."""
+_PROMINENT = ("front", "predicted")  # kinds that no other marks may hide or flatten
+_ROOM = 0.3  # the most that a prediction may stretch an axis, as a share of the measured range
+MANY = 150  # number of marks above which only prominent and ringed marks have error bars, and the others are faded
 _EDGE = "#767676"
-_CHARACTER = 7.2
-"""Width of a character of a tick, which has the size 12."""
+_CHARACTER = 7.2  # width of a character of a tick, which has the size 12
 
 
 class Spread(NamedTuple):
@@ -69,23 +65,14 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True)
 class Mark:
-    """One point.
+    """One point."""
 
-    Attributes:
-        kind: a key of SIGNS.
-        spreads: its value and error bar on each axis; a chart over another axis leaves it out.
-        tooltip: lines of its tooltip, the heading first.
-        address: URL of its run, or empty.
-        label: text beside it; a mark with a label is ringed over the axes of `label_over`.
-        label_over: sets of axes; it is ringed in a picture whose axes contain one of them.
-    """
-
-    kind: str
-    spreads: Mapping[str, Spread]
-    tooltip: Sequence[str]
-    address: str = ""
-    label: str = ""
-    label_over: Sequence[Set[str]] = ()
+    kind: str  # a key of SIGNS
+    spreads: Mapping[str, Spread]  # its value and error bar on each axis; a chart over another axis leaves it out
+    tooltip: Sequence[str]  # lines of its tooltip, the heading first
+    address: str = ""  # URL of its run, or empty
+    label: str = ""  # text beside it; a mark with a label is ringed over the axes of `label_over`
+    label_over: Sequence[Set[str]] = ()  # sets of axes; it is ringed in a picture whose axes contain one of them
 
     def is_ringed(self, pair: tuple[str, str]) -> bool:
         """Whether it has its ring and label over these two axes."""
@@ -114,19 +101,14 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Marks over any two of its axes. Predicted marks are hidden until a reader asks for them; far ones have no place.
-
-    Attributes:
-        lines: pair of axes to the corners of a line over them, as values.
-        first: the axes that are shown first: across, up.
-        about: description of the picture for screen readers.
-    """
+    """Marks over any two of its axes. Predicted marks are hidden until a reader asks for them, far ones always."""
 
     axes: Sequence[Axis]
     marks: Sequence[Mark]
     lines: Mapping[tuple[str, str], Sequence[tuple[float, float]]] = field(default_factory=dict)
-    first: tuple[str, str]
-    about: str
+    """Pair of axes to the corners of a line over them, as values."""
+    first: tuple[str, str]  # the axes that are shown first: across, up
+    about: str  # description of the picture for screen readers
 
     @cached_property
     def ordered(self) -> list[Mark]:

@@ -2,8 +2,7 @@
 
 import math
 
-_TO_THE_MINUTE_S = 1800
-"""Durations from here on are rounded to the minute, shorter ones to the second."""
+_TO_THE_MINUTE_S = 1800  # durations from here on are rounded to the minute, shorter ones to the second
 
 
 def usd(value: float) -> str:

@@ -19,26 +19,18 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))
 HATCHES = ("", "///", "---", "xxx", "\\\\\\", "+++", "|||", "/-")
 """Patterns of bars, which distinguish series without colour. All are lines: a pattern of dots takes 150 KB of SVG."""
-_AS = "as-"
-"""Begins the id that `classify` gives: classes, "|" and the tooltip in hexadecimal digits follow."""
+_AS = "as-"  # begins the id that `classify` gives: classes, "|" and the tooltip in hexadecimal digits follow
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A figure that can be drawn more than once.
+    """A figure that can be drawn more than once."""
 
-    Attributes:
-        name: name of its file without the suffix, and prefix of its ids in a page.
-        caption: what a reader needs to know to read it.
-        draw: draws on an empty matplotlib figure.
-        size: width and height in inches.
-    """
-
-    name: str
+    name: str  # name of its file without the suffix, and prefix of its ids in a page
     title: str
-    caption: str
-    draw: Callable[[Any], None]
-    size: tuple[float, float] = (8.6, 4.8)
+    caption: str  # what a reader needs to know to read it
+    draw: Callable[[Any], None]  # draws on an empty matplotlib figure
+    size: tuple[float, float] = (8.6, 4.8)  # width and height in inches
 
     def svg(self) -> str:
         """The figure as an SVG element; texts given to `tip` appear under the pointer."""

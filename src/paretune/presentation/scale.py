@@ -8,24 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LOG_FROM = 20
-"""Ratio of the largest to the smallest value above which an axis is logarithmic."""
+LOG_FROM = 20  # ratio of the largest to the smallest value above which an axis is logarithmic
 FEWEST_TICKS = 3
-_BAND = 0.13
-"""Share of the axis that a break and the values past it take."""
+_BAND = 0.13  # share of the axis that a break and the values past it take
 _FAR = 3.0
 """Interquartile ranges beyond the quartiles from which on a value is an outlier: Tukey's outer fences (Exploratory Data
 Analysis, 1977, section 2D)."""
-_WORTH = 0.5
-"""An axis is broken if the values without outliers take less than this share of the whole range."""
-_NARROW = 0.15
-"""Share of the range below which the important values count as flattened."""
-_AROUND = 2.0
-"""Extents of flattened important values that are shown in full on both sides of them."""
-_MOST_BEYOND = 1 / 3
-"""Largest share of all values that may be put past a break for that."""
-_EQUAL = 1e-9
-"""Share of the values by which they differ if only rounding does."""
+_WORTH = 0.5  # an axis is broken if the values without outliers take less than this share of the whole range
+_NARROW = 0.15  # share of the range below which the important values count as flattened
+_AROUND = 2.0  # extents of flattened important values that are shown in full on both sides of them
+_MOST_BEYOND = 1 / 3  # largest share of all values that may be put past a break for that
+_EQUAL = 1e-9  # share of the values by which they differ if only rounding does
 _FOR_BARS = 0.3
 """Largest share of the extent of the values that error bars may add at either end, unless most bars are longer."""
 

@@ -9,8 +9,7 @@ from paretune.core.result import Row, csv_text
 from paretune.core.untrusted import markdown
 
 Item = TypeVar("Item")
-Value = str | int | float | Decimal | None
-"""A cell's content. None means that it is not known; the cell is empty then."""
+Value = str | int | float | Decimal | None  # A cell's content. None means that it is not known; the cell is empty then.
 
 
 class Cell(NamedTuple):
@@ -33,16 +32,13 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Column(Generic[Item]):
-    """One column: its header, the value or finished cell of an item, and how a value is written.
-
-    Attributes:
-        format: format specification such as `,.2f`, or a function from the value to its text. Files and JSON rows
-            hold the value itself.
-    """
+    """One column: its header, the value or finished cell of an item, and how a value is written."""
 
     header: str
     value: Callable[[Item], Value | Cell]
     format: str | Callable[[Any], str] = ""
+    """Format specification such as `,.2f`, or a function from the value to its text. Files and JSON rows hold the value
+    itself."""
 
     def cell(self, item: Item) -> Cell:
         """The cell of one item."""

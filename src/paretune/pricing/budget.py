@@ -6,8 +6,7 @@ from paretune.core.errors import BudgetRefused
 from paretune.pricing.prices import Price
 from paretune.specification.placement import Placement
 
-ROUNDING_USD = 1e-9
-"""Dollars by which sums of floating-point numbers may differ."""
+ROUNDING_USD = 1e-9  # dollars by which sums of floating-point numbers may differ
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,7 @@ from paretune.specification.placement import Placement
 from paretune.specification.regions import REGIONS, region_faults, usual_region
 from paretune.storage.tables import read_table
 
-VARIABLE = "PARETUNE_PRICES"
-"""Environment variable that names the user's CSV."""
+VARIABLE = "PARETUNE_PRICES"  # environment variable that names the user's CSV
 COLUMNS = ("instance_type", "region", "price_usd_per_hour", "as_of", "source")
 """Columns of the user's CSV and of the cache; a column `confidence` is optional."""
 _CONFIDENCES = ("confirmed", "single_source", "uncertain", "user")
@@ -32,21 +31,15 @@ _STALE_DAYS = 180
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """The hourly price of one instance, with region, date and source.
-
-    Attributes:
-        region: empty, as is `instance_type`, for a local instance with `local_price_usd_per_hour`.
-        as_of: year, month or day on which the price was read; empty if unknown.
-        source: where it was read, with the prefix "uncertain: " or "one source: " for these confidences.
-        confidence: confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed).
-    """
+    """The hourly price of one instance, with region, date and source."""
 
     usd_per_hour: float
-    region: str
-    as_of: str
-    source: str
+    region: str  # empty, as is `instance_type`, for a local instance with `local_price_usd_per_hour`
+    as_of: str  # year, month or day on which the price was read; empty if unknown
+    source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
     instance_type: str = ""
     confidence: str = "confirmed"
+    """Confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed)."""
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
         """Cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""

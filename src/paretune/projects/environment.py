@@ -44,21 +44,14 @@ _CONDA = re.compile(r"(?:[\w./-]+::)?(?P<name>[\w.-]+)(?:\[[^\]]*\])?\s*(?P<rest
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """The environment that a command needs in its job.
+    """The environment that a command needs in its job."""
 
-    Attributes:
-        requirements: lines of a requirements file.
-        folder: folder inside the project from which relative paths in them start.
-        python: version the project asks for, such as 3.10.
-        notes: sentences for the user: what is left out, and why.
-    """
-
-    requirements: tuple[str, ...] = ()
-    folder: str = "."
+    requirements: tuple[str, ...] = ()  # lines of a requirements file
+    folder: str = "."  # folder inside the project from which relative paths in them start
     image_uri: str | None = None
-    python: str | None = None
+    python: str | None = None  # version the project asks for, such as 3.10
     variables: tuple[tuple[str, str], ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # sentences for the user: what is left out, and why
 
 
 def read_environment(project: Project, root: Path) -> Environment:

@@ -12,8 +12,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.parameters import STEP, Effect, parameter
 
 DEFAULT_PER_DEVICE_TRAIN_BATCH_SIZE = 16
-LARGEST_BATCH_SIZE = 1_000_000
-"""Per device and globally; messages never suggest a larger one."""
+LARGEST_BATCH_SIZE = 1_000_000  # per device and globally; messages never suggest a larger one
 _BATCH: frozenset[Effect] = frozenset({"batch", "quality"})
 
 

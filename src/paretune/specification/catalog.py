@@ -20,26 +20,19 @@ from paretune.core.errors import BadInput, did_you_mean
 class Instance:
     """One instance type of SageMaker Training.
 
-    Attributes:
-        accelerator: model of the GPU or chip; none for a CPU instance.
-        accelerator_memory_gib: nominal memory of one accelerator.
-        network_gbps: highest network bandwidth in Gbit/s; `sustained_gbps` is the lasting one, None if unknown.
-        memory_gib: main memory.
-        local_storage_gib: its own NVMe disks, 0 for none.
-
     Source of disks and sustained bandwidth: InstanceStorageInfo and BaselineBandwidthInGbps of EC2
     DescribeInstanceTypes, as moto 5.2.5 has them, read 2026-11-21; the withdrawn ml.p3.2xlarge has the bandwidth of
     other types with 8 processors.
     """
 
     instance_type: str
-    accelerator: str
+    accelerator: str  # model of the GPU or chip; none for a CPU instance
     accelerator_count: int
-    accelerator_memory_gib: float
-    network_gbps: float
+    accelerator_memory_gib: float  # nominal memory of one accelerator
+    network_gbps: float  # highest network bandwidth in Gbit/s; `sustained_gbps` is the lasting one, None if unknown
     vcpus: int
-    memory_gib: float
-    local_storage_gib: int = 0
+    memory_gib: float  # main memory
+    local_storage_gib: int = 0  # its own NVMe disks, 0 for none
     sustained_gbps: float | None = None
 
     @property

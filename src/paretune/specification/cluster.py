@@ -9,10 +9,8 @@ from paretune.specification import catalog
 from paretune.specification.parameters import STEP, parameter
 from paretune.specification.simulation import Simulation
 
-SIMULATED = "simulated"
-"""The launcher that runs nothing."""
-ONLY_SIMULATED = ("recorded_runs", "simulation")
-"""Parameters that only the simulated launcher accepts."""
+SIMULATED = "simulated"  # the launcher that runs nothing
+ONLY_SIMULATED = ("recorded_runs", "simulation")  # parameters that only the simulated launcher accepts
 
 
 @dataclass(frozen=True, kw_only=True)

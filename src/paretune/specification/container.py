@@ -36,26 +36,19 @@ from paretune.specification.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
-TRIALS = "PARETUNE_TRIALS"
-"""Environment variable of a shared job on SageMaker: its number of trials."""
+TRIALS = "PARETUNE_TRIALS"  # environment variable of a shared job on SageMaker: its number of trials
 STOP_REQUESTS = "PARETUNE_STOP_REQUESTS"
 """Environment variable with an S3 prefix; an object below it that is named after a trial stops that trial."""
 QUEUE_FILE = "queue.json"
 """File with the newest `TrialQueue` of a job that searches: in its folder, and below STOP_REQUESTS in S3."""
-SEARCHES = "PARETUNE_SEARCHES"
-"""Environment variable of a job on SageMaker that is 1 if the job searches."""
+SEARCHES = "PARETUNE_SEARCHES"  # environment variable of a job on SageMaker that is 1 if the job searches
 TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"
 """Environment variable with the ARN of the training plan that the job was created with."""
-PROFILE = "profile"
-"""Folder of a profile in a job's output and in the artifacts of its run."""
-PROFILE_JSON = "profile.json"
-"""The machine-readable file of a profile; its `summary` is one line for people."""
-CHECKPOINTS_KEPT = 2
-"""Checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3."""
-CHECKPOINT_EVERY_S = 120.0
-"""Between two checkpoints of a training that may lose its spot instances."""
-TELLS = "paretune: "
-"""Prefix of the progress lines of a process that prepares inputs."""
+PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
+PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
+CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
+CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may lose its spot instances
+TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 NO_QUEUE = BadInput, ValueError, KeyError, TypeError, AttributeError, OverflowError
 """Errors of `TrialQueue.from_json` for values that are no queue."""
@@ -120,8 +113,7 @@ class JobFolder:
     report = _OfMember("output/data/report.json")  # exists only when the job has finished
     profile = _OfMember(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
-    stopped = _OfMember("output/stopped")
-    """Exists if the training stopped early on request, with a checkpoint."""
+    stopped = _OfMember("output/stopped")  # exists if the training stopped early on request, with a checkpoint
     stop_request = _OfMember("input/stop")
     """Exists if a trial of a shared job is to stop, with a checkpoint, while the others continue."""
     queue = _Below(f"input/{QUEUE_FILE}")
@@ -196,21 +188,15 @@ class Hosts:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedDataset:
-    """A data set that is split and tokenised.
+    """A data set that is split and tokenised."""
 
-    Attributes:
-        key: digest of rows, split, tokenizer and length; equal keys mean equal bytes.
-        labels: class names in the order of their ids; empty for causal-lm.
-        facts: metrics of the data alone: rows, tokens, baselines.
-        validation_rows: digest of texts, labels and class names of the validation rows, whatever the tokenizer and the
-            training rows; empty if an earlier version prepared them.
-    """
-
-    key: str
+    key: str  # digest of rows, split, tokenizer and length; equal keys mean equal bytes
     folder: Path
-    labels: tuple[str, ...]
-    facts: Mapping[str, float]
+    labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
+    facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
     validation_rows: str = ""
+    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows;
+    empty if an earlier version prepared them."""
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
@@ -227,21 +213,15 @@ class PreparedDataset:
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectPayload:
-    """The command of a project, which a job runs instead of paretune's training.
+    """The command of a project, which a job runs instead of paretune's training."""
 
-    Attributes:
-        code: name in the job's current folder to the file that is sent there.
-        program: the Python file among them that starts the command; its argument is the root of the job's folder.
-        document: the content of input/data/job/job.json; the launcher adds `run_id` if it is absent.
-        inputs: channel name to a file or folder on the launching machine.
-        beside: name in the current folder of a local job to a file or folder that is linked there.
-    """
-
-    code: Mapping[str, Path]
-    program: str
-    document: Mapping[str, Any]
+    code: Mapping[str, Path]  # name in the job's current folder to the file that is sent there
+    program: str  # the Python file among them that starts the command; its argument is the root of the job's folder
+    document: Mapping[str, Any]  # the content of input/data/job/job.json; the launcher adds `run_id` if it is absent
     beside: Mapping[str, Path] = field(default_factory=dict)
+    """Name in the current folder of a local job to a file or folder that is linked there."""
     inputs: Mapping[str, Path] = field(default_factory=dict)
+    """Channel name to a file or folder on the launching machine."""
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -263,20 +243,15 @@ class TrialQueue:
 
     The job trains the first trial of `order` that has done fewer optimiser steps than it says to that step, pauses it,
     looks for a newer queue, and begins at the front of the order again.
-
-    Attributes:
-        version: counts up from 1.
-        order: member key and optimiser steps, in the order of training; a key may occur several times.
-        given_up: member keys of trials that are not continued; they end as stopped.
-        is_complete: no newer queue follows, so that the job ends when the order is done.
-        members: the trials that have joined since the job was created, in the order in which they came.
     """
 
-    version: int = 1
+    version: int = 1  # counts up from 1
     order: tuple[tuple[str, int], ...] = ()
-    given_up: frozenset[str] = frozenset()
-    is_complete: bool = False
+    """Member key and optimiser steps, in the order of training; a key may occur several times."""
+    given_up: frozenset[str] = frozenset()  # member keys of trials that are not continued; they end as stopped
+    is_complete: bool = False  # no newer queue follows, so that the job ends when the order is done
     members: "tuple[JobDocument, ...]" = ()
+    """The trials that have joined since the job was created, in the order in which they came."""
 
     def as_json(self) -> dict[str, Any]:
         """The queue as JSON values."""
@@ -307,30 +282,25 @@ class TrialQueue:
 
 @dataclass(frozen=True, kw_only=True)
 class JobDocument:
-    """Everything that a training must know, as it travels into the job.
-
-    Attributes:
-        spent_seconds: seconds that earlier attempts of the same job took.
-        checkpoint_key: hash of the specification whose checkpoints the job shares; empty for its own.
-        members: the trials of a shared job, in training order; `spec` is the specification of the first one. The job
-            name of a member ends with a dot and its key.
-        deadline_s: seconds after the container's start at which the training stops itself; None if it need not.
-        plans: batch plan by instance type, for the other types that SageMaker may choose, best first.
-        queue: the first queue of a job that searches, whose later queues may bring more members; None for other jobs.
-        attribution: the owner of the job; only for the launcher, not sent into the job.
-    """
+    """Everything that a training must know, as it travels into the job."""
 
     job_name: str
     spec: JobSpec
     plan: BatchPlan
     attempt: int = 1
-    spent_seconds: float = 0.0
-    checkpoint_key: str = ""
+    spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
+    checkpoint_key: str = ""  # hash of the specification whose checkpoints the job shares; empty for its own
     members: "tuple[JobDocument, ...]" = ()
+    """The trials of a shared job, in training order; `spec` is the specification of the first one. The job name of a
+    member ends with a dot and its key."""
     deadline_s: float | None = None
+    """Seconds after the container's start at which the training stops itself; None if it need not."""
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
+    """Batch plan by instance type, for the other types that SageMaker may choose, best first."""
     queue: TrialQueue | None = None
+    """The first queue of a job that searches, whose later queues may bring more members; None for other jobs."""
     attribution: Attribution = field(default_factory=Attribution)
+    """The owner of the job; only for the launcher, not sent into the job."""
 
     @classmethod
     def first(
@@ -401,26 +371,18 @@ class JobDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """A measurement or message of a running job.
+    """A measurement or message of a running job."""
 
-    Attributes:
-        time: seconds since the epoch.
-        step: optimiser steps done, of `total_steps` in all, if known.
-        metrics: metric name to finite value.
-        message: one sentence for people; empty for plain measurements.
-        member: key of a trial of a shared job; empty for the whole job.
-        ended: how that trial ended, sent once, see `MemberEnd`; empty before.
-        paused: seconds of the job that the trial has used when it was paused in a job that searches; None otherwise.
-    """
-
-    time: float
-    step: int
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    message: str = ""
+    time: float  # seconds since the epoch
+    step: int  # optimiser steps done, of `total_steps` in all, if known
+    metrics: Mapping[str, float] = field(default_factory=dict)  # metric name to finite value
+    message: str = ""  # one sentence for people; empty for plain measurements
     total_steps: int | None = None
-    member: str = ""
+    member: str = ""  # key of a trial of a shared job; empty for the whole job
     ended: Mapping[str, Any] = field(default_factory=dict)
+    """How that trial ended, sent once, see `MemberEnd`; empty before."""
     paused: float | None = None
+    """Seconds of the job that the trial has used when it was paused in a job that searches; None otherwise."""
 
     def line(self) -> str:
         """The event as one line of JSON, without a line end."""
@@ -434,23 +396,17 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class JobReport:
-    """The results of a job.
+    """The results of a job."""
 
-    Attributes:
-        metrics: metric name to value (see `metrics.py` for names and units).
-        facts: what the metrics depend on: device, precision, effective batch, versions, library of the model.
-        labels: C class names; empty if there are none.
-        confusion_matrix: C rows (true class) of C counts (predicted class).
-        label_counts: for multi-label, C rows of four counts: true and predicted, predicted only, true only, neither.
-        predictions: for regression, true and predicted numbers of at most 2,000 validation rows.
-    """
-
-    metrics: Mapping[str, float]
+    metrics: Mapping[str, float]  # metric name to value (see `metrics.py` for names and units)
     facts: Mapping[str, str | int | float | bool] = field(default_factory=dict)
-    labels: tuple[str, ...] = ()
-    confusion_matrix: tuple[tuple[int, ...], ...] = ()
+    """What the metrics depend on: device, precision, effective batch, versions, library of the model."""
+    labels: tuple[str, ...] = ()  # C class names; empty if there are none
+    confusion_matrix: tuple[tuple[int, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[int, ...], ...] = ()
+    """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
     predictions: tuple[tuple[float, ...], ...] = ()
+    """For regression, true and predicted numbers of at most 2,000 validation rows."""
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""

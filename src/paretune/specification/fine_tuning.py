@@ -6,12 +6,9 @@ from typing import Any
 
 from paretune.specification.parameters import STEP, TRAINING, parameter
 
-ADAPTERS = ("lora", "qlora")
-"""Kinds of fine-tuning that train adapters beside frozen weights."""
-ALL_LINEAR = "all-linear"
-"""`lora_target_modules` for adapters beside every linear layer except the head."""
-_FULL_LEARNING_RATE = 5e-5
-"""Default of TrainingArguments (transformers 5.23), which suits full fine-tuning."""
+ADAPTERS = ("lora", "qlora")  # kinds of fine-tuning that train adapters beside frozen weights
+ALL_LINEAR = "all-linear"  # `lora_target_modules` for adapters beside every linear layer except the head
+_FULL_LEARNING_RATE = 5e-5  # default of TrainingArguments (transformers 5.23), which suits full fine-tuning
 _ADAPTERS_OVER_FULL = 10.0
 RESERVED_TRAINING_ARGUMENTS = {
     "output_dir": "paretune chooses the folder",

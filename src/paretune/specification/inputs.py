@@ -10,8 +10,7 @@ from paretune.core.untrusted import exists, is_file, is_folder
 from paretune.specification import metrics
 from paretune.specification.parameters import TRAINING, Effect, parameter
 
-BUNDLED = "bundled:"
-"""Prefix of the model and the data sets that come as Python packages."""
+BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
 BUNDLED_BEFORE = "embedded:"
 """The prefix until version 0.1. It is still read, and hashes and descriptions of studies still contain it."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
@@ -24,8 +23,7 @@ SCRIPT_CHANNELS = {"model": "model", "dataset": "train", "validation_file": "val
 """The same to channels of a user's own script, named as SageMaker's examples do: SM_CHANNEL_TRAIN, SM_CHANNEL_TEST."""
 PATHS = (*INPUT_FILES, "entry_script", "recorded_runs", "budget", "prices")
 """Parameters of a job, and the key `prices` of a design, that may name files or folders."""
-IN_S3 = "s3://"
-"""Prefix of a file or folder in S3; it is downloaded before the job is launched."""
+IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the job is launched
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
 _WITH_A_SCRIPT = (

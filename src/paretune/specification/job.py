@@ -56,8 +56,7 @@ _REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
 LONGEST_REGISTERED_NAME = 57
 """Characters; a SageMaker managed MLflow server appends some of its own to the name of the Model Package Group."""
-MOST_PROFILED_STEPS = 300
-"""A trace of more steps is too large to view."""
+MOST_PROFILED_STEPS = 300  # a trace of more steps is too large to view
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ PHASES = ("waiting", "starting", "data", "image", "training", "uploading")
 The first two are not billed.
 """
 UNBILLED = frozenset({"waiting", "starting"})
-DOWNLOADING = "downloading"
-"""Data and image together: a transition does not say where one ends and the other begins."""
+DOWNLOADING = "downloading"  # data and image together: a transition does not say where one ends and the other begins
 # Secondary statuses of the SageMaker API reference (read 2026-11-23). What Interrupted and Restarting last and cost is
 # assumed: no public job prints them.
 _PHASE_OF = {
@@ -34,20 +33,15 @@ def phase_of(status: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class JobPhases:
-    """The seconds and states that a job's transitions show.
-
-    Attributes:
-        seconds: phase to seconds, with `downloading` for data and image; a phase without a transition is absent.
-        billed_seconds: whole seconds billed per instance on demand, from the first download to the end: SageMaker
-            counts from whole second to whole second, as 19 of 19 public answers with exact times do.
-        has_ended: whether a final status is among the transitions.
-        faults: what could not be read, a sentence each.
-    """
+    """The seconds and states that a job's transitions show."""
 
     seconds: Mapping[str, float]
+    """Phase to seconds, with `downloading` for data and image; a phase without a transition is absent."""
     billed_seconds: int
-    has_ended: bool
-    faults: tuple[str, ...] = ()
+    """Whole seconds billed per instance on demand, from the first download to the end: SageMaker counts from whole
+    second to whole second, as 19 of 19 public answers with exact times do."""
+    has_ended: bool  # whether a final status is among the transitions
+    faults: tuple[str, ...] = ()  # what could not be read, a sentence each
 
 
 @dataclass(frozen=True)

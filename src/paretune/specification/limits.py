@@ -6,8 +6,7 @@ from datetime import datetime
 
 from paretune.specification.parameters import parameter, split_list
 
-SEARCHED_PLAN = "search"
-"""`training_plan` of an estimate that asks AWS which plans it offers."""
+SEARCHED_PLAN = "search"  # `training_plan` of an estimate that asks AWS which plans it offers
 OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
 """Parameters of a job that waits in a queue."""
 _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")

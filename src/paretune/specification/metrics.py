@@ -83,19 +83,12 @@ SCRIPT_METRICS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """The metrics of a task.
+    """The metrics of a task."""
 
-    Attributes:
-        measures: metrics of an evaluation besides the loss; jobs are compared by the first one.
-        direction: `maximize` or `minimize`, for the first one.
-        baseline: the first measure of a model that only counts words, or None if it is not computed.
-        trivial: the first measure of one answer for all rows, or None if it is not computed.
-    """
-
-    measures: tuple[str, ...]
-    direction: str
-    baseline: str | None = None
-    trivial: str | None = None
+    measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
+    direction: str  # `maximize` or `minimize`, for the first one
+    baseline: str | None = None  # the first measure of a model that only counts words, or None if it is not computed
+    trivial: str | None = None  # the first measure of one answer for all rows, or None if it is not computed
 
     @property
     def quality(self) -> str:
@@ -128,8 +121,7 @@ TASKS: Mapping[str, Task] = {
     SEQ2SEQ: Task(measures=(ROUGE_L,), direction="maximize", baseline=BASELINE_LEAD),
 }
 """Value of the parameter `task` to its metrics."""
-TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)
-"""Metrics of the speed of a job."""
+TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
 OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
 """Metrics that depend on the cluster of a job and not on what its model learnt."""
 

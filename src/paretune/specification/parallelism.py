@@ -6,10 +6,8 @@ from typing import Any
 from paretune.specification.parameters import STEP, parameter
 
 DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
-DEEPSPEED = ("deepspeed", ZERO3)
-"""DeepSpeed with ZeRO stage 2 and 3."""
-SHARDED = ("fsdp", "smp", ZERO3)
-"""Strategies that share the weights."""
+DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
+SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", *DEEPSPEED, DEVICE_MAP)
 ZERO3_LIVE = 10**9
 """Most weights that a device keeps gathered with ZeRO 3: `stage3_max_live_parameters`, DeepSpeed's default."""

@@ -24,8 +24,7 @@ LARGEST_WHOLE = 10**15
 """Largest absolute value of a whole number: more rows than any data set has, and exact as a float."""
 _MOST_BITS = 10_000  # Python prints no number of more than 4,300 digits
 
-Value = str | int | float
-"""Value of one parameter: a number, true or false, or a text as the user would type it."""
+Value = str | int | float  # value of one parameter: a number, true or false, or a text as the user would type it
 Effect = Literal[
     "data",  # which rows and files of the model are read, and how rows are tokenised
     "evaluation",  # the rows that F1 is measured on

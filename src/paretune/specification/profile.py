@@ -41,8 +41,7 @@ _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "us
     *("training_plan", "queue", *OF_A_QUEUE, "budget"),
 }
 """Parameters without effect on a job on this machine."""
-_ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}
-"""Parameters without effect on a job on SageMaker's instances."""
+_ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}  # parameters without effect on a job on SageMaker's instances
 CHARGED = ("budget", "user", "tags")
 """Parameters that say who owns and pays a job; the profile sets them for studies and designs, too."""
 ALLOWED = frozenset(item.name for item in fields(Placement)) - _OF_ONE_JOB

@@ -16,8 +16,7 @@ REGIONS = frozenset(
         *("us-gov-east-1", "us-gov-west-1", "cn-north-1", "cn-northwest-1"),
     }
 )
-USUAL = "us-east-1"
-"""The region whose prices are used if the user names none."""
+USUAL = "us-east-1"  # the region whose prices are used if the user names none
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 SERVERS_ONLY = "PARETUNE_SERVERS_ONLY"
 """Environment variable of a round in a container, whose files are lost: storage and tracking must be servers."""
-TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")
-"""Prefixes of MLflow addresses that are not files."""
+TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")  # prefixes of MLflow addresses that are not files
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_TABLE, read_text
 
-Line = tuple[int, Sequence[str]]
-"""Number of a line in its file, from 1, and its cells without spaces around them."""
+Line = tuple[int, Sequence[str]]  # number of a line in its file, from 1, and its cells without spaces around them
 
 
 def read_table(path: str | Path, *, must: str = "", hint: str = "name another file") -> tuple[list[str], list[Line]]:

@@ -21,8 +21,7 @@ from paretune.studies.search.parent_run import without_payer
 
 SEARCHED, FINISHED = "searched", "finished"
 """Stages of a study whose ends are recorded: the search for its points, and the whole study."""
-_NO_TERMS = {"n_parallel", "storage"}
-"""Keys of a study whose change leaves nothing more to be searched."""
+_NO_TERMS = {"n_parallel", "storage"}  # keys of a study whose change leaves nothing more to be searched
 
 
 @contextmanager

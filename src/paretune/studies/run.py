@@ -38,10 +38,8 @@ from paretune.studies.search.untried import some_jobs
 from paretune.studies.search.waiting import wait_for_others
 from paretune.studies.verification import Verification
 
-_MOST_CHECKED = 300
-"""Jobs that are tried before a study counts as impossible."""
-_MOST_WARNED = 20
-"""Jobs that are estimated for a warning about all of them, beside one for each instance type."""
+_MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
+_MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
 
 
 def study(

@@ -14,21 +14,14 @@ from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.run_noise import FEWEST_EQUAL
 from paretune.studies.search.driver import Driver
 
-RUNS = 3
-"""Runs of a recommended point that trained, each with its own seed; a run that collapsed does not count."""
+RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
 MOST_REPEATS = 12
 """Repeats of a study: twice as many as three recommended points need, because repeats may change the recommendation."""
-MOST_SHARE = 1.0
-"""Most dollars of all repeats, as a share of the dollars of the search."""
+MOST_SHARE = 1.0  # most dollars of all repeats, as a share of the dollars of the search
 
 
 class Verification:
-    """The repeats of a study's `recommended` points.
-
-    Attributes:
-        repeats: number of repeats that this process has begun.
-        reasons: why recommended points, by number, have fewer than three runs, in words.
-    """
+    """The repeats of a study's `recommended` points."""
 
     def __init__(self, driver: Driver, recommended: Callable[[], Sequence[Pick]]) -> None:
         self._driver = driver
@@ -36,8 +29,8 @@ class Verification:
         running = {job.number: job.note.repeats for job in driver.running}
         # repeats to the points that they repeat, with those that an earlier driver has begun
         self._under_way = {number: first for number, first in running.items() if first is not None}
-        self.repeats = 0
-        self.reasons: dict[int, str] = {}
+        self.repeats = 0  # number of repeats that this process has begun
+        self.reasons: dict[int, str] = {}  # why recommended points, by number, have fewer than three runs, in words
 
     def run(self) -> "Verification":
         """Train the points again, within the budget, as long as it is worth it; returns itself."""

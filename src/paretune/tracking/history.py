@@ -14,8 +14,7 @@ from paretune.tracking.recorded_job import RecordedRun
 
 if TYPE_CHECKING:
     from paretune.tracking.store import Tracking
-_DEFAULT = "sqlite:///mlflow.db"
-"""MLflow's own default, where no setting names a store."""
+_DEFAULT = "sqlite:///mlflow.db"  # MLflow's own default, where no setting names a store
 
 
 class Runs(Protocol):

@@ -41,10 +41,8 @@ from packaging.version import InvalidVersion, Version
 from paretune.specification import metrics
 from paretune.tracking import schema
 
-OLDEST = Version("2.13")
-"""The oldest server that these commands are tested with."""
-LOGGED_MODELS = Version("3.0")
-"""The first version that has LoggedModels."""
+OLDEST = Version("2.13")  # the oldest server that these commands are tested with
+LOGGED_MODELS = Version("3.0")  # the first version that has LoggedModels
 
 
 def server_version(client: MlflowClient) -> Version | None:
@@ -129,39 +127,25 @@ _FOLDER = "model"  # of the run's artifacts, where the server has no LoggedModel
 
 @dataclass(frozen=True, kw_only=True)
 class JobModel:
-    """The model of a finished job.
-
-    Attributes:
-        location: where its files are: a path of this machine or an S3 URI.
-        folder: the same as a folder that can be read here; None if the files stay in S3.
-        card: text of its README.md.
-        requirements: packages that load it, with versions if they are known, as pip reads them.
-        params: parameters of the job that the list of models shows.
-        dataset: name and digest of the rows that it was judged on; None if they are not known.
-    """
+    """The model of a finished job."""
 
     name: str
-    location: str
-    folder: Path | None
-    card: str
-    requirements: tuple[str, ...]
-    params: Mapping[str, str] = field(default_factory=dict)
+    location: str  # where its files are: a path of this machine or an S3 URI
+    folder: Path | None  # the same as a folder that can be read here; None if the files stay in S3
+    card: str  # text of its README.md
+    requirements: tuple[str, ...]  # packages that load it, with versions if they are known, as pip reads them
+    params: Mapping[str, str] = field(default_factory=dict)  # parameters of the job that the list of models shows
     dataset: tuple[str, str] | None = None
+    """Name and digest of the rows that it was judged on; None if they are not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedModel:
-    """The model of a run, as MLflow has it.
+    """The model of a run, as MLflow has it."""
 
-    Attributes:
-        uri: its address in MLflow: `models:/m-ID`, or `runs:/RUN_ID/PATH` if it is an artifact of its run.
-        model_id: id of the LoggedModel; None if it is an artifact.
-        location: where its files are: an address of MLflow's store, or of S3.
-    """
-
-    uri: str
-    model_id: str | None
-    location: str
+    uri: str  # its address in MLflow: `models:/m-ID`, or `runs:/RUN_ID/PATH` if it is an artifact of its run
+    model_id: str | None  # id of the LoggedModel; None if it is an artifact
+    location: str  # where its files are: an address of MLflow's store, or of S3
 
 
 def recorded_model(client: MlflowClient, run_id: str) -> RecordedModel | None:

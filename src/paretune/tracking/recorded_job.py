@@ -86,10 +86,8 @@ class _Section:
 class RecordedCluster(_Section):
     """The place where a job ran."""
 
-    launcher = _text(schema.LAUNCHER)
-    """Name of the launcher; empty for published jobs."""
-    machine = _text(schema.MACHINE)
-    """Name of the machine that a local job ran on."""
+    launcher = _text(schema.LAUNCHER)  # name of the launcher; empty for published jobs
+    machine = _text(schema.MACHINE)  # name of the machine that a local job ran on
 
     @property
     def region(self) -> str:
@@ -118,24 +116,18 @@ class RecordedCluster(_Section):
 class RecordedBill(_Section):
     """The bill of a job over all its attempts, and the price that `cost_usd` was computed with."""
 
-    billable_seconds = _metric(metrics.BILLABLE_SECONDS)
-    """Seconds billed per instance."""
+    billable_seconds = _metric(metrics.BILLABLE_SECONDS)  # seconds billed per instance
     training_seconds = _number(schema.TRAINING_SECONDS)
     """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
     warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
     """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
-    cost_usd = _metric(metrics.COST_USD)
-    """Dollars computed from billed seconds and list price."""
+    cost_usd = _metric(metrics.COST_USD)  # dollars computed from billed seconds and list price
     plan_share_usd = _metric(metrics.PLAN_SHARE_USD)
     """Dollars of a training plan's upfront fee that the job has used up; part of no cost."""
-    price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)
-    """Hourly price of one instance."""
-    price_region = _text(schema.PRICE_REGION)
-    """Region of the price."""
-    price_as_of = _text(schema.PRICE_AS_OF)
-    """Year, month or day of the price."""
-    price_source = _text(schema.PRICE_SOURCE)
-    """The source of the price."""
+    price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)  # hourly price of one instance
+    price_region = _text(schema.PRICE_REGION)  # region of the price
+    price_as_of = _text(schema.PRICE_AS_OF)  # year, month or day of the price
+    price_source = _text(schema.PRICE_SOURCE)  # the source of the price
 
     @property
     def effective_usd(self) -> float | None:
@@ -153,8 +145,7 @@ class RecordedBill(_Section):
 class RecordedRequest(_Section):
     """The request of a job: its specification, and the settings of its last attempt."""
 
-    command = _text(schema.COMMAND)
-    """The line that repeats the job."""
+    command = _text(schema.COMMAND)  # the line that repeats the job
     used_precision = _text(schema.USED_PRECISION)
     """The number format that it trained in; empty if the job did not report it."""
 
@@ -223,28 +214,20 @@ class RecordedRequest(_Section):
 class RecordedJob(_Section):
     """A job as its run records it."""
 
-    cluster = _Recorded(RecordedCluster)
-    """The place where it ran."""
-    bill = _Recorded(RecordedBill)
-    """Its billed seconds and dollars, and the price."""
-    request = _Recorded(RecordedRequest)
-    """Its specification, and the settings of its last attempt."""
-    run_id = _Recorded(lambda run: run.run_id)
-    """MLflow's id of the run."""
-    name = _text("mlflow.runName")
-    """MLflow's name of the run."""
-    parent_run_id = _text("mlflow.parentRunId")
-    """MLflow's id of the study's run; empty if the job is part of no study."""
-    row_key = _text(schema.ROW_KEY)
-    """Key of the row of a table that it was imported from."""
+    cluster = _Recorded(RecordedCluster)  # the place where it ran
+    bill = _Recorded(RecordedBill)  # its billed seconds and dollars, and the price
+    request = _Recorded(RecordedRequest)  # its specification, and the settings of its last attempt
+    run_id = _Recorded(lambda run: run.run_id)  # MLflow's id of the run
+    name = _text("mlflow.runName")  # MLflow's name of the run
+    parent_run_id = _text("mlflow.parentRunId")  # MLflow's id of the study's run; empty if the job is part of no study
+    row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
     versions = _text(schema.USED_VERSIONS)
     """Versions of the packages that trained, such as `python 3.11.7, torch 2.13.0`."""
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
     """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
     was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)
     """Whether it ran out of memory and was tried again with a smaller per-device batch."""
-    is_of_shared_job = _is_tagged(schema.SHARED_JOB)
-    """Whether it was one of several trials that one job has trained."""
+    is_of_shared_job = _is_tagged(schema.SHARED_JOB)  # whether it was one of several trials that one job has trained
     is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
     """Whether its recorded job name is that of the first attempt."""
 

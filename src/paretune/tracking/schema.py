@@ -18,8 +18,7 @@ ORIGIN = "paretune.origin"
 
 Absent from runs of other projects that were recorded before 2026-11-20.
 """
-ESTIMATED = "estimated"
-"""Origin of runs that hold estimates and no job."""
+ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
 COMMAND = "paretune.command"  # the line that repeats the job
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows

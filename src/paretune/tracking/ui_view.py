@@ -13,8 +13,7 @@ from paretune.specification import metrics
 from paretune.tracking import schema
 
 TAG_PREFIX = "mlflow.sharedViewState."
-ALL_RUNS = "paretune"
-"""Key of the view of all runs of an experiment."""
+ALL_RUNS = "paretune"  # key of the view of all runs of an experiment
 _MADE_MS = 1_795_392_000_000
 """When the views below were last changed, 2026-11-23, in milliseconds; a user who changes one sets a later time."""
 _RUN_NAME, _CREATED, _DURATION = "attributes.`Run Name`", "runDateAndNestInfo", "duration"

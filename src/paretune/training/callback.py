@@ -22,8 +22,7 @@ from paretune.training import device
 from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
 
-NOTABLE_OTHERS_SHARE = 0.25
-"""Share of the usable cores taken by other programs from which on a measurement reports it."""
+NOTABLE_OTHERS_SHARE = 0.25  # share of the usable cores taken by other programs from which on a measurement reports it
 
 
 class EventWriter:
@@ -171,8 +170,7 @@ def _core_seconds(process: psutil.Process) -> float:
     return float(sum(process.cpu_times()[:4]))  # user, system, and the same of its ended children
 
 
-_BETWEEN_SAVES = 20.0
-"""Least seconds between two checkpoints, as a multiple of those that one takes."""
+_BETWEEN_SAVES = 20.0  # least seconds between two checkpoints, as a multiple of those that one takes
 
 
 class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
@@ -183,10 +181,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
     minutes; less often if that would take more than a twentieth of the time. Trials of a shared job do not.
-
-    Attributes:
-        stopped_at: step after which the training stopped on request; None if it did not.
-        others_share: share of the usable cores that other programs took after the warm-up; None if not notable.
     """
 
     def __init__(
@@ -199,7 +193,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         on_spot: bool = False,
     ) -> None:
         self.stopwatch = Stopwatch(clock)
-        self.stopped_at: int | None = None
+        self.stopped_at: int | None = None  # step after which the training stopped on request; None if it did not
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
@@ -211,6 +205,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
         self._warm_usage: CpuUsage | None = None
+        # share of the usable cores that other programs took after the warm-up; None if not notable.
         self.others_share: float | None = None
         self._last = (0.0, 0)  # seconds and rows at the last log
 

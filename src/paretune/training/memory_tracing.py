@@ -39,8 +39,7 @@ from paretune.training.model import auto_class, layers_of, table_with_unused_row
 from paretune.training.stop_signal import StopSignal
 from paretune.training.tasks.losses import token_loss
 
-_ROWS = (2, 4)
-"""Batches that are traced: the memory is a linear function of the rows."""
+_ROWS = (2, 4)  # batches that are traced: the memory is a linear function of the rows
 _GRADIENTS, _CASTS, _INPUTS, _LAYERS, _OTHER, _PASSING = range(len(KINDS))
 # Operations of models that autocast computes in fp32 on CUDA and not on CPUs. Source: PyTorch 2.13, "Automatic Mixed
 # Precision package", "CUDA Ops that can autocast to float32".

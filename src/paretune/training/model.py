@@ -34,8 +34,7 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
-_SHIFT = "prepare_decoder_input_ids_from_labels"
-"""Method of the seq2seq models that read texts."""
+_SHIFT = "prepare_decoder_input_ids_from_labels"  # method of the seq2seq models that read texts
 _TOKENS = (
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("forced_eos_token_id", "bad_words_ids", "suppress_tokens"),

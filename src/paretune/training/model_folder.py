@@ -25,8 +25,7 @@ from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.inputs import BUNDLED, BUNDLED_MODEL_ID
 from paretune.specification.job import JobSpec
 
-LARGEST_FILE = 2**31
-"""Bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files."""
+LARGEST_FILE = 2**31  # bytes of weights in one file: 2 GiB; the names are Hugging Face's for models in several files
 _WEIGHTS, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 _PEFT_CARD = "README.md"  # peft writes an empty card; ours is written when the cost is known

@@ -18,10 +18,8 @@ from paretune.training.callback import MetricsCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.tasks.losses import next_token_loss
 
-LOG_POINTS = 50
-"""Least number of points on a training curve; all steps if there are fewer."""
-DIVERGED_STEPS = 10
-"""Optimiser steps in a row whose loss is not a finite number, after which a training is given up."""
+LOG_POINTS = 50  # least number of points on a training curve; all steps if there are fewer
+DIVERGED_STEPS = 10  # optimiser steps in a row whose loss is not a finite number, after which a training is given up
 
 
 class Diverged(Exception):
@@ -79,20 +77,15 @@ def _default_options(document: JobDocument, steps_per_epoch: int) -> dict[str, A
 
 @dataclass(kw_only=True)
 class Evaluated:
-    """The part of an evaluation that one process has computed.
+    """The part of an evaluation that one process has computed."""
 
-    Attributes:
-        loss: sum of the losses of `items`: rows, or for language models tokens.
-        rows: index of each row; `predictions` and `labels` have the arrays of its batches, if there are metrics.
-        failure: why the process gave up; empty if it did not.
-    """
-
-    loss: float = 0.0
+    loss: float = 0.0  # sum of the losses of `items`: rows, or for language models tokens
     items: int = 0
     rows: list[int] = field(default_factory=list)
+    """Index of each row; `predictions` and `labels` have the arrays of its batches, if there are metrics."""
     predictions: list[np.ndarray] = field(default_factory=list)
     labels: list[np.ndarray] = field(default_factory=list)
-    failure: str = ""
+    failure: str = ""  # why the process gave up; empty if it did not
 
 
 class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types for Trainer

@@ -25,8 +25,7 @@ _PART = re.compile(r"(?P<name>.*)-(?P<number>\d{5})$")
 _MOST_FAULTS = 5
 _MOST_FILES = 50_000  # of a bill: five years of an export that keeps every daily delivery of 27 parts
 
-Scope = tuple[str, str]
-"""Payer account and usage account of lines; empty if the bill does not have them."""
+Scope = tuple[str, str]  # payer account and usage account of lines; empty if the bill does not have them
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,8 +18,7 @@ ROUNDING_USD = Decimal("1e-6")
 """Rounding on one line, at most: AWS gives amounts and costs with ten digits after the point."""
 _STEP = Decimal("1e-12")
 _ZERO = Decimal(0)
-RECORD = "record"
-"""Type of a residue without a line: cost_usd is not seconds x instances x price."""
+RECORD = "record"  # type of a residue without a line: cost_usd is not seconds x instances x price
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,29 +33,21 @@ class Residue:
 
 @dataclass(frozen=True, kw_only=True)
 class RunBill:
-    """The bill of one run, and why it differs from the recorded cost.
-
-    Attributes:
-        jobs: names of its jobs that have lines on the bill.
-        billed_usd: unblended, before tax, credits, refunds and the fees of plans.
-        least_usd: the same if lines count once that come again in another file under another id.
-        effective_usd: with Savings Plans, reservations and private rates, before tax and credits; None if a line is
-            covered by one and the bill does not have its effective cost, or if its discount cannot be divided.
-        apart_usd: dollars of its lines that are not in `billed_usd`, by kind.
-        parts: PARTS to dollars; they and `residue` add up to billed_usd - cost_usd. Empty without a recorded cost.
-        missing: why the bill is not complete yet; empty if it is.
-    """
+    """The bill of one run, and why it differs from the recorded cost."""
 
     recorded: RecordedCost
-    jobs: tuple[str, ...]
+    jobs: tuple[str, ...]  # names of its jobs that have lines on the bill
     lines: int
-    billed_usd: Decimal
-    least_usd: Decimal
+    billed_usd: Decimal  # unblended, before tax, credits, refunds and the fees of plans
+    least_usd: Decimal  # the same if lines count once that come again in another file under another id
     effective_usd: Decimal | None
-    apart_usd: Mapping[str, Decimal]
+    """With Savings Plans, reservations and private rates, before tax and credits; None if a line is covered by one and
+    the bill does not have its effective cost, or if its discount cannot be divided."""
+    apart_usd: Mapping[str, Decimal]  # dollars of its lines that are not in `billed_usd`, by kind
     parts: Mapping[str, Decimal]
+    """PARTS to dollars; they and `residue` add up to billed_usd - cost_usd. Empty without a recorded cost."""
     residue: tuple[Residue, ...]
-    missing: str
+    missing: str  # why the bill is not complete yet; empty if it is
 
     @property
     def run_id(self) -> str:
@@ -81,20 +72,15 @@ class RunBill:
 
 @dataclass
 class RunTally:
-    """Adds up the lines of one run.
-
-    Attributes:
-        hours: of instances, without those that the bill marks as a warm pool's.
-        lacks_discount: whether the run's share of a discount is unknown.
-    """
+    """Adds up the lines of one run."""
 
     recorded: RecordedCost
     jobs: dict[str, None] = field(default_factory=dict)  # a set that keeps its order
     lines: int = 0
     billed_usd: Decimal = _ZERO
     effective_usd: Decimal | None = _ZERO
-    hours: Decimal = _ZERO
-    lacks_discount: bool = False
+    hours: Decimal = _ZERO  # of instances, without those that the bill marks as a warm pool's
+    lacks_discount: bool = False  # whether the run's share of a discount is unknown
     _charges: dict[int, dict[str, Decimal]] = field(default_factory=dict)  # by what it is for, then file
     _other_usd: Decimal = _ZERO  # of instances of another type than the last attempt's, at the bill's own rate
     _hours: Decimal = _ZERO  # of the recorded type

@@ -20,15 +20,11 @@ _Hours = dict[int, dict[Payer, Decimal]]  # by the second in which they start
 
 @dataclass
 class Discounts:
-    """Collects usage and aggregated discounts of a bill.
+    """Collects usage and aggregated discounts of a bill."""
 
-    Attributes:
-        lines: number of discounts that `spread` has divided.
-        unspread: names of those that it could not divide: SKU, else usage type, else the account.
-    """
-
-    lines: int = 0
+    lines: int = 0  # number of discounts that `spread` has divided
     unspread: set[str] = field(default_factory=set)
+    """Names of those that it could not divide: SKU, else usage type, else the account."""
     _discounts: list[Line] = field(default_factory=list)
     _usage: dict[tuple[str, str, str, int, Payer], Decimal] = field(default_factory=dict)
 

@@ -9,8 +9,7 @@ from decimal import Decimal
 from paretune.commands.bill.lines import EXACT, Line, LineKind
 from paretune.core.errors import BadInput
 
-FILE = "rates.csv"
-"""Artifact of a run of `reconcile`."""
+FILE = "rates.csv"  # artifact of a run of `reconcile`
 COLUMNS = ("instance_type", "region", "instance_hours", "effective_usd", "usd_per_hour", "as_of")
 _STEP = Decimal("1e-10")
 
@@ -43,13 +42,11 @@ class RateSums:
     """Adds up the hours and effective dollars of all training instances of a bill, whoever used them.
 
     Managed spot is left out, and so are hours that cost nothing: a training plan has paid for them in advance.
-
-    Attributes:
-        unknown: types and regions without a rate, because the bill lacks the effective cost of some of their hours,
-            or the usage of a discount.
     """
 
     unknown: set[tuple[str, str]] = field(default_factory=set)
+    """Types and regions without a rate, because the bill lacks the effective cost of some of their hours, or the usage
+    of a discount."""
     _sums: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
 
     def add(self, line: Line) -> None:

@@ -49,8 +49,7 @@ _NECESSARY = {
 _READ = frozenset({*_TEXTS, *_NUMBERS, _PRODUCT, _START, _END, _PERIOD, _PAYER, _OPERATION})
 _KEY = (_ID, _TYPE, _RESOURCE, _USAGE, _OPERATION, _PAYER, _ACCOUNT)
 """Columns that, with the times, identify a line. An id alone is unique within one file of a delivery."""
-_CHARGE = (*_KEY[1:], _SKU)
-"""Columns that, with the times, say what a line is for, whatever its id and amounts."""
+_CHARGE = (*_KEY[1:], _SKU)  # columns that, with the times, say what a line is for, whatever its id and amounts
 _COVERED = {"SavingsPlanCoveredUsage": (_PLAN_NET, _PLAN), "DiscountedUsage": (_RESERVED_NET, _RESERVED)}
 """Type of a line to the columns that hold its effective cost, the best first."""
 _ODD = np.array([0x1E3779B97F4A7C15, 0x42B2AE3D27D4EB4F, 0x165667B19E3779F9], dtype=np.int64)

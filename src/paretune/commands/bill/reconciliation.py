@@ -36,50 +36,35 @@ class UnknownJob:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
-    """A bill matched with the recorded runs.
+    """A bill matched with the recorded runs."""
 
-    Attributes:
-        bills: of the runs that have lines on the bill, in the order of the runs.
-        without_lines: runs that should be on the bill, because it covers all of their time, but are not.
-        not_covered: number of runs that the bill does not cover.
-        totals: RECORDED, APART, UNKNOWN and OTHERS to their lines; together they are the bill.
-        unrated: instance types and regions without a rate, because the bill lacks the effective cost of some hours.
-        discounts: discounts of an account and SKU, divided among the lines that they discount.
-        repeated: lines that came again and were not counted.
-        left_out: deliveries that a later one replaces.
-        without_tags: files without a column of tags, whose lines are matched with jobs by their ARNs alone.
-    """
-
-    bills: Sequence[RunBill]
+    bills: Sequence[RunBill]  # of the runs that have lines on the bill, in the order of the runs
     without_lines: Sequence[RecordedCost]
-    not_covered: int
+    """Runs that should be on the bill, because it covers all of their time, but are not."""
+    not_covered: int  # number of runs that the bill does not cover
     unknown: Sequence[UnknownJob]
-    totals: Mapping[str, Sum]
+    totals: Mapping[str, Sum]  # RECORDED, APART, UNKNOWN and OTHERS to their lines; together they are the bill
     rates: Sequence[EffectiveRate]
     unrated: Sequence[str]
-    discounts: Discounts
+    """Instance types and regions without a rate, because the bill lacks the effective cost of some hours."""
+    discounts: Discounts  # discounts of an account and SKU, divided among the lines that they discount
     coverage: Coverage
-    repeated: int
-    left_out: Sequence[str]
-    without_tags: Sequence[str]
+    repeated: int  # lines that came again and were not counted
+    left_out: Sequence[str]  # deliveries that a later one replaces
+    without_tags: Sequence[str]  # files without a column of tags, whose lines are matched with jobs by their ARNs alone
     files: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """A reconciliation and what was written to the runs.
-
-    Attributes:
-        written: number of runs that got a figure that they did not have before.
-        kept: ids of runs whose figures from another bill were kept, because that bill was complete and this one is
-            not, or because it goes further than this one.
-        unwritten: ids of runs that MLflow did not take the figures of.
-    """
+    """A reconciliation and what was written to the runs."""
 
     reconciliation: Reconciliation
-    written: int
+    written: int  # number of runs that got a figure that they did not have before
     kept: tuple[str, ...]
-    unwritten: tuple[str, ...]
+    """Ids of runs whose figures from another bill were kept, because that bill was complete and this one is not, or
+    because it goes further than this one."""
+    unwritten: tuple[str, ...]  # ids of runs that MLflow did not take the figures of
 
 
 def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:

@@ -24,29 +24,20 @@ _OPEN_STATES = ("Running", "Stopping")
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedCost:
-    """The recorded cost of one run; dollars are exactly the recorded numbers.
-
-    Attributes:
-        job_name: of its last attempt, as recorded.
-        seconds: billed per instance, of all attempts.
-        pool_seconds: billed per instance after the job.
-        price_usd_per_hour: of one instance.
-        instance_type: of its last attempt; empty if unknown, then all lines are taken to be of this type.
-        ended: when the last of its instances was released; None while it runs or is kept.
-        training_jobs: names in lower case of its SageMaker jobs that a queue has named, not paretune.
-    """
+    """The recorded cost of one run; dollars are exactly the recorded numbers."""
 
     run_id: str
-    job_name: str
+    job_name: str  # of its last attempt, as recorded
     cost_usd: Decimal | None
-    seconds: Decimal
-    pool_seconds: Decimal
+    seconds: Decimal  # billed per instance, of all attempts
+    pool_seconds: Decimal  # billed per instance after the job
     instance_count: int
-    price_usd_per_hour: Decimal | None
+    price_usd_per_hour: Decimal | None  # of one instance
     started: datetime
-    ended: datetime | None
+    ended: datetime | None  # when the last of its instances was released; None while it runs or is kept
     training_jobs: tuple[str, ...] = ()
-    instance_type: str = ""
+    """Names in lower case of its SageMaker jobs that a queue has named, not paretune."""
+    instance_type: str = ""  # of its last attempt; empty if unknown, then all lines are taken to be of this type
 
     @property
     def instance_hours(self) -> Decimal:

@@ -34,10 +34,8 @@ MOST_COMBINATIONS = 2000
 """Combinations of levels at most: each one is checked, and an optimal design looks at all of them for every row."""
 _MOST_FAULTS = 20  # faults of rows that are listed; the others are counted
 
-Level = Mapping[str, Value]
-"""Parameter to value; a level may set several parameters together."""
-Point = Mapping[str, Level]
-"""Factor to level."""
+Level = Mapping[str, Value]  # parameter to value; a level may set several parameters together
+Point = Mapping[str, Level]  # factor to level
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,8 +23,7 @@ from paretune.estimating.noise import F1_NOISE, SECONDS_NOISE
 
 SIGNIFICANCE, POWER = 0.05, 0.8
 """Level and power of the two-sided test behind `Detectable`: the usual values (Cohen 1988)."""
-MOST_CORRELATED = 0.2
-"""|r| between two factors above which their effects are hard to tell apart."""
+MOST_CORRELATED = 0.2  # |r| between two factors above which their effects are hard to tell apart
 _ROUNDING = 0.005  # correlations are printed with two decimals
 FUNCTIONS = ("np.log", "np.log2", "np.log10", "np.sqrt", "np.exp", "poly", "bs", "C", "I", "center", "scale")
 """Functions that a formula of a design may use."""

@@ -48,16 +48,11 @@ def row_types() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class RowJob:
-    """The job of a row.
-
-    Attributes:
-        steps: optimiser steps that it makes, or None if the number of its training rows is not known.
-        requested_steps: `total_steps` of the row, or None if the row sets epochs.
-    """
+    """The job of a row."""
 
     spec: JobSpec
-    steps: int | None
-    requested_steps: int | None
+    steps: int | None  # optimiser steps that it makes, or None if the number of its training rows is not known
+    requested_steps: int | None  # `total_steps` of the row, or None if the row sets epochs
 
     @property
     def deviation(self) -> float | None:

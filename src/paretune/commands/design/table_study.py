@@ -10,8 +10,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.space import Choices
 
-ROW = "run"
-"""The only parameter of the points: the number of the row."""
+ROW = "run"  # the only parameter of the points: the number of the row
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -42,12 +42,10 @@ FIELDS: Mapping[str, type] = {
 """Fields in DescribeTrainingJob of a completed job that paretune reads."""
 ABSENT = ("FailureReason", "WarmPoolStatus")
 """Fields that are absent for a job that has not failed and keeps no instances."""
-NOT_DESCRIBED = ("Tags",)
-"""Parameters of CreateTrainingJob that DescribeTrainingJob does not repeat."""
+NOT_DESCRIBED = ("Tags",)  # parameters of CreateTrainingJob that DescribeTrainingJob does not repeat
 MEASURED = (metrics.F1, metrics.THROUGHPUT_SAMPLES, metrics.TRAIN_SECONDS, metrics.JOB_SECONDS)
 """Metrics of the run, without those of the bill."""
-ROUNDING_S = 2.0
-"""Largest difference between two time stamps and a number of whole seconds."""
+ROUNDING_S = 2.0  # largest difference between two time stamps and a number of whole seconds
 _MISSING = "missing"
 
 

@@ -31,13 +31,9 @@ _SHORTEST = 2  # characters of a name that is masked wherever it is a word
 
 @dataclass(frozen=True, kw_only=True)
 class Mask:
-    """Replaces private names, then everything that looks like an account, ARN, key or address.
+    """Replaces private names, then everything that looks like an account, ARN, key or address."""
 
-    Attributes:
-        names: private text to its replacement.
-    """
-
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # private text to its replacement
 
     @classmethod
     def of(cls, cluster: Placement, account: Account | None) -> "Mask":

@@ -18,36 +18,26 @@ from paretune.tracking import Run, Tracking, schema
 
 @dataclass(kw_only=True)
 class ObservedJob:
-    """A job as each service shows it; what a service does not show is empty.
-
-    Attributes:
-        request: the CreateTrainingJob request, if this process has sent it.
-        description: the answer of DescribeTrainingJob at the end.
-        received: events that the launcher received from log and results while it watched.
-        logged: events of the job in CloudWatch.
-        log_fault: why this identity may not read the log; empty if it may.
-        written: events in the job's results.
-        metrics: of the MLflow run.
-        curves: metric of the job's own events to step and value in MLflow.
-        worst_usd: highest possible bill of the job.
-        failure: why it has no result; empty if it has one.
-    """
+    """A job as each service shows it; what a service does not show is empty."""
 
     spec: JobSpec
     run_id: str = ""
     name: str = ""
     request: Mapping[str, Any] = field(default_factory=dict)
-    description: Mapping[str, Any] = field(default_factory=dict)
+    """The CreateTrainingJob request, if this process has sent it."""
+    description: Mapping[str, Any] = field(default_factory=dict)  # the answer of DescribeTrainingJob at the end
     received: list[Event] = field(default_factory=list)
-    logged: Sequence[Event] = ()
-    log_fault: str = ""
-    written: Sequence[Event] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Events that the launcher received from log and results while it watched."""
+    logged: Sequence[Event] = ()  # events of the job in CloudWatch
+    log_fault: str = ""  # why this identity may not read the log; empty if it may
+    written: Sequence[Event] = ()  # events in the job's results
+    metrics: Mapping[str, float] = field(default_factory=dict)  # of the MLflow run
     tags: Mapping[str, str] = field(default_factory=dict)
     curves: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """Metric of the job's own events to step and value in MLflow."""
     price: Price | None = None
-    worst_usd: float | None = None
-    failure: str = ""
+    worst_usd: float | None = None  # highest possible bill of the job
+    failure: str = ""  # why it has no result; empty if it has one
     account: Account | None = None
 
 

@@ -33,21 +33,15 @@ _OWN = ("paid",)
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorRequest:
-    """The cluster to check, and whether to run a paid job.
+    """The cluster to check, and whether to run a paid job."""
 
-    Attributes:
-        spec: the job to be checked for; on SageMaker unless `is_local`.
-        is_local: whether the launcher is local or simulated, so that AWS is not checked.
-        wants_sagemaker: whether an instance type, the account or its profile has been set, or a paid job is requested;
-            otherwise a machine without credentials is no fault.
-        profile_faults: faults of the values in the profile.
-    """
-
-    spec: JobSpec
+    spec: JobSpec  # the job to be checked for; on SageMaker unless `is_local`
     paid: bool = False
-    is_local: bool = False
+    is_local: bool = False  # whether the launcher is local or simulated, so that AWS is not checked
     wants_sagemaker: bool = False
-    profile_faults: tuple[str, ...] = ()
+    """Whether an instance type, the account or its profile has been set, or a paid job is requested; otherwise a
+    machine without credentials is no fault."""
+    profile_faults: tuple[str, ...] = ()  # faults of the values in the profile
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":

@@ -42,13 +42,9 @@ _TABLE: Sequence[Column[_Job]] = (
 
 @dataclass(frozen=True, kw_only=True)
 class OwnEstimates(Result):
-    """Estimates of jobs of the user's own trainings, one row each; seconds and dollars are absent where none has run.
+    """Estimates of jobs of the user's own trainings, one row each; without seconds and dollars where none has run."""
 
-    Attributes:
-        jobs: each with its estimate, None where nothing is known.
-    """
-
-    jobs: Sequence[_Job]
+    jobs: Sequence[_Job]  # each with its estimate, None where nothing is known
     run_id: str
     open_command: str
 

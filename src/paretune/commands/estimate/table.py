@@ -43,25 +43,19 @@ _SHOWN = (*COLUMNS[:10], "fits")  # in a notebook
 _OF_THE_PLAN = ("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size")
 _MARK = "* = on the predicted Pareto front of seconds and dollars"
 _DAY_S = 24 * 3600.0
-MOST_LABELS = 40
-"""Points of the picture that are labelled; with more there are no labels."""
+MOST_LABELS = 40  # points of the picture that are labelled; with more there are no labels
 
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateTable(Result):
-    """Estimates of jobs that have not run, one row each.
-
-    Attributes:
-        remarks: what is to be said of dollars and intervals, a sentence each.
-        warnings: what is to be known before such a job is paid for, a sentence each.
-        record: keeps the table in a run; its id, and the command that opens it. Called once, when one of them is read.
-    """
+    """Estimates of jobs that have not run, one row each."""
 
     estimates: Sequence[Estimate]
     region: str
-    remarks: Sequence[str]
+    remarks: Sequence[str]  # what is to be said of dollars and intervals, a sentence each
     record: Callable[[], tuple[str, str]]
-    warnings: Sequence[str] = ()
+    """Keeps the table in a run; its id, and the command that opens it. Called once, when one of them is read."""
+    warnings: Sequence[str] = ()  # what is to be known before such a job is paid for, a sentence each
 
     @cached_property
     def _recorded(self) -> tuple[str, str]:

@@ -23,23 +23,17 @@ from paretune.tracking import RecordedRun, Tracking, schema
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}
-"""Objectives of runs if none are named."""
+USUAL_OBJECTIVES = {metrics.COST_USD: "minimize", metrics.F1: "maximize"}  # objectives of runs if none are named
 _ADDRESSES = ("metrics.", "params.", f"tags.{schema.PREFIX}")  # prefixes of the columns in MLflow's data frames
 
 
 @dataclass(frozen=True, kw_only=True)
 class Front(Result):
-    """The runs that no other run beats in all objectives, and the runs that they were chosen from.
+    """The runs that no other run beats in all objectives, and the runs that they were chosen from."""
 
-    Attributes:
-        name: of the study; empty if the runs are of none.
-        best: rows on the front, the best in the first objective first.
-    """
-
-    name: str
+    name: str  # of the study; empty if the runs are of none
     objectives: Mapping[str, str]
-    best: Sequence[Row]
+    best: Sequence[Row]  # rows on the front, the best in the first objective first
     runs: Sequence[Row]
     remarks: Sequence[str] = ()
 

@@ -12,32 +12,21 @@ from dataclasses import asdict, dataclass, field
 
 from paretune.core.errors import BadInput
 
-VALID_S = 900.0
-"""Validity of a quote in seconds."""
+VALID_S = 900.0  # validity of a quote in seconds
 _LONGEST = 100_000  # characters of a signed quote
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quote:
-    """One command and its highest possible cost.
+    """One command and its highest possible cost."""
 
-    Attributes:
-        command: `main` or `study`.
-        parameters: name to text, as they would be typed.
-        identity: hash of the job's specification, or of the study as YAML.
-        worst_case_usd: bound of its bill, USD.
-        priced_as_of: date of the price that the bound was computed with; empty if none was needed.
-        expires: seconds since the epoch.
-        number: unique number of the quote.
-    """
-
-    command: str
-    parameters: Mapping[str, str]
-    identity: str
-    worst_case_usd: float
-    priced_as_of: str
-    expires: float
-    number: str = field(default_factory=lambda: secrets.token_hex(8))
+    command: str  # `main` or `study`
+    parameters: Mapping[str, str]  # name to text, as they would be typed
+    identity: str  # hash of the job's specification, or of the study as YAML
+    worst_case_usd: float  # bound of its bill, USD
+    priced_as_of: str  # date of the price that the bound was computed with; empty if none was needed
+    expires: float  # seconds since the epoch
+    number: str = field(default_factory=lambda: secrets.token_hex(8))  # unique number of the quote
 
 
 class Quotes:

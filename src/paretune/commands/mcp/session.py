@@ -24,16 +24,11 @@ _MOST_ENDED = 20  # ended commands in a list, the latest ones
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchedCommand:
-    """A command that an agent has launched.
-
-    Attributes:
-        entry: its dollars; it has an end once its cost is booked.
-        running: its process, of this server or an earlier one.
-    """
+    """A command that an agent has launched."""
 
     name: str
-    entry: TrialEntry
-    running: Running
+    entry: TrialEntry  # its dollars; it has an end once its cost is booked
+    running: Running  # its process, of this server or an earlier one
 
 
 class Session:

@@ -27,24 +27,16 @@ _LISTS = {"subnets", "security_group_ids"}
 
 @dataclass(frozen=True, kw_only=True)
 class Configuration:
-    """One backend configuration, checked.
+    """One backend configuration, checked."""
 
-    Attributes:
-        spec: the cluster and the limits of the job; its parameters of training have no effect here.
-        logging: `direct`, the job writes to the tracking server; `collect`, its records are copied at the end; `auto`
-            chooses one of them.
-        wait: whether `mlflow run` waits for the end; from Python, `synchronous` decides.
-        run_id: a run whose job is followed again instead of starting one.
-        again: whether a job is started although one of the same command is running that nobody watches.
-        installs: whether the project's dependencies are installed; not with --env-manager local.
-    """
-
-    spec: JobSpec
+    spec: JobSpec  # the cluster and the limits of the job; its parameters of training have no effect here
     logging: str = "auto"
-    wait: bool = True
-    run_id: str | None = None
-    again: bool = False
-    installs: bool = True
+    """`direct`, the job writes to the tracking server; `collect`, its records are copied at the end; `auto` chooses one
+    of them."""
+    wait: bool = True  # whether `mlflow run` waits for the end; from Python, `synchronous` decides
+    run_id: str | None = None  # a run whose job is followed again instead of starting one
+    again: bool = False  # whether a job is started although one of the same command is running that nobody watches
+    installs: bool = True  # whether the project's dependencies are installed; not with --env-manager local
 
 
 def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:

@@ -15,26 +15,18 @@ from paretune.tracking import schema
 from paretune.tracking.models import location_of, recorded_model
 from paretune.tracking.run import TROUBLE
 
-_BELOW = ("", "model", "peft", "data/model")
-"""The place of the files of a Hugging Face model in a model of MLflow."""
+_BELOW = ("", "model", "peft", "data/model")  # the place of the files of a Hugging Face model in a model of MLflow
 _MARKS = ("config.json", "adapter_config.json")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFiles:
-    """A model on this machine.
+    """A model on this machine."""
 
-    Attributes:
-        name: what it is, for people, such as `sentiment/3`.
-        folder: its Hugging Face folder.
-        run_id: the run of the job that has trained it; empty where it is not known.
-        params: parameters of that run.
-    """
-
-    name: str
-    folder: Path
-    run_id: str
-    params: dict[str, str]
+    name: str  # what it is, for people, such as `sentiment/3`
+    folder: Path  # its Hugging Face folder
+    run_id: str  # the run of the job that has trained it; empty where it is not known
+    params: dict[str, str]  # parameters of that run
 
 
 def fetch(client: MlflowClient, address: str, scratch: Path) -> ModelFiles:

@@ -25,26 +25,17 @@ _LOG_LINES = 15
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """The predictions of a file: metrics, seconds and price.
+    """The predictions of a file: metrics, seconds and price."""
 
-    Attributes:
-        model: a folder, or a version such as `sentiment/3`.
-        seconds: of tokenising and predicting, without starting, loading and reading the file.
-        metrics: of the rows with labels; empty without any.
-        price: of an hour of the machine; None if unknown.
-        price_remarks: remarks on the price, in sentences.
-        answer: all that the predicting process has returned.
-    """
-
-    model: str
+    model: str  # a folder, or a version such as `sentiment/3`
     run_id: str
     output: Path
     rows: int
-    seconds: float
-    metrics: Mapping[str, float]
-    price: Price | None
-    price_remarks: tuple[str, ...]
-    answer: Mapping[str, Any]
+    seconds: float  # of tokenising and predicting, without starting, loading and reading the file
+    metrics: Mapping[str, float]  # of the rows with labels; empty without any
+    price: Price | None  # of an hour of the machine; None if unknown
+    price_remarks: tuple[str, ...]  # remarks on the price, in sentences
+    answer: Mapping[str, Any]  # all that the predicting process has returned
 
     @property
     def seconds_per_1000_rows(self) -> float:

@@ -6,8 +6,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.parameters import check, parameter
 from paretune.specification.regions import region_faults
 
-ALL = "all"
-"""Value of `region` that reads the prices of every region."""
+ALL = "all"  # value of `region` that reads the prices of every region
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,8 +29,7 @@ from paretune.studies.definition.quality import F1, KNOWN, Quality
 from paretune.studies.definition.rules import Draft, faults_of
 from paretune.studies.definition.space import Choices, Fault, FaultPath, Search, is_inside, make_spec
 
-NIGHT = "{night}"
-"""Placeholder for the night's name in texts of the job, such as the address of its data."""
+NIGHT = "{night}"  # placeholder for the night's name in texts of the job, such as the address of its data
 MOST_POINTS = 400
 
 
@@ -55,26 +54,19 @@ class RecurTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class RecurFile(RecurTerms):
-    """A checked recurring training.
+    """A checked recurring training."""
 
-    Attributes:
-        path: its file; relative paths of the data count from there.
-        job: parameters of the default point, including values of searched parameters that the file sets.
-        metric: the metric that the floor limits; `floor` is its least value, or its largest if less is better.
-        quality: what the file says about a metric of the user's own: metric, direction, take.
-        changes_quality: searched parameters that change quality, for a training of the user's own.
-        of_the_night: parameters of the job whose texts contain the night's name.
-    """
-
-    path: str
+    path: str  # its file; relative paths of the data count from there
     name: str
     job: Mapping[str, Any]
+    """Parameters of the default point, including values of searched parameters that the file sets."""
     search: Search
-    metric: str
+    metric: str  # the metric that the floor limits; `floor` is its least value, or its largest if less is better
     floor: float
     quality: Mapping[str, str] = field(default_factory=dict)
-    changes_quality: tuple[str, ...] = ()
-    of_the_night: tuple[str, ...] = ()
+    """What the file says about a metric of the user's own: metric, direction, take."""
+    changes_quality: tuple[str, ...] = ()  # searched parameters that change quality, for a training of the user's own
+    of_the_night: tuple[str, ...] = ()  # parameters of the job whose texts contain the night's name
 
     @classmethod
     def read(cls, path: str, overrides: Mapping[str, str]) -> "RecurFile":

@@ -26,29 +26,19 @@ _JITTER = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Prior assumptions about a value, before any night: standard deviations, and surprises (negative log densities).
+    """Assumptions about a value before any night: standard deviations, and surprises (negative log densities)."""
 
-    Attributes:
-        level: deviation of the value of any setting.
-        noise: deviation of one run.
-        noises: possible factors of `noise`, with the surprise of each.
-        walks: possible deviations of the drift in one night, in units of `noise`.
-        shapes: possible deviations between settings, with the surprise of each.
-        lengths: length over which each number of a setting changes the value; the last holds for all further numbers.
-        kinds_alike: correlation of two settings that differ in one categorical value.
-        slopes: deviations of the slope of a straight line over each number.
-        shifts: possible deviations between groups, with the surprise of each.
-    """
-
-    level: float
-    noise: float
-    noises: Mapping[float, float]
-    walks: Sequence[float]
-    shapes: Mapping[float, float]
+    level: float  # deviation of the value of any setting
+    noise: float  # deviation of one run
+    noises: Mapping[float, float]  # possible factors of `noise`, with the surprise of each
+    walks: Sequence[float]  # possible deviations of the drift in one night, in units of `noise`
+    shapes: Mapping[float, float]  # possible deviations between settings, with the surprise of each
     lengths: Sequence[float]
-    kinds_alike: float
-    slopes: Sequence[float] = ()
+    """Length over which each number of a setting changes the value; the last holds for all further numbers."""
+    kinds_alike: float  # correlation of two settings that differ in one categorical value
+    slopes: Sequence[float] = ()  # deviations of the slope of a straight line over each number
     shifts: Mapping[float, float] = field(default_factory=lambda: {0.0: 0.0})
+    """Possible deviations between groups, with the surprise of each."""
 
 
 @dataclass(frozen=True)

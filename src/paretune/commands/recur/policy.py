@@ -23,16 +23,13 @@ from paretune.estimating.noise import F1_DEGREES, F1_NOISE, SECONDS_DEGREES, SEC
 from paretune.studies.definition.quality import Quality
 from paretune.studies.results.quality_model import Key, surprises
 
-MOST_CHANCE = 0.05
-"""Chance of missing the floor below which a point may be chosen for its dollars."""
+MOST_CHANCE = 0.05  # chance of missing the floor below which a point may be chosen for its dollars
 MOST_DEARER = 2.0
 """Points whose expected dollars exceed this many times those of the cheapest admissible point are not drawn."""
-MOST_NIGHTS = 90
-"""Nights that are learnt from: older ones have drifted away, and the cost of learning stays bounded."""
+MOST_NIGHTS = 90  # nights that are learnt from: older ones have drifted away, and the cost of learning stays bounded
 REPEATS = 2
 """Differences between runs of equal points that must exist before the noise of an unknown metric is estimated."""
-REST_NIGHTS = 10
-"""Nights that a point rests after its job failed: memory, quota and capacity say nothing about quality."""
+REST_NIGHTS = 10  # nights that a point rests after its job failed: memory, quota and capacity say nothing about quality
 _DEPTH = 12.0  # noise deviations below the floor, beyond which a miss counts no worse
 _EQUALLY_SAFE = 0.02  # difference of chances below which the cheaper point is preferred
 _NOISE_SHARE = 0.005  # noise as a share of the floor, until a metric has shown its noise
@@ -85,21 +82,14 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The job that runs tonight, and the reason.
+    """The job that runs tonight, and the reason."""
 
-    Attributes:
-        index: the candidate that runs first; `fallback` is trained if it misses the floor.
-        chance: chance that the chosen candidate needs a retraining.
-        usd: its expected dollars, retraining included; `default_usd` those of the default.
-        admissible: number of admissible candidates.
-    """
-
-    index: int
+    index: int  # the candidate that runs first; `fallback` is trained if it misses the floor
     fallback: int
-    chance: float
-    usd: float
+    chance: float  # chance that the chosen candidate needs a retraining
+    usd: float  # its expected dollars, retraining included; `default_usd` those of the default
     default_usd: float
-    admissible: int
+    admissible: int  # number of admissible candidates
 
 
 class Policy:

@@ -54,25 +54,17 @@ def night_rows(nights: Sequence[Night], default_usd: Mapping[str, float]) -> lis
 
 @dataclass(frozen=True, kw_only=True)
 class RecurResult(Result):
-    """One night, and all nights so far.
-
-    Attributes:
-        metric: the metric that the floor limits.
-        is_met: whether the night has a model that meets the floor as it is now.
-        nights: the rows of nights.csv, the oldest night first.
-        run_id: the MLflow run of all nights.
-        registered: the outcome of registering the returned model; empty if that was not requested.
-    """
+    """One night, and all nights so far."""
 
     name: str
-    metric: str
+    metric: str  # the metric that the floor limits
     floor: float
     night: Night
-    is_met: bool
-    nights: Sequence[Row] = field(default_factory=list)
-    run_id: str
+    is_met: bool  # whether the night has a model that meets the floor as it is now
+    nights: Sequence[Row] = field(default_factory=list)  # the rows of nights.csv, the oldest night first
+    run_id: str  # the MLflow run of all nights
     open_command: str
-    registered: str = ""
+    registered: str = ""  # the outcome of registering the returned model; empty if that was not requested
 
     @property
     def title(self) -> str:

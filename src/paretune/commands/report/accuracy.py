@@ -45,18 +45,13 @@ class EstimateError:
 
 @dataclass(frozen=True, kw_only=True)
 class Accuracy:
-    """The errors of one quantity over the jobs of one origin.
-
-    Attributes:
-        mean_absolute: mean of the absolute errors, as a share.
-        inside: share of the measured values in their 80 % interval; None if no interval was recorded.
-    """
+    """The errors of one quantity over the jobs of one origin."""
 
     origin: str
     quantity: str
     jobs: int
-    mean_absolute: float
-    inside: float | None
+    mean_absolute: float  # mean of the absolute errors, as a share
+    inside: float | None  # share of the measured values in their 80 % interval; None if no interval was recorded
 
 
 def estimate_errors(jobs: Sequence[RecordedJob]) -> list[EstimateError]:

@@ -24,8 +24,7 @@ COMPUTING = {
     "spot": "spot",
 }
 """Settings that seconds depend on beside the cluster, with their names: runs that differ in one are not repeats."""
-TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")
-"""Keys by which dollars are added up."""
+TOTAL_KEYS = ("study", "month", "user", "team", "tag", "instance_type")  # keys by which dollars are added up
 
 
 def total_key_faults(value: str | None) -> list[str]:

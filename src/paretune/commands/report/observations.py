@@ -18,19 +18,14 @@ LOCAL = "local"
 
 @dataclass(frozen=True, kw_only=True, order=True)
 class Kind:
-    """Jobs that may be compared with each other: of one origin, model, data set and task.
-
-    Attributes:
-        is_notional: jobs on this machine, whose dollars are not billed.
-        apart: further settings that must be equal, in words; may be empty.
-    """
+    """Jobs that may be compared with each other: of one origin, model, data set and task."""
 
     origin: str
-    is_notional: bool
+    is_notional: bool  # jobs on this machine, whose dollars are not billed
     model: str
     dataset: str
     task: str
-    apart: str = ""
+    apart: str = ""  # further settings that must be equal, in words; may be empty
 
     def __str__(self) -> str:
         """Return a heading, such as published: distilbert-base-uncased on amazon_polarity."""

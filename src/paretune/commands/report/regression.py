@@ -10,8 +10,7 @@ from paretune.commands.report.observations import Observation
 from paretune.commands.report.scaling import Level
 from paretune.commands.report.spread import CONFIDENCE
 
-SIGNIFICANT = 0.05
-"""Probability below which a test counts as significant."""
+SIGNIFICANT = 0.05  # probability below which a test counts as significant
 DOUBTFUL = 0.25
 """Probability of a lack of fit below which a line is in doubt: the level of preliminary tests whose miss matters more
 than a false alarm (Bancroft, Biometrics 20, 1964)."""
@@ -45,32 +44,25 @@ class LackOfFit:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A least-squares line of a quantity over logarithms (base 2) of devices and data size.
-
-    Attributes:
-        formula: what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973).
-        terms: the coefficients, the constant first: per doubling, or exponents where the quantity is a logarithm, too.
-        centre: predictor to the geometric mean of its values, where the effects of the others hold with an interaction.
-        lack_of_fit: None without repeats, or if there are not more settings than coefficients.
-        has_repeats: whether any setting ran twice.
-        breusch_pagan: probability of residuals whose variance follows the predictors as much, if it does not at all
-            (Breusch and Pagan, Econometrica 47, 1979).
-        influential: runs whose Cook's distance is at least INFLUENTIAL.
-        predict: rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of
-            CONFIDENCE.
-    """
+    """A least-squares line of a quantity over logarithms (base 2) of devices and data size."""
 
     quantity: str
-    formula: str
+    formula: str  # what was fitted, in Wilkinson and Rogers' notation (Applied Statistics 22, 1973)
     terms: tuple[Term, ...]
+    """The coefficients, the constant first: per doubling, or exponents where the quantity is a logarithm, too."""
     centre: Mapping[str, float]
+    """Predictor to the geometric mean of its values, where the effects of the others hold with an interaction."""
     n: int
     r_squared: float
-    lack_of_fit: LackOfFit | None
-    has_repeats: bool
+    lack_of_fit: LackOfFit | None  # None without repeats, or if there are not more settings than coefficients
+    has_repeats: bool  # whether any setting ran twice
     breusch_pagan: float | None
-    influential: tuple[tuple[str, float], ...]
+    """Probability of residuals whose variance follows the predictors as much, if it does not at all (Breusch and Pagan,
+    Econometrica 47, 1979)."""
+    influential: tuple[tuple[str, float], ...]  # runs whose Cook's distance is at least INFLUENTIAL
     predict: Callable[[Any], tuple[Any, Any, Any]]
+    """Rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of CONFIDENCE.
+    Rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of CONFIDENCE."""
 
     @property
     def verdict(self) -> str:

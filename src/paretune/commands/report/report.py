@@ -22,19 +22,13 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The result of `report`.
-
-    Attributes:
-        about: sentences on the number, origin and dates of the runs.
-        rows: of report.csv, all with the same fields.
-        totals: rows of totals.csv; may be empty.
-    """
+    """The result of `report`."""
 
     title: str
-    about: Sequence[str]
+    about: Sequence[str]  # sentences on the number, origin and dates of the runs
     sections: Sequence[Section]
-    rows: Sequence[dict[str, object]]
-    totals: Sequence[dict[str, object]] = ()
+    rows: Sequence[dict[str, object]]  # of report.csv, all with the same fields
+    totals: Sequence[dict[str, object]] = ()  # rows of totals.csv; may be empty
 
     @property
     def pictures(self) -> list[Picture]:

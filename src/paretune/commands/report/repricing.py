@@ -19,19 +19,16 @@ _MOST_BILLS = 24  # that are read, newest first: two years
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Terms to price runs on again; None leaves a term as it was.
-
-    Attributes:
-        spot_share: share of the training seconds that managed spot would bill, above 0 and at most 1. AWS bills spot
-            as the on-demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read 2026-11-20).
-        rates: effective cost of an hour by instance type and region. With them, a run costs what its bill shows, and a
-            run without a complete bill its seconds at the rate.
-    """
+    """Terms to price runs on again; None leaves a term as it was."""
 
     region: str | None = None
     on: date | None = None
     spot_share: float | None = None
+    """Share of the training seconds that managed spot would bill, above 0 and at most 1. AWS bills spot as the on-
+    demand price times fewer seconds (DescribeTrainingJob, BillableTimeInSeconds; read 2026-11-20)."""
     rates: Mapping[tuple[str, str], EffectiveRate] | None = None
+    """Effective cost of an hour by instance type and region. With them, a run costs what its bill shows, and a run
+    without a complete bill its seconds at the rate."""
 
     @property
     def are_new(self) -> bool:

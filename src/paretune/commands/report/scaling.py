@@ -17,13 +17,9 @@ _SAME_WORK = 0.01  # largest relative difference of rows x epochs that rounded s
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """The runs of one shape, or of one value of another factor.
+    """The runs of one shape, or of one value of another factor."""
 
-    Attributes:
-        name: the shape, such as 2 x ml.p3.16xlarge, or the value.
-    """
-
-    name: str
+    name: str  # the shape, such as 2 x ml.p3.16xlarge, or the value
     runs: tuple[Observation, ...]
 
     @property

@@ -13,8 +13,7 @@ from paretune.commands.report.scaling import scalings
 from paretune.commands.report.spread import CONFIDENCE
 from paretune.tracking import RecordedJob
 
-Curve = Sequence[tuple[int, float, float]]
-"""Points of a curve: step, seconds since the epoch, value."""
+Curve = Sequence[tuple[int, float, float]]  # points of a curve: step, seconds since the epoch, value
 LOSS = "train/loss"
 _MEANS = "Means ± sample standard deviations of the runs that tell the quantity; time is billed per instance"
 _APART = "Origins, data sets and models stand in tables of their own: compare within one only."

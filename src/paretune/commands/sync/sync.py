@@ -34,8 +34,7 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 from paretune.tracking.recorded_job import first_plan
 
 _ENDED = {state.value for state in JobState if state.is_terminal}
-_RECENT = 200
-"""Jobs with budgets, the newest, whose files of budgets are looked at."""
+_RECENT = 200  # jobs with budgets, the newest, whose files of budgets are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +48,15 @@ class Collected:
 
 @dataclass(frozen=True, kw_only=True)
 class Sync:
-    """Follows every unfinished job and warm pool to its end; an interruption leaves the jobs running.
-
-    Attributes:
-        workplace_of: returns the workplace of a specification; the same one for jobs of one place.
-        now: the machine's time, in seconds since the epoch, by which leases of other machines end.
-    """
+    """Follows every unfinished job and warm pool to its end; an interruption leaves the jobs running."""
 
     workplace_of: Callable[[JobSpec], Workplace]
+    """Returns the workplace of a specification; the same one for jobs of one place."""
     tracking: Tracking
     interruption: Interruption
     on_events: Callable[[list[Event]], None]
     now: Callable[[], float] = time.time
+    """The machine's time, in seconds since the epoch, by which leases of other machines end."""
     _under_way: dict[str, RetryingJob] = field(default_factory=dict)
     _pools: dict[str, KeptPool] = field(default_factory=dict)
 

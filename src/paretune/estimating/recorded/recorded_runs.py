@@ -39,36 +39,24 @@ from paretune.specification.parameters import affecting, spell
 from paretune.specification.simulation import share_of
 from paretune.tracking import RecordedJob, Tracking, schema
 
-STARTUP_SECONDS = 120.0
-"""Billed seconds of a job before its first step, unless the simulation has another value."""
+STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 _SHOWN = 8  # values listed in a message
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayedJob:
-    """The result of one job, according to the table.
+    """The result of one job, according to the table."""
 
-    Attributes:
-        billable_seconds: seconds billed per instance, start-up included; not a number if the table has none.
-        f1: None for a probe and for a job that does not complete.
-        status: Completed, OutOfMemory or Failed.
-        curve: F1 after each epoch; may be empty.
-        basis: the rows of the figures, in words.
-        startup_seconds: of `billable_seconds`, those before the first step.
-        uploaded_bytes: of the model; 0 if unknown.
-        steps: optimiser steps in all; None if the number of rows is unknown.
-        measured: further metrics of the row, if a single row holds the whole job.
-    """
-
-    billable_seconds: float
-    f1: float | None
-    status: str = COMPLETED
-    curve: tuple[float, ...] = ()
-    basis: str
-    startup_seconds: float = 0.0
-    uploaded_bytes: float = 0.0
-    steps: int | None = None
+    billable_seconds: float  # seconds billed per instance, start-up included; not a number if the table has none
+    f1: float | None  # None for a probe and for a job that does not complete
+    status: str = COMPLETED  # Completed, OutOfMemory or Failed
+    curve: tuple[float, ...] = ()  # F1 after each epoch; may be empty
+    basis: str  # the rows of the figures, in words
+    startup_seconds: float = 0.0  # of `billable_seconds`, those before the first step
+    uploaded_bytes: float = 0.0  # of the model; 0 if unknown
+    steps: int | None = None  # optimiser steps in all; None if the number of rows is unknown
     measured: Mapping[str, float] = field(default_factory=dict)
+    """Further metrics of the row, if a single row holds the whole job."""
 
 
 class RecordedRuns:

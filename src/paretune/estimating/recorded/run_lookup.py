@@ -14,16 +14,13 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, SHARDED
 
 Point = tuple[float, ...]
-Corner = tuple[Point, float]
-"""A point of the grid and its weight; the weights of a cell's corners sum to 1."""
+Corner = tuple[Point, float]  # a point of the grid and its weight; the weights of a cell's corners sum to 1
 
-_REACH = 4
-"""Number of values of an axis that are tried on either side if nearer ones have no run."""
+_REACH = 4  # number of values of an axis that are tried on either side if nearer ones have no run
 
 CLUSTER_AXES = ("learning_rate", "per_device_train_batch_size", "instance_count")
 QUALITY_AXES = ("learning_rate", "global_batch_size")
-Choose = Callable[[Sequence[RecordedRow]], RecordedRow]
-"""Selects one of the repeats of a run."""
+Choose = Callable[[Sequence[RecordedRow]], RecordedRow]  # selects one of the repeats of a run
 _DIVIDED = {*SHARDED, *DEEPSPEED}  # what one device holds depends on how many there are
 
 

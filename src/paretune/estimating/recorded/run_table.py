@@ -47,41 +47,29 @@ _MOST_FAULTS = 20  # that are listed; the rest is counted
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedRow:
-    """One run of a table.
+    """One run of a table."""
 
-    Attributes:
-        line: its line in the file, from 1.
-        learning_rate: the rate that was used, scaled to the global batch size.
-        others: further hyperparameters of the table, as they would be typed.
-        billable_seconds: seconds billed per instance; None for a run that did not complete, or if no run has them.
-        f1: None unless the status is Completed.
-        curve: F1 after each epoch; may be empty.
-        measured: the metrics of MEASURED that the row has.
-        dataset_size: rows before validation rows were split off.
-        hourly_price_usd: of one instance; `price_as_of` is the year, month or day of that price, may be empty.
-        cost_usd: dollars of the job, if the table has them.
-        texts: the cells of the row; empty ones left out.
-    """
-
-    line: int
+    line: int  # its line in the file, from 1
     instance_type: str
     instance_count: int
     per_device_train_batch_size: int
-    learning_rate: float
+    learning_rate: float  # the rate that was used, scaled to the global batch size
     gradient_accumulation_steps: int
     global_batch_size: int
-    others: Mapping[str, str]
+    others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
     seed: int | None
     status: str
     billable_seconds: float | None
-    f1: float | None
-    curve: tuple[float, ...] = ()
-    measured: Mapping[str, float] = field(default_factory=dict)
-    dataset_size: int | None = None
+    """Seconds billed per instance; None for a run that did not complete, or if no run has them."""
+    f1: float | None  # None unless the status is Completed
+    curve: tuple[float, ...] = ()  # F1 after each epoch; may be empty
+    measured: Mapping[str, float] = field(default_factory=dict)  # the metrics of MEASURED that the row has
+    dataset_size: int | None = None  # rows before validation rows were split off
     hourly_price_usd: float | None = None
+    """Of one instance; `price_as_of` is the year, month or day of that price, may be empty."""
     price_as_of: str = ""
-    cost_usd: float | None = None
-    texts: Mapping[str, str] = field(default_factory=dict)
+    cost_usd: float | None = None  # dollars of the job, if the table has them
+    texts: Mapping[str, str] = field(default_factory=dict)  # the cells of the row; empty ones left out
 
     def digest(self) -> str:
         """Return sixteen hexadecimal digits that are equal for rows with equal cells, in any order of columns."""
@@ -90,20 +78,13 @@ class RecordedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class RunTable:
-    """A table of recorded runs, at least one.
+    """A table of recorded runs, at least one."""
 
-    Attributes:
-        name: the file's name, without its folder.
-        columns: their names here.
-        others: the further hyperparameters it has columns for.
-        ignored: columns without a meaning here.
-    """
-
-    name: str
+    name: str  # the file's name, without its folder
     rows: tuple[RecordedRow, ...]
-    columns: tuple[str, ...]
-    others: tuple[str, ...]
-    ignored: tuple[str, ...]
+    columns: tuple[str, ...]  # their names here
+    others: tuple[str, ...]  # the further hyperparameters it has columns for
+    ignored: tuple[str, ...]  # columns without a meaning here
 
     @classmethod
     def read(

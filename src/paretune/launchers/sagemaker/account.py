@@ -16,8 +16,7 @@ from paretune.core.errors import BadInput, LaunchRefused, first_line
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 from paretune.specification.placement import Placement
 
-PREFIX = "paretune"
-"""The first part of every S3 key."""
+PREFIX = "paretune"  # the first part of every S3 key
 _ATTEMPTS = 8  # of one call: about a minute of backing off when AWS throttles
 
 

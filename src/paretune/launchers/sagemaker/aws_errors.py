@@ -12,8 +12,7 @@ from paretune.launchers.sagemaker.failures import CLOCK, named_cause
 
 _NOT_AWS = (ResponseParserError, UnicodeDecodeError)
 """Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding."""
-AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)
-"""Everything boto raises."""
+AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)  # everything boto raises
 
 _NO_CREDENTIALS = (
     *(exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.CredentialRetrievalError),

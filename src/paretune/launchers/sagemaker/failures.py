@@ -30,19 +30,12 @@ _BARE = {UNKNOWN, "exit code"}  # causes that the log may still explain
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A cause and what to do about it.
+    """A cause and what to do about it."""
 
-    Attributes:
-        cause: a word or two, such as "quota"; "unknown" if the text does not name one.
-        sentence: the cause in words; the whole text if it is unknown.
-        next_step: what to do; "" if only the log can tell.
-        text: AWS's text without line breaks and wrappers.
-    """
-
-    cause: str
-    sentence: str
-    next_step: str = ""
-    text: str = ""
+    cause: str  # a word or two, such as "quota"; "unknown" if the text does not name one
+    sentence: str  # the cause in words; the whole text if it is unknown
+    next_step: str = ""  # what to do; "" if only the log can tell
+    text: str = ""  # AWS's text without line breaks and wrappers
     kind: FailureKind = FailureKind.ERROR
 
     def __str__(self) -> str:

@@ -13,8 +13,7 @@ from paretune.specification import catalog
 from paretune.specification.job import JobSpec, launch_faults
 from paretune.specification.parallelism import DEEPSPEED
 
-LIST_READ_ON = "2026-11-20"
-"""When that list was last looked through for newer images."""
+LIST_READ_ON = "2026-11-20"  # when that list was last looked through for newer images
 # The newest Hugging Face training image of that list, and the other images that can be made to do the same.
 _HUGGING_FACE = {"version": "5.3.0", "base_framework_version": "pytorch2.9.0", "py_version": "py312"}
 _CPU = {"version": "2.9.0", "py_version": "py312"}
@@ -25,8 +24,7 @@ _OLDER_GPUS = {"version": "2.6.0", "py_version": "py312"}
 _SMDDP = {"version": "2.4.1", "py_version": "py311"}
 _SMP = {"version": "2.5.1", "py_version": "py311"}
 
-OLDEST_TRANSFORMERS = (5, 3)
-"""The oldest version that our training is tested with."""
+OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
 _DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
 # The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's

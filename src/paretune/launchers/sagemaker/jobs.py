@@ -25,8 +25,7 @@ from paretune.specification.catalog import instances
 from paretune.specification.container import Event, FailureKind, JobReport
 from paretune.specification.job_phases import JobPhases, read_phases, seconds_since_epoch
 
-_KEPT = {"InUse", "Available"}
-"""WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)."""
+_KEPT = {"InUse", "Available"}  # WarmPoolStatus of instances that are billed (API reference, read 2026-11-21)
 _STATES = {state.value: state for state in JobState}  # SageMaker's words, except InProgress
 _GONE = {"Deleting", DELETED}
 _USUAL = {"Starting": ("starting",), "Downloading": ("data", "image"), "Uploading": ("uploading",)}

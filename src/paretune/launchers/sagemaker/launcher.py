@@ -69,20 +69,13 @@ _SMP = {  # parameter to its name in SMP v2
 
 @dataclass(frozen=True)
 class Packager:
-    """Describes jobs as requests and uploads what they need.
-
-    Attributes:
-        environment: of this machine; few variables travel.
-        package: folder of paretune's own code.
-        tracking_uri: ARN of the MLflow server if jobs write to it themselves, else "".
-        jobs: tells whether the owner of checkpoints still runs.
-    """
+    """Describes jobs as requests and uploads what they need."""
 
     account: Account
-    environment: Mapping[str, str]
-    package: Path
-    tracking_uri: str
-    jobs: TrainingJobs
+    environment: Mapping[str, str]  # of this machine; few variables travel
+    package: Path  # folder of paretune's own code
+    tracking_uri: str  # ARN of the MLflow server if jobs write to it themselves, else ""
+    jobs: TrainingJobs  # tells whether the owner of checkpoints still runs
 
     def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         """The request of a job; its inputs have been uploaded, unless `staging` is dry.

@@ -28,11 +28,6 @@ class LogReader:
 
     Args:
         is_project: whether the job runs a project's command, whose lines are not events.
-
-    Attributes:
-        events: the events read so far, in the order of the log.
-        printed: lines of a project's command on the first instance that are still to be shown.
-        unreadable: why this identity may not read logs; "" if it may.
     """
 
     def __init__(self, client: Any, job_name: str, *, is_project: bool = False) -> None:
@@ -44,9 +39,10 @@ class LogReader:
         self._tails: dict[str, deque[str]] = {}
         self._last_time: dict[str, int] = {}
         self._exhausted: set[str] = set()
-        self.events: list[Event] = []
+        self.events: list[Event] = []  # the events read so far, in the order of the log
+        # lines of a project's command on the first instance that are still to be shown.
         self.printed: deque[str] = deque(maxlen=_WAITING_LINES)
-        self.unreadable = ""
+        self.unreadable = ""  # why this identity may not read logs; "" if it may
 
     def find_streams(self, *, all_pages: bool = False) -> None:
         """Look for new streams: with one call, which lists those of the first instance, or with `all_pages`."""

@@ -28,8 +28,7 @@ _DESCRIBE_EVERY_S = 300.0  # in case a list misses a change
 _STREAMS_EVERY = 12.0  # intervals without a line: the job may have restarted, and write to another stream
 _OVERLAP = datetime.timedelta(seconds=60)  # a list may be this old
 _UNKNOWN_FOR_S = 60.0  # a new job may be unknown to AWS itself this long
-DELETED = "Deleted"
-"""Our TrainingJobStatus of a job that AWS no longer knows."""
+DELETED = "Deleted"  # our TrainingJobStatus of a job that AWS no longer knows
 _TERMINAL = {"Completed", "Failed", "Stopped", "Deleting", DELETED}
 
 

@@ -49,17 +49,14 @@ _KEPT_CHARACTERS = 31  # of the 63 of a training job's name; AWS Batch makes up 
 
 
 class ServiceJob:
-    """The last description of one service job.
-
-    Attributes:
-        is_polled: whether it is to be described again; not while its training job runs, which SageMaker describes.
-    """
+    """The last description of one service job."""
 
     def __init__(self, job_id: str) -> None:
         self.job_id = job_id
         self.description: Mapping[str, Any] = {}
         self.unknown_since: float | None = None
         self.described_at = float("-inf")
+        # whether it is to be described again; not while its training job runs, which SageMaker describes.
         self.is_polled = True
 
     @property

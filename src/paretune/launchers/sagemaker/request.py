@@ -28,43 +28,32 @@ from paretune.specification.container import TRAINING_PLAN, JobDocument
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
-LONGEST_ENVIRONMENT_VALUE = 512
-"""Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5)."""
+LONGEST_ENVIRONMENT_VALUE = 512  # Characters. Source: CreateTrainingJob, Environment (botocore 1.44.5).
 _START = Path(__file__).with_name("start_job.sh")
 """The preparation that the entry point of AWS's images makes before a training; the SDK's command replaces it."""
 _SPOT_WAIT_MINUTES = 60.0
-_LONGEST_WAIT_S = 28 * 24 * 3600
-"""AWS, StoppingCondition: a job may take 28 days at most."""
+_LONGEST_WAIT_S = 28 * 24 * 3600  # AWS, StoppingCondition: a job may take 28 days at most
 _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn1"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingJobRequest:
-    """A job in our terms; `build` translates it into AWS's.
-
-    Attributes:
-        document: its name, clusters and maximum runtime. Of several clusters SageMaker takes the first with capacity.
-        code: names to files or texts, unpacked in the job's current folder.
-        command: shell command. It replaces the shell, so that it receives SIGTERM.
-        environment: DescribeTrainingJob shows it to everybody who may call that.
-        checkpoints: S3 URI of the folder that SageMaker keeps up to date while the job runs.
-        compresses_output: whether SageMaker packs model and results into archives; else they are files in S3.
-        smp: settings of AWS's model parallel library; None without it.
-        mlflow: MlflowConfig of a managed MLflow server, which links job and run in Studio; empty without one.
-    """
+    """A job in our terms; `build` translates it into AWS's."""
 
     document: JobDocument
+    """Its name, clusters and maximum runtime. Of several clusters SageMaker takes the first with capacity."""
     image_uri: str
-    code: Mapping[str, Path | str]
-    command: str
+    code: Mapping[str, Path | str]  # names to files or texts, unpacked in the job's current folder
+    command: str  # shell command. It replaces the shell, so that it receives SIGTERM.
     channels: Mapping[str, str]
-    environment: Mapping[str, str]
-    checkpoints: str
+    environment: Mapping[str, str]  # DescribeTrainingJob shows it to everybody who may call that
+    checkpoints: str  # S3 URI of the folder that SageMaker keeps up to date while the job runs
     volume_gib: int
     tags: Mapping[str, str]
-    compresses_output: bool = True
-    smp: Mapping[str, Any] | None = None
+    compresses_output: bool = True  # whether SageMaker packs model and results into archives; else they are files in S3
+    smp: Mapping[str, Any] | None = None  # settings of AWS's model parallel library; None without it
     mlflow: Mapping[str, str] = field(default_factory=dict)
+    """MlflowConfig of a managed MLflow server, which links job and run in Studio; empty without one."""
 
 
 def load_sdk() -> None:

@@ -16,8 +16,7 @@ from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import PROFILE, Event, JobReport, read_event, read_report
 from paretune.storage.archives import Entry, entries, translated_damage
 
-_LARGEST_RESULTS = 512 * 2**20
-"""Bytes read of one archive; reports and a profile take a hundredth of it."""
+_LARGEST_RESULTS = 512 * 2**20  # bytes read of one archive; reports and a profile take a hundredth of it
 _PROFILE_FILE = re.compile(rf"{PROFILE}/\w[\w.-]{{0,99}}")  # a name that every file system takes
 _OUTPUT_FOLDERS = ("output", "data")
 """Prefixes of an uncompressed output's files. AWS documents that they are loose files, and not where below output/."""
@@ -122,8 +121,7 @@ class OutputArchive:
 class Results:
     """The results of our training: report.json and events.jsonl. Without a readable report it has failed."""
 
-    is_project = False
-    """Whether the job runs the command of a foreign project."""
+    is_project = False  # whether the job runs the command of a foreign project
 
     def __init__(self, archive: OutputArchive) -> None:
         self.archive = archive

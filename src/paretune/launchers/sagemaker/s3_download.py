@@ -23,8 +23,7 @@ from paretune.core.errors import BadInput, refuse
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
 from paretune.specification.inputs import IN_S3
 
-_SPARE = 2**30
-"""Free bytes that the disk must have in addition to the download: rows are written once more, as tokens."""
+_SPARE = 2**30  # free bytes that the disk must have in addition to the download: rows are written once more, as tokens
 _CHUNK = 2**20
 _TRIES = 5
 _LONGEST_NAME = 255 - len(".part")

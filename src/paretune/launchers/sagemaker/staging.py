@@ -32,21 +32,14 @@ class Claim:
 
 @dataclass
 class Staging:
-    """Uploads to one bucket.
-
-    Attributes:
-        kms_key: encrypts the uploads; None leaves that to the bucket.
-        dry: whether only to return the URIs and send nothing.
-        check: called before and while files are sent; raises to cancel the upload.
-        uploaded: the S3 keys sent by this object, with their sizes in bytes.
-    """
+    """Uploads to one bucket."""
 
     s3: Any
     bucket: str
-    kms_key: str | None = None
-    dry: bool = False
-    check: Callable[[], None] = lambda: None
-    uploaded: dict[str, int] = field(default_factory=dict)
+    kms_key: str | None = None  # encrypts the uploads; None leaves that to the bucket
+    dry: bool = False  # whether only to return the URIs and send nothing
+    check: Callable[[], None] = lambda: None  # called before and while files are sent; raises to cancel the upload
+    uploaded: dict[str, int] = field(default_factory=dict)  # the S3 keys sent by this object, with their sizes in bytes
 
     def upload(self, kind: str, path: Path, digest: str | None = None) -> str:
         """Upload a file or folder; `digest` replaces the hash of its content.

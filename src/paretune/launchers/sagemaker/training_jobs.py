@@ -33,8 +33,7 @@ class TrainingJobs:
 
     location_tags: Mapping[str, str] = {}
     """Tags that `find` depends on, in addition to the account's."""
-    checkpoint_suffix = ""
-    """Keeps apart the checkpoints of jobs whose states cannot be asked in one place."""
+    checkpoint_suffix = ""  # keeps apart the checkpoints of jobs whose states cannot be asked in one place
 
     def __init__(
         self, account: Account, poller: Poller, clock: Clock, results: type[Results], staging: Callable[[], Staging]

@@ -17,8 +17,7 @@ from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 
 PLAN = "training plan"
-FOR_TRAINING_JOBS = "training-job"
-"""TargetResources of plans whose instances training jobs can use."""
+FOR_TRAINING_JOBS = "training-job"  # TargetResources of plans whose instances training jobs can use
 _MISSING = {"ResourceNotFound", "ResourceNotFoundException"}
 
 
@@ -37,23 +36,16 @@ class Reserved:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """A training plan, or an offer of one. Values that AWS does not state are None; moments are epoch seconds.
+    """A training plan, or an offer of one. Values that AWS does not state are None; moments are epoch seconds."""
 
-    Attributes:
-        name: its name, or the id of the offer.
-        status: Pending, Active, Scheduled, Expired or Failed; Offered for an offer.
-        upfront_usd: its fee, None also for another currency.
-        available: instances that are free now.
-    """
-
-    name: str
-    status: str
+    name: str  # its name, or the id of the offer
+    status: str  # Pending, Active, Scheduled, Expired or Failed; Offered for an offer
     reserved: tuple[Reserved, ...]
-    upfront_usd: float | None
+    upfront_usd: float | None  # its fee, None also for another currency
     targets: tuple[str, ...]
     starts: float | None = None
     ends: float | None = None
-    available: int | None = None
+    available: int | None = None  # instances that are free now
 
     @property
     def instance_seconds(self) -> float:

@@ -8,11 +8,9 @@ from typing import Any
 
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport, MemberEnd, TrialQueue
 
-TRAINING = "Training"
-"""SageMaker's secondary status of a phase in which the training makes progress."""
+TRAINING = "Training"  # SageMaker's secondary status of a phase in which the training makes progress
 _OF_A_PHASE = "seconds", "detail", "runs", "prepares"
-UPLOADING = "Uploading"
-"""SageMaker's secondary status of packing and upload, the last phase of a job."""
+UPLOADING = "Uploading"  # SageMaker's secondary status of packing and upload, the last phase of a job
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,10 +23,8 @@ from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureK
 from paretune.specification.job import JobSpec
 from paretune.specification.simulation import Simulation
 
-CAPACITY_SECONDS = 60.0
-"""Virtual seconds until a job fails for lack of capacity; not billed."""
-INTERRUPTION_SECONDS = 300.0
-"""Mean virtual seconds without spot capacity after an interruption; not billed."""
+CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
+INTERRUPTION_SECONDS = 300.0  # mean virtual seconds without spot capacity after an interruption; not billed
 _MOST_INTERRUPTIONS = 100
 
 

@@ -44,15 +44,11 @@ _ENTRY_PARAMETERS = "project_parameters"
 
 @dataclass(frozen=True)
 class Rule(Generic[_Draft]):
-    """A rule between parts of a file.
+    """A rule between parts of a file."""
 
-    Attributes:
-        faults: yields what the draft violates.
-        needs: parts that must have no fault of their own: keys such as `job`, or `job.task` for one entry.
-    """
-
-    faults: Callable[[_Draft], Iterable[Fault]]
+    faults: Callable[[_Draft], Iterable[Fault]]  # yields what the draft violates
     needs: tuple[str, ...] = ()
+    """Parts that must have no fault of their own: keys such as `job`, or `job.task` for one entry."""
 
     def applies(self, broken: Collection[FaultPath]) -> bool:
         """Whether all parts that it needs are intact."""
@@ -100,25 +96,18 @@ class FileReader:
     """Reads one file and the overrides that were typed; collects parts and faults. An empty override is ignored.
 
     A mapping with the content of a file is read like the file.
-
-    Attributes:
-        kind: the kind of file, for messages.
-        sections: keys that map names to values, with an example of each. `job` comes first, then the section where a
-            parameter of the job varies.
-        entry_example: how an entry of that second section looks; `{name}` stands for the parameter.
-        terms: dataclass that declares the keys with one value.
-        typed_terms: the fields of `terms` that can be typed; a typed name that is none of them is the job's.
-        other_keys: keys that a subclass reads in `_read_key`.
-        parameter_types: the parameters of a job that the file may set, with their types.
     """
 
-    kind: ClassVar[FileKind]
+    kind: ClassVar[FileKind]  # the kind of file, for messages
     sections: ClassVar[Mapping[str, str]]
-    entry_example: ClassVar[str]
-    terms: ClassVar[type]
+    """Keys that map names to values, with an example of each. `job` comes first, then the section where a parameter of
+    the job varies."""
+    entry_example: ClassVar[str]  # how an entry of that second section looks; `{name}` stands for the parameter
+    terms: ClassVar[type]  # dataclass that declares the keys with one value
     typed_terms: ClassVar[Collection[str]]
-    other_keys: ClassVar[tuple[str, ...]] = ()
-    parameter_types: ClassVar[Mapping[str, Any]]
+    """The fields of `terms` that can be typed; a typed name that is none of them is the job's."""
+    other_keys: ClassVar[tuple[str, ...]] = ()  # keys that a subclass reads in `_read_key`
+    parameter_types: ClassVar[Mapping[str, Any]]  # the parameters of a job that the file may set, with their types
 
     def __init__(self, path: str | Mapping[str, Any], overrides: Mapping[str, str]) -> None:
         self._content = None if isinstance(path, str) else _as_text(path)

@@ -44,8 +44,7 @@ own may log any other metric too."""
 TIMES = metrics.TIMES
 OF_THE_CLUSTER = metrics.OF_THE_CLUSTER
 
-Constraints = Mapping[str, Mapping[str, float]]
-"""Metric to {"min": x}, {"max": y} or both, the ends included."""
+Constraints = Mapping[str, Mapping[str, float]]  # metric to {"min": x}, {"max": y} or both, the ends included
 
 
 def runs_own_training(job: Mapping[str, Any]) -> bool:

@@ -68,8 +68,7 @@ _KNOWN = (
     Quality(metric=metrics.PERPLEXITY, direction="minimize", noise=F1_NOISE, is_relative=True, lowest=1.0),
     Quality(metric=metrics.EVAL_LOSS, direction="minimize", noise=F1_NOISE, lowest=0.0),
 )
-KNOWN = {quality.metric: quality for quality in _KNOWN}
-"""Metrics with prior knowledge, the most informative first."""
+KNOWN = {quality.metric: quality for quality in _KNOWN}  # metrics with prior knowledge, the most informative first
 
 
 def judged_by(

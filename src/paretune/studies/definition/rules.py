@@ -52,8 +52,7 @@ _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE
 """Objectives that follow from the cluster of any job, whatever it trains."""
 SEARCH_IN_JOB = "search"
 IN_JOB = ("none", SEARCH_IN_JOB)
-DRY_RUN = "dry_run"
-"""Parameter of a job that no study can have: it would launch nothing."""
+DRY_RUN = "dry_run"  # parameter of a job that no study can have: it would launch nothing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +102,7 @@ class StudyTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft(StudyTerms):
-    """All parts of a study, unchecked.
-
-    Attributes:
-        takes: objective to which value of a run counts; only those where it is not the last one.
-        quality: what the study says about the metric that models are judged by: metric, direction, take.
-        changes_quality: searched parameters that change model quality; for a training of the user's own.
-    """
+    """All parts of a study, unchecked."""
 
     name: str
     job: Mapping[str, Any] = field(default_factory=dict)
@@ -117,8 +110,11 @@ class Draft(StudyTerms):
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
+    """Objective to which value of a run counts; only those where it is not the last one."""
     quality: Mapping[str, str] = field(default_factory=dict)
+    """What the study says about the metric that models are judged by: metric, direction, take."""
     changes_quality: tuple[str, ...] = ()
+    """Searched parameters that change model quality; for a training of the user's own."""
 
     @property
     def is_own(self) -> bool:

@@ -15,8 +15,7 @@ from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
 from paretune.specification.job import JobSpec, launch_faults
 from paretune.specification.parameters import COMPUTES, Effect, Value, annotations, spell
 
-FaultPath = tuple[str, ...]
-"""The keys that lead to a fault, such as ("search", "learning_rate")."""
+FaultPath = tuple[str, ...]  # the keys that lead to a fault, such as ("search", "learning_rate")
 Fault = tuple[FaultPath, str]
 
 _MOST_COMBINATIONS = 2000  # 60 microseconds each (measured 2026-11-20, AMD EPYC)
@@ -104,8 +103,7 @@ def plain_kind(annotation: Any) -> type:
     return annotation if isinstance(annotation, type) else dict
 
 
-INSIDE = "."
-"""Separates a parameter that is a mapping from a name in it: training_arguments.weight_decay."""
+INSIDE = "."  # separates a parameter that is a mapping from a name in it: training_arguments.weight_decay
 
 
 def parameter_of(name: str) -> str:
@@ -184,8 +182,7 @@ def all_points(search: Search) -> Iterator[dict[str, Value]]:
         yield dict(zip(search, values, strict=True))
 
 
-_Tried = list[tuple[dict[str, Value], list[str]]]
-"""Combinations, each with its faults."""
+_Tried = list[tuple[dict[str, Value], list[str]]]  # combinations, each with its faults
 
 
 def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:

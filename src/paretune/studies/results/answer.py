@@ -28,23 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Payoff:
-    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown.
-
-    Attributes:
-        error_usd: standard error of the difference of the two runs.
-        default_basis: measured, simulated or estimated.
-        quality: comparison of the recommended model with the default's in words, or empty.
-        why_not: reason why the payoff is not known, or empty.
-    """
+    """The cost of a search, of one run of its recommendation, and of one run of the default; None if unknown."""
 
     spent_usd: float
     recommended_usd: float | None = None
     default_usd: float | None = None
-    error_usd: float = 0.0
-    default_basis: str = ""
+    error_usd: float = 0.0  # standard error of the difference of the two runs
+    default_basis: str = ""  # measured, simulated or estimated
     later_runs: int | None = None
-    quality: str = ""
-    why_not: str = ""
+    quality: str = ""  # comparison of the recommended model with the default's in words, or empty
+    why_not: str = ""  # reason why the payoff is not known, or empty
 
     @property
     def saved_usd(self) -> float | None:
@@ -153,20 +146,14 @@ _MOST_LINES = 20  # rows of a table in a terminal
 
 @dataclass(frozen=True, kw_only=True)
 class Borrowed:
-    """Knowledge that a study borrowed from an earlier one before its first job.
+    """Knowledge that a study borrowed from an earlier one before its first job."""
 
-    Attributes:
-        study: name of the earlier study, or names if several count as one.
-        runs: number of its runs that were read.
-        is_same_data: whether they trained and were judged on the same data.
-        weight: probability, judged by the study's own jobs, that quality depends on the parameters as it did there;
-            None if only seconds were borrowed.
-    """
-
-    study: str
-    runs: int
-    is_same_data: bool
+    study: str  # name of the earlier study, or names if several count as one
+    runs: int  # number of its runs that were read
+    is_same_data: bool  # whether they trained and were judged on the same data
     weight: float | None = None
+    """Probability, judged by the study's own jobs, that quality depends on the parameters as it did there; None if only
+    seconds were borrowed."""
 
     def __str__(self) -> str:
         """For example `24 runs of study night (same model and data, weight 0.83)`."""
@@ -177,26 +164,19 @@ class Borrowed:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyAnswer:
-    """The answer of a study.
-
-    Attributes:
-        budget_usd: what the study may spend; None for no limit.
-        committed_usd: worst cases of the running jobs.
-        later_runs: how often the winner will be trained again.
-        default: a trial of the default configuration, or an estimate of one with the origin "estimated".
-        unverified: number of a recommended point to the reason why it has no more runs.
-        searched: numbers of the trials that shared a job that searched.
-    """
+    """The answer of a study."""
 
     name: str
     front: StudyFront
-    budget_usd: float | None = None
-    committed_usd: float = 0.0
-    later_runs: int | None = None
+    budget_usd: float | None = None  # what the study may spend; None for no limit
+    committed_usd: float = 0.0  # worst cases of the running jobs
+    later_runs: int | None = None  # how often the winner will be trained again
     default: Trial | None = None
+    """A trial of the default configuration, or an estimate of one with the origin "estimated"."""
     unverified: Mapping[int, str] = field(default_factory=dict)
+    """Number of a recommended point to the reason why it has no more runs."""
     borrowed: Sequence[Borrowed] = ()
-    searched: Sequence[int] = ()
+    searched: Sequence[int] = ()  # numbers of the trials that shared a job that searched
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:

@@ -17,8 +17,7 @@ from paretune.studies.results.points import Point
 from paretune.studies.results.recommendation import Pick
 from paretune.studies.results.trials import Trial, short_name
 
-MOST_PAIRS = 10
-"""Pairs of objectives that are drawn with a line along their front: all pairs of 5 objectives."""
+MOST_PAIRS = 10  # pairs of objectives that are drawn with a line along their front: all pairs of 5 objectives
 _SPENT = "spent_usd"
 
 

@@ -31,25 +31,18 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFront:
-    """All points of a study and what follows from them.
-
-    Attributes:
-        trials: all trials, by number.
-        points: points with a completed run, by number.
-        noises: metric to the noise of one run.
-        forecast: predicted points that no point, run or predicted, beats.
-        judged_by: the metric that measures models, or None if the study is about seconds and dollars only.
-        takes: objective to which value of a run counts; only those where it is not the last one.
-    """
+    """All points of a study and what follows from them."""
 
     objectives: Mapping[str, str]
     constraints: Constraints
-    trials: tuple[Trial, ...]
-    points: tuple[Point, ...]
-    noises: Mapping[str, RunNoise]
-    forecast: tuple[Trial, ...] = ()
+    trials: tuple[Trial, ...]  # all trials, by number
+    points: tuple[Point, ...]  # points with a completed run, by number
+    noises: Mapping[str, RunNoise]  # metric to the noise of one run
+    forecast: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
     judged_by: Quality | None = None
+    """The metric that measures models, or None if the study is about seconds and dollars only."""
     takes: Mapping[str, str] = field(default_factory=dict)
+    """Objective to which value of a run counts; only those where it is not the last one."""
 
     @classmethod
     def of(
@@ -241,8 +234,7 @@ def _forecast(
     return tuple(sorted(compress(feasible, is_best), key=lambda trial: costs(trial.values, objectives)))
 
 
-CREDIBLE_ERRORS = 1.0
-"""Standard errors of a difference above which an advantage may keep a point on the front."""
+CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
 _BLOCK = 32
 """Points that are compared with all others at a time: their differences stay in the processor's cache, and 5,000 points
 at once would take 1.5 GB."""

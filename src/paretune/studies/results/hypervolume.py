@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import moocore
 import numpy as np
 
-MARGIN = 0.1
-"""Share of each objective's range by which the reference point lies beyond the worst point."""
+MARGIN = 0.1  # share of each objective's range by which the reference point lies beyond the worst point
 
 
 def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:

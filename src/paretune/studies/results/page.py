@@ -23,8 +23,7 @@ from paretune.studies.results.run_noise import INTERVAL
 from paretune.studies.results.tables import forecast_table, front_table, trials_table
 from paretune.studies.results.trials import WITHOUT_SECONDS, counted
 
-FEWEST = 8
-"""Completed configurations that the importance needs at least."""
+FEWEST = 8  # completed configurations that the importance needs at least
 _MOST = 300  # configurations for a forest; more change the shares by less than the folds do
 _FOLDS = 4
 _TREES = 40
@@ -33,15 +32,11 @@ _SHUFFLES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Importance:
-    """The loss of an objective's prediction when one parameter is shuffled.
-
-    Attributes:
-        shares: growth of the squared error as a share of the objective's variance; above 1 if one parameter decides.
-        explained: R2 on unseen configurations; if it is near 0 or below, the shares mean nothing.
-    """
+    """The loss of an objective's prediction when one parameter is shuffled."""
 
     shares: Mapping[str, float]
-    explained: float
+    """Growth of the squared error as a share of the objective's variance; above 1 if one parameter decides."""
+    explained: float  # R2 on unseen configurations; if it is near 0 or below, the shares mean nothing
 
 
 def importance(points: Sequence[Mapping[str, Any]], values: Sequence[float], seed: int = 0) -> Importance | None:

@@ -32,8 +32,7 @@ from paretune.studies.results.quality_model import (
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
 from paretune.studies.results.trials import AS_RUN, Trial, job_of
 
-FEWEST_TO_SHRINK = 6
-"""Number of points from which on their quality is shrunk: fewer do not show what it depends on."""
+FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
 _OWN_DEGREES = 4.0
 """Degrees of freedom with which the noise of the study tells that of one point, beside the point's own repeats."""
@@ -41,35 +40,26 @@ _OWN_DEGREES = 4.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """A configuration with at least one completed run, merged with its repeats with other seeds.
+    """A configuration with at least one completed run, merged with its repeats with other seeds."""
 
-    Attributes:
-        trial: the first of its trials, whose parameters stand for all.
-        trials: all of its completed trials.
-        means: metric to its estimated mean over seeds; only measured metrics.
-        errors: metric to the standard error of that mean.
-        margins: metric to half the width of the interval that holds the mean with probability INTERVAL.
-        expected: metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond
-            all runs of the point, where `means` never lies: a single lucky run must not win.
-        measured: metric to the mean of its runs that trained, and its standard error: what verdicts are judged by.
-        collapses: number of its runs that collapsed; its quality is that of the others, if there are any.
-        collapse_probability: probability that a further run of it collapses, or None if that was not estimated.
-        unmet: a sentence for each constraint that the means do not meet.
-        rank: 0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an
-            objective was not measured.
-    """
-
-    trial: Trial
-    trials: tuple[Trial, ...]
-    means: Mapping[str, float]
-    errors: Mapping[str, float]
+    trial: Trial  # the first of its trials, whose parameters stand for all
+    trials: tuple[Trial, ...]  # all of its completed trials
+    means: Mapping[str, float]  # metric to its estimated mean over seeds; only measured metrics
+    errors: Mapping[str, float]  # metric to the standard error of that mean
     margins: Mapping[str, float] = field(default_factory=dict)
+    """Metric to half the width of the interval that holds the mean with probability INTERVAL."""
     expected: Mapping[str, float] = field(default_factory=dict)
+    """Metric to the mean that the model of the study expects, by which points are ranked. It may lie beyond all runs of
+    the point, where `means` never lies: a single lucky run must not win."""
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    collapses: int = 0
+    """Metric to the mean of its runs that trained, and its standard error: what verdicts are judged by."""
+    collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
     collapse_probability: float | None = None
-    unmet: tuple[str, ...] = ()
+    """Probability that a further run of it collapses, or None if that was not estimated."""
+    unmet: tuple[str, ...] = ()  # a sentence for each constraint that the means do not meet
     rank: int | None = None
+    """0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an objective
+    was not measured."""
 
     @property
     def number(self) -> int:
@@ -254,20 +244,15 @@ def _trained(runs: Sequence[Trial], collapsed: Collection[int]) -> Sequence[Tria
 
 @dataclass(frozen=True, kw_only=True)
 class _QualityRuns:
-    """The runs that show one quality metric, the best points first, and which of them have collapsed.
-
-    Attributes:
-        values: more is better.
-        collapsed: numbers of the trials that have.
-    """
+    """The runs that show one quality metric, the best points first, and which of them have collapsed."""
 
     quality: Quality
     trials: Sequence[Trial]
     keys: Sequence[Key]
-    values: Sequence[float]
+    values: Sequence[float]  # more is better
     prior: Prior
     model: QualityModel
-    collapsed: frozenset[int]
+    collapsed: frozenset[int]  # numbers of the trials that have
 
     @classmethod
     def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns":

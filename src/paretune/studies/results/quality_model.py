@@ -26,8 +26,7 @@ from paretune.estimating.noise import F1_DEGREES, F1_NOISE
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
-Key = tuple[tuple[str, ...], tuple[float, ...]]
-"""Categorical values and numbers that a metric depends on."""
+Key = tuple[tuple[str, ...], tuple[float, ...]]  # categorical values and numbers that a metric depends on
 SourceName = tuple[frozenset[str], bool]
 """Run ids of the parents of earlier studies, and whether their data are the same."""
 
@@ -36,42 +35,27 @@ _STRETCHES = (0.6, 1.0, 1.7)
 _ROOT = 0.5
 _LEAST_WEIGHT = 0.01
 """Posterior probability, against that of the most likely hypothesis, below which one is left out of predictions."""
-_FEWEST = 5
-"""Values from which on their own spread sets the scale."""
+_FEWEST = 5  # values from which on their own spread sets the scale
 _NORMAL_MAD = 0.6745  # median size of a standard normal number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """Knowledge about a metric before any run, more being better.
+    """Knowledge about a metric before any run, more being better."""
 
-    Attributes:
-        lengths: over which the metric changes, one per number of a key.
-        spread: standard deviation between configurations.
-        noise: standard deviation of one run.
-        degrees: degrees of freedom with which the noise is known.
-        usual: the metric before any run.
-        level: standard deviation of the mean of all configurations around the median of the values.
-        alike: correlation of two points that differ in a categorical value.
-        powers: of the global batch size, which the best learning rate may follow; () if numbers are no batch and rate.
-        fall: lost by a learning rate that is e times the best one or an e-th of it, as a share of the spread.
-        gain: of e times as many epochs, as a share of the spread.
-        is_ragged: whether what makes a value bad is often not smooth, so that it tells less about others.
-        highest_collapse: a run with a higher value has not collapsed.
-    """
-
-    lengths: tuple[float, ...]
-    spread: float
-    noise: float
-    degrees: float = F1_DEGREES
-    usual: float = 0.0
-    level: float = 0.1
-    alike: float = 0.5
+    lengths: tuple[float, ...]  # over which the metric changes, one per number of a key
+    spread: float  # standard deviation between configurations
+    noise: float  # standard deviation of one run
+    degrees: float = F1_DEGREES  # degrees of freedom with which the noise is known
+    usual: float = 0.0  # the metric before any run
+    level: float = 0.1  # standard deviation of the mean of all configurations around the median of the values
+    alike: float = 0.5  # correlation of two points that differ in a categorical value
     powers: tuple[float, ...] = ()
-    fall: float = 0.0
-    gain: float = 0.0
-    is_ragged: bool = True
-    highest_collapse: float = math.inf
+    """Of the global batch size, which the best learning rate may follow; () if numbers are no batch and rate."""
+    fall: float = 0.0  # lost by a learning rate that is e times the best one or an e-th of it, as a share of the spread
+    gain: float = 0.0  # of e times as many epochs, as a share of the spread
+    is_ragged: bool = True  # whether what makes a value bad is often not smooth, so that it tells less about others
+    highest_collapse: float = math.inf  # a run with a higher value has not collapsed
 
     def position(self, keys: Sequence[Key], power: float) -> np.ndarray:
         """Numbers of N keys in units of the lengths, learning rates along the ridge of that power; shape (N, D)."""
@@ -91,12 +75,9 @@ F1_PRIOR = Prior(
     gain=0.3,
     highest_collapse=0.55,  # macro F1 of a model that names one of two classes is 0.5 at most, of more classes less
 )
-LENGTH = 0.7
-"""Length over which an unknown metric changes, as a share of a parameter's span."""
-ALIKE = 0.3
-"""Correlation of two points that differ in a text, for an unknown metric."""
-RATIO = 10.0
-"""Ratio above which numbers are scaled by their logarithms."""
+LENGTH = 0.7  # length over which an unknown metric changes, as a share of a parameter's span
+ALIKE = 0.3  # correlation of two points that differ in a text, for an unknown metric
+RATIO = 10.0  # ratio above which numbers are scaled by their logarithms
 
 
 def unknown_prior(values: Sequence[float], width: int) -> Prior:
@@ -116,16 +97,12 @@ class NormalPrediction:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Source:
-    """The surface of an earlier study as a hypothesis; `sizes` are possible differences with their probabilities.
-
-    Attributes:
-        level: standard deviation of the difference that all points share.
-    """
+    """The surface of an earlier study as a hypothesis; `sizes` are possible differences with their probabilities."""
 
     name: SourceName
     surface: "Surface"
     sizes: Mapping[float, float]
-    level: float
+    level: float  # standard deviation of the difference that all points share
 
 
 class _Hypothesis(NamedTuple):

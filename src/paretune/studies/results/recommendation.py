@@ -26,25 +26,16 @@ _SIMULATED_ONLY = {"launcher", *ONLY_SIMULATED}
 
 @dataclass(frozen=True, kw_only=True)
 class Pick:
-    """One recommended configuration.
+    """One recommended configuration."""
 
-    Attributes:
-        titles: its roles: the cheapest within noise of the best F1, the fastest, the knee.
-        judged_by: the objectives that decide each role.
-        runs: how many runs it rests on, and why not on more.
-        alike: points of its group that cannot be told apart from it.
-        command: the command that repeats its job; empty if its parameters make no job.
-        real_command: for a simulated one, the command that launches it for money; else empty.
-    """
-
-    titles: tuple[str, ...]
+    titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
     point: Point
     why: str
-    judged_by: tuple[frozenset[str], ...] = ()
-    runs: str = ""
-    alike: tuple[Point, ...] = ()
-    command: str = ""
-    real_command: str = ""
+    judged_by: tuple[frozenset[str], ...] = ()  # the objectives that decide each role
+    runs: str = ""  # how many runs it rests on, and why not on more
+    alike: tuple[Point, ...] = ()  # points of its group that cannot be told apart from it
+    command: str = ""  # the command that repeats its job; empty if its parameters make no job
+    real_command: str = ""  # for a simulated one, the command that launches it for money; else empty
 
     @property
     def title(self) -> str:

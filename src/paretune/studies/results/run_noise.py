@@ -33,18 +33,15 @@ from paretune.studies.definition.objectives import OF_THE_CLUSTER
 from paretune.studies.definition.quality import KNOWN, Quality
 from paretune.studies.results.quality_model import robust_spread
 
-INTERVAL = 0.8
-"""Probability that a stated interval holds the mean of a job over all seeds."""
+INTERVAL = 0.8  # probability that a stated interval holds the mean of a job over all seeds
 _USUAL_SHARE = 0.4
 """Noise that is likely before any repeats, as a share of the largest that was seen: the median pair of repeated jobs
 differs by a tenth of what the largest does."""
 _QUALITY_DEGREES = 1
 """Degrees of freedom of the assumed noise of quality: one repeat weighs as much, because models differ five-fold in it.
 Chosen, as the share above, on the development worlds of benchmarks/search."""
-_FEWEST_DEGREES = 2
-"""Degrees of freedom of Student's t at least: with one, no two values would ever be told apart."""
-FEWEST_EQUAL = 2
-"""Repeats that must all give exactly the same value before a training counts as one without chance."""
+_FEWEST_DEGREES = 2  # degrees of freedom of Student's t at least: with one, no two values would ever be told apart
+FEWEST_EQUAL = 2  # repeats that must all give exactly the same value before a training counts as one without chance
 _OF_THE_SPREAD = 0.1
 """Assumed deviation of one run of an unknown metric, as a share of the difference between configurations: with more
 noise a search finds nothing."""
@@ -53,19 +50,12 @@ _OF_THE_VALUE = 0.01  # the same as a share of the value, if configurations do n
 
 @dataclass(frozen=True, kw_only=True)
 class RunNoise:
-    """Scatter of one objective between runs that differ in nothing but the seed.
+    """Scatter of one objective between runs that differ in nothing but the seed."""
 
-    Attributes:
-        deviation: standard deviation of one run; a share of the value if `is_relative`.
-        degrees: degrees of freedom of that deviation.
-        is_relative: whether it grows with the value, as for seconds and dollars.
-        basis: the repeats that it comes from, or the assumption without any, in words.
-    """
-
-    deviation: float
-    degrees: float
-    is_relative: bool
-    basis: str
+    deviation: float  # standard deviation of one run; a share of the value if `is_relative`
+    degrees: float  # degrees of freedom of that deviation
+    is_relative: bool  # whether it grows with the value, as for seconds and dollars
+    basis: str  # the repeats that it comes from, or the assumption without any, in words
 
     def of_one_run(self, value: float) -> float:
         """Standard deviation of one run around `value`, in the objective's own unit."""

@@ -47,38 +47,25 @@ class _Derived(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """One trial of a study that has ended.
+    """One trial of a study that has ended."""
 
-    Attributes:
-        number: from 0, in the order of suggestion.
-        point: searched parameter to value, as typed.
-        values: objective to finite value; only measured ones.
-        cost_usd: dollars of its job, also if it failed or was stopped; None if the price is unknown.
-        spent_usd: dollars booked by the whole study up to its end.
-        origin: measured or simulated; PREDICTED for a point that a search predicts and has not run.
-        repeats: number of the trial that it repeats with another seed, or None.
-        intervals: for a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`.
-        collapse_probability: for a predicted point, the probability that its run collapses.
-        baseline_f1: F1 of TF-IDF with logistic regression on the same rows, or None.
-        verdicts: sentences about its training, such as that its loss did not fall.
-    """
-
-    number: int
+    number: int  # from 0, in the order of suggestion
     run_id: str
-    point: Mapping[str, str | int | float]
+    point: Mapping[str, str | int | float]  # searched parameter to value, as typed
     parameters: Mapping[str, str]
     status: TrialStatus
-    values: Mapping[str, float] = field(default_factory=dict)
-    cost_usd: float | None = None
-    spent_usd: float = 0.0
-    origin: str = "measured"
+    values: Mapping[str, float] = field(default_factory=dict)  # objective to finite value; only measured ones
+    cost_usd: float | None = None  # dollars of its job, also if it failed or was stopped; None if the price is unknown
+    spent_usd: float = 0.0  # dollars booked by the whole study up to its end
+    origin: str = "measured"  # measured or simulated; PREDICTED for a point that a search predicts and has not run
     seed: int = 42
-    repeats: int | None = None
+    repeats: int | None = None  # number of the trial that it repeats with another seed, or None
     reason: str = ""
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    collapse_probability: float | None = None
-    baseline_f1: float | None = None
-    verdicts: tuple[str, ...] = ()
+    """For a predicted point, objective to the ends of its interval of probability `run_noise.INTERVAL`."""
+    collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
+    baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
+    verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
     _cache: _Derived | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

@@ -21,14 +21,7 @@ from paretune.studies.search.worst_case import WorstCase
 
 
 class Admission:
-    """Reserves the worst cases of a study's jobs, and tells what its budgets still cover.
-
-    Attributes:
-        is_full: whether the study has begun as many trials as it may have, as far as this driver knows.
-        duplicates: identities of jobs that another driver has reserved.
-        is_short: whether the study has found no job that fits its budgets, and no trial has ended since.
-        is_waiting: whether the study ends for lack of dollars in a shared budget, which may be free later.
-    """
+    """Reserves the worst cases of a study's jobs, and tells what its budgets still cover."""
 
     def __init__(self, file: StudyFile, ledger: StudyLedger, workplace: Workplace, history: TrialHistory) -> None:
         self._file = file
@@ -37,9 +30,10 @@ class Admission:
         self._shared = workplace.budget_ledger(file.budget)
         self._history = history
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
-        self.is_full = False
-        self.duplicates: set[str] = set()
-        self.is_short = False
+        self.is_full = False  # whether the study has begun as many trials as it may have, as far as this driver knows
+        self.duplicates: set[str] = set()  # identities of jobs that another driver has reserved
+        self.is_short = False  # whether the study has found no job that fits its budgets, and no trial has ended since
+        # whether the study ends for lack of dollars in a shared budget, which may be free later.
         self.is_waiting = False
         self.deadline: StudyDeadline | None = None
 

@@ -8,12 +8,9 @@ from paretune.core.errors import LaunchRefused
 from paretune.launchers.base import Launcher
 from paretune.ledger.trial_entry import TrialEnd
 
-REFUSED_PAUSE_S = 60.0
-"""Seconds until SageMaker is asked again after it has refused the only job."""
-LIMIT_RETRY_S = 1800.0
-"""Seconds until SageMaker is asked again for more jobs at a time than it has let run."""
-MOST_REFUSED = 3
-"""Times in a row that SageMaker refuses the only job, before the study ends."""
+REFUSED_PAUSE_S = 60.0  # seconds until SageMaker is asked again after it has refused the only job
+LIMIT_RETRY_S = 1800.0  # seconds until SageMaker is asked again for more jobs at a time than it has let run
+MOST_REFUSED = 3  # times in a row that SageMaker refuses the only job, before the study ends
 
 
 class ConcurrencyLimit:

@@ -62,13 +62,10 @@ def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
     return {owner for owner, last_heartbeat in ledger.drivers().items() if is_living(owner, last_heartbeat)}
 
 
-MOST_REFUSALS = 12
-"""Suggestions in a row that make no job, or repeat one, before untried points are listed instead."""
-ROUND_S = 600.0
-"""Virtual seconds from one round of a study of simulated jobs to the next."""
+MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
+ROUND_S = 600.0  # virtual seconds from one round of a study of simulated jobs to the next
 _MOST_NAMED = 8
-_ADOPTION_S = 30.0
-"""Seconds between two looks for trials of dead drivers."""
+_ADOPTION_S = 30.0  # seconds between two looks for trials of dead drivers
 
 
 class Driver:
@@ -80,11 +77,6 @@ class Driver:
         on_trial: called with each trial that this driver has booked.
         say: prints a line.
         owner: name of this process in the ledger.
-
-    Attributes:
-        history: all trials of the study that have ended, whichever driver ran them.
-        admission: what the budgets still allow.
-        shared_jobs: the jobs of several trials.
     """
 
     def __init__(
@@ -105,8 +97,9 @@ class Driver:
         self.ledger = ledger
         self.workplace = workplace
         self.run_id = run_id
+        # all trials of the study that have ended, whichever driver ran them.
         self.history = TrialHistory(file, ledger, workplace.launcher.origin)
-        self.admission = Admission(file, ledger, workplace, self.history)
+        self.admission = Admission(file, ledger, workplace, self.history)  # what the budgets still allow
         self._now = now
         self._on_trial = on_trial
         self._say = say
@@ -121,6 +114,7 @@ class Driver:
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
+        # the jobs of several trials.
         self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
 
     @property

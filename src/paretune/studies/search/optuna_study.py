@@ -38,8 +38,7 @@ _MEMORY = "memory"
 _POSSIBLE = "possible"
 _POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "impossible_job"
 _TRIES = 3
-_MOST_DRAWS = 12
-"""Points that the sampler is asked for, for one trial, until one is accepted."""
+_MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
 _HARMLESS = {*affecting(JobSpec, "noise", "stopping"), "trials_per_job"}
 """Changes with which a job still shows the values of its point."""

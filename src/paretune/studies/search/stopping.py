@@ -12,12 +12,9 @@ from paretune.studies.results.points import Point, each_point
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial
 
-PATIENCE = 25
-"""Trials in a row that add nothing to the front beyond noise, before a study ends."""
-FEWEST_HALVES = 8
-"""Completed trials that each half of a study needs before savings are judged."""
-FEWEST_WITHOUT = 2
-"""Completed trials that all lack an objective, after which a study ends."""
+PATIENCE = 25  # trials in a row that add nothing to the front beyond noise, before a study ends
+FEWEST_HALVES = 8  # completed trials that each half of a study needs before savings are judged
+FEWEST_WITHOUT = 2  # completed trials that all lack an objective, after which a study ends
 _TEACHING = {TrialStatus.COMPLETED, TrialStatus.OUT_OF_MEMORY, TrialStatus.STOPPED}
 
 

@@ -17,10 +17,8 @@ from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4
 """Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""
-MOST_FAILURES = 2
-"""Times that a job is run which fails by itself; then its point counts as impossible."""
-MOST_CURVES = 500
-"""Curves that are kept to judge running jobs, which takes longer the more there are."""
+MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
+MOST_CURVES = 500  # curves that are kept to judge running jobs, which takes longer the more there are
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 _Value = TypeVar("_Value")
 
@@ -61,21 +59,6 @@ class TrialHistory:
     """The trials that have ended, as the ledger has them; `refresh` reads new ones.
 
     A job's identity is its `spec_hash`.
-
-    Attributes:
-        booking_order: of the last trial that was read: the number of trials that have ended.
-        trials: by number, in the order of booking; trials that were tried again and cost nothing are left out.
-        front: the measured front of the trials, the cheapest first.
-        notes: number to the note of the trial.
-        measured: number to metrics, of completed trials.
-        curves: of F1, of the MOST_CURVES trials that have completed last.
-        settled: identity of a job that need not run again, because its outcome is known, to its trial.
-        failures: identity to the times that a job failed by itself: it is not tried again unless the sampler insists.
-        impossible: identities of jobs that the launcher refused for what they ask.
-        retries: identity to when a retryable job is tried again.
-        longest_s: hash of a job without its seed to the most seconds that such a job took, of completed ones.
-        memory_limits: which jobs are known to run out of memory.
-        counted: number of ended trials that count towards the study's n_trials.
     """
 
     def __init__(self, file: StudyFile, ledger: StudyLedger, origin: str) -> None:
@@ -84,19 +67,23 @@ class TrialHistory:
         self._origin = origin
         self._unpaid: dict[str, int] = {}  # identity to its last trial, if that was retryable and has cost nothing
         self._tries = Counter[str]()
+        # identity to the times that a job failed by itself: it is not tried again unless the sampler insists.
         self.failures = Counter[str]()
+        # identity of a job that need not run again, because its outcome is known, to its trial.
         self.settled: dict[str, int] = {}
-        self.impossible: set[str] = set()
-        self.booking_order = 0
+        self.impossible: set[str] = set()  # identities of jobs that the launcher refused for what they ask
+        self.booking_order = 0  # of the last trial that was read: the number of trials that have ended
+        # by number, in the order of booking; trials that were tried again and cost nothing are left out.
         self.trials: dict[int, Trial] = {}
-        self.front: list[Trial] = []
-        self.measured: dict[int, Mapping[str, float]] = {}
-        self.curves = deque[Curve](maxlen=MOST_CURVES)
-        self.notes: dict[int, TrialNote] = {}
-        self.retries: dict[str, Retry] = {}
-        self.memory_limits = MemoryLimits()
+        self.front: list[Trial] = []  # the measured front of the trials, the cheapest first
+        self.measured: dict[int, Mapping[str, float]] = {}  # number to metrics, of completed trials
+        self.curves = deque[Curve](maxlen=MOST_CURVES)  # of F1, of the MOST_CURVES trials that have completed last
+        self.notes: dict[int, TrialNote] = {}  # number to the note of the trial
+        self.retries: dict[str, Retry] = {}  # identity to when a retryable job is tried again
+        self.memory_limits = MemoryLimits()  # which jobs are known to run out of memory
+        # hash of a job without its seed to the most seconds that such a job took, of completed ones.
         self.longest_s: dict[str, float] = {}
-        self.counted = 0
+        self.counted = 0  # number of ended trials that count towards the study's n_trials
 
     def refresh(self) -> list[TrialEntry]:
         """Bring everything up to date; returns the entries that any driver has booked since the last call."""

@@ -13,8 +13,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range, is_whole
 from paretune.studies.search.driver import Driver
 
-_MOST_POINTS = 5_000
-"""Points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn."""
+_MOST_POINTS = 5_000  # points that are all listed; of more points, or if a range is searched, `_DRAWN` are drawn
 _DRAWN = 300
 
 

@@ -11,8 +11,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.untried import some_jobs
 
-_MOST_TRIED = 300
-"""Jobs of the study of which one has to fit."""
+_MOST_TRIED = 300  # jobs of the study of which one has to fit
 
 
 def wait_for_others(driver: Driver, say: Callable[[str], None]) -> bool:

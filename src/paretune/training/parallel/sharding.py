@@ -23,8 +23,7 @@ from paretune.training.trainer import LengthGroupedTrainer
 
 PIPELINE, REPLICATE, SHARD, TENSOR = "pipeline", "replicate", "shard", "tensor"
 """Dimensions of the mesh, in the order of the ranks: those of a tensor group are adjacent."""
-_STATE = "sharded.pt"
-"""Trained weights and optimiser state of a checkpoint, not sharded, written by the first process."""
+_STATE = "sharded.pt"  # trained weights and optimiser state of a checkpoint, not sharded, written by the first process
 _SCHEDULER = "scheduler.pt"  # the Trainer's own name
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-STAGE_PREFIX = "model."
-"""Prefix of the names of a stage's weights before the names in the whole model."""
+STAGE_PREFIX = "model."  # prefix of the names of a stage's weights before the names in the whole model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +64,8 @@ class Stage(torch.nn.Module):
         table: name of the embedding table's weights in the whole model.
     """
 
-    accepts_loss_kwargs = True
-    """Read by the Trainer: losses are divided by the items of the optimiser step."""
-    pipeline: Any = None
-    """The `Pipeline` that this stage belongs to, once there is one."""
+    accepts_loss_kwargs = True  # read by the Trainer: losses are divided by the items of the optimiser step
+    pipeline: Any = None  # the `Pipeline` that this stage belongs to, once there is one
 
     def __init__(self, model: Any, *, number: int, stages: int) -> None:
         super().__init__()

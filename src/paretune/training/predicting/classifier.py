@@ -23,10 +23,8 @@ from paretune.training.tasks.evaluation import decode
 
 CLASSES, LABELS, NUMBER = "single_label_classification", "multi_label_classification", "regression"
 """`problem_type` of a transformers configuration: one class per row, any number of labels, or a number."""
-WORD_CLASSES = "token_classification"
-"""Kind of a model that gives each word a class."""
-TEXTS = metrics.SEQ2SEQ
-"""Kind of a model that writes a text for each text."""
+WORD_CLASSES = "token_classification"  # kind of a model that gives each word a class
+TEXTS = metrics.SEQ2SEQ  # kind of a model that writes a text for each text
 _ADAPTER = "adapter_config.json"
 _UNNAMED = re.compile(r"LABEL_\d+")  # names that transformers gives to classes without names
 _NO_LIMIT = 1_000_000  # a tokenizer without a limit has this `model_max_length` or a larger one
@@ -34,19 +32,13 @@ _NO_LIMIT = 1_000_000  # a tokenizer without a limit has this `model_max_length`
 
 @dataclass(frozen=True, kw_only=True)
 class Classifier:
-    """A model that gives C numbers, or a text, for each text.
-
-    Attributes:
-        kind: CLASSES, LABELS, NUMBER, WORD_CLASSES or TEXTS.
-        names: C names of classes or labels; empty for NUMBER and TEXTS.
-        limit: largest number of tokens of a text; the rest is cut off.
-    """
+    """A model that gives C numbers, or a text, for each text."""
 
     model: Any
     tokenizer: Any
-    kind: str
-    names: tuple[str, ...]
-    limit: int
+    kind: str  # CLASSES, LABELS, NUMBER, WORD_CLASSES or TEXTS
+    names: tuple[str, ...]  # C names of classes or labels; empty for NUMBER and TEXTS
+    limit: int  # largest number of tokens of a text; the rest is cut off
     batch_size: int
 
     @classmethod

@@ -31,22 +31,16 @@ _SCORE_DIGITS = 6
 
 
 class Predictions(ABC):
-    """New columns for each piece of rows, then metrics of all rows, for which a few bytes of each row are kept.
-
-    Attributes:
-        labelled: number of rows whose label could be compared.
-        without_label: number of rows without a label.
-        unknown: labels that the model does not know, with their numbers.
-    """
+    """New columns for each piece of rows, then metrics of all rows, for which a few bytes of each row are kept."""
 
     columns: tuple[str, ...] = (PREDICTION, SCORE)
     """Names of the new columns."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self.labelled = 0
-        self.without_label = 0
-        self.unknown: Counter[str] = Counter()
+        self.labelled = 0  # number of rows whose label could be compared
+        self.without_label = 0  # number of rows without a label
+        self.unknown: Counter[str] = Counter()  # labels that the model does not know, with their numbers
         self._true: list[np.ndarray] = []
         self._predicted: list[np.ndarray] = []
 
@@ -230,30 +224,22 @@ KINDS: Mapping[str, type[Predictions]] = {
 """`problem_type` of a model to the kind of its predictions."""
 
 
-_PIECE = 4096
-"""Rows that are read, tokenised and sorted by length together."""
+_PIECE = 4096  # rows that are read, tokenised and sorted by length together
 _EXAMPLES = 5  # rows that a fault names
 _MOST_COUNTED = 20  # classes whose rows are counted
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A file to predict; the launching wing sends it as JSON.
+    """A file to predict; the launching wing sends it as JSON."""
 
-    Attributes:
-        model: folder with the model, its tokenizer and its configuration.
-        data: file with the rows.
-        output: file for the rows with predictions; its suffix chooses the format.
-        max_seq_length: largest number of tokens of a text; None means as in the model's training.
-    """
-
-    model: str
-    data: str
+    model: str  # folder with the model, its tokenizer and its configuration
+    data: str  # file with the rows
     text_column: str
     label_column: str
-    output: str
+    output: str  # file for the rows with predictions; its suffix chooses the format
     batch_size: int
-    max_seq_length: int | None
+    max_seq_length: int | None  # largest number of tokens of a text; None means as in the model's training
 
 
 def predict(request: Request, progress: Callable[[int, int], None]) -> dict[str, Any]:

@@ -10,11 +10,9 @@ from paretune.specification.batch_size import Batch
 from paretune.specification.job import JobSpec
 from paretune.training.profiling.trace import CASTS, KINDS, PARTS, PRODUCTS, PeakMemory, StepTime
 
-WAITING_FOR_DATA = 5.0
-"""Per cent of the step spent waiting for data from which on worker processes may pay."""
+WAITING_FOR_DATA = 5.0  # per cent of the step spent waiting for data from which on worker processes may pay
 IDLE = 20.0
-SMALL_OPERATOR_US = 50.0
-"""Mean microseconds of an operator below which the code around it takes a similar time."""
+SMALL_OPERATOR_US = 50.0  # mean microseconds of an operator below which the code around it takes a similar time
 COMMUNICATING = 15.0
 UPDATING = 20.0
 CASTING = 10.0
@@ -41,21 +39,14 @@ class Advice:
 
 @dataclass(frozen=True, kw_only=True)
 class Circumstances:
-    """The settings of a job that advice depends on.
-
-    Attributes:
-        batch: rows per device and micro-batch, as the job ran; `accumulation` micro-batches per step.
-        precision: the number format of the training.
-        has_bf16: whether the device multiplies bf16 natively.
-        processes: processes of the whole job.
-    """
+    """The settings of a job that advice depends on."""
 
     spec: JobSpec
-    batch: int
+    batch: int  # rows per device and micro-batch, as the job ran; `accumulation` micro-batches per step
     accumulation: int
-    precision: str
-    has_bf16: bool
-    processes: int
+    precision: str  # the number format of the training
+    has_bf16: bool  # whether the device multiplies bf16 natively
+    processes: int  # processes of the whole job
 
 
 def advice_of(time: StepTime, job: Circumstances) -> list[Advice]:
@@ -113,8 +104,7 @@ def _doubled_global_batch(spec: Batch) -> dict[str, str]:
     return {} if spec.global_batch_size is None else {"global_batch_size": str(2 * spec.global_batch_size)}
 
 
-DEAREST = 10
-"""Number of operators in a list of the dearest."""
+DEAREST = 10  # number of operators in a list of the dearest
 
 _MEANING = {
     "data": "the next batch is waited for or made",
@@ -142,19 +132,13 @@ class RankProfile:
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """Profiles of all processes of a job, in the order of their ranks, with advice.
-
-    Attributes:
-        first_step: number of the first profiled step, from 1.
-        circumstances: how the job ran, name to value: device, precision, batch and versions.
-        traces: rank to the file with its trace, for the traces that are kept.
-    """
+    """Profiles of all processes of a job, in the order of their ranks, with advice."""
 
     ranks: Sequence[RankProfile]
-    first_step: int
-    circumstances: Mapping[str, Any]
+    first_step: int  # number of the first profiled step, from 1
+    circumstances: Mapping[str, Any]  # how the job ran, name to value: device, precision, batch and versions
     advice: Sequence[Advice]
-    traces: Mapping[int, str]
+    traces: Mapping[int, str]  # rank to the file with its trace, for the traces that are kept
 
     @property
     def slowest(self) -> RankProfile:

@@ -78,21 +78,13 @@ class Operator:
 
 @dataclass(frozen=True, kw_only=True)
 class StepTime:
-    """The time of the profiled steps of one process, by its parts.
+    """The time of the profiled steps of one process, by its parts."""
 
-    Attributes:
-        steps: number of profiled steps.
-        parts: nanoseconds of each of PARTS over all steps; they sum to `total_ns`.
-        communication_ns: nanoseconds of all communication, hidden behind compute or not.
-        operators: operators, dearest first.
-        on_gpu: whether compute is the work of a GPU.
-    """
-
-    steps: int
-    parts: Mapping[str, int]
-    communication_ns: int
-    operators: tuple[Operator, ...]
-    on_gpu: bool
+    steps: int  # number of profiled steps
+    parts: Mapping[str, int]  # nanoseconds of each of PARTS over all steps; they sum to `total_ns`
+    communication_ns: int  # nanoseconds of all communication, hidden behind compute or not
+    operators: tuple[Operator, ...]  # operators, dearest first
+    on_gpu: bool  # whether compute is the work of a GPU
 
     @property
     def total_ns(self) -> int:
@@ -235,13 +227,10 @@ class _Calls:
     """Calls of the operators, and the launches of kernels inside them, on the threads of the processor.
 
     `is_counted` says of an operator or a kernel whether it is in the profiled steps.
-
-    Attributes:
-        in_optimiser: correlations of the kernels launched inside the optimiser's block.
     """
 
     def __init__(self, lanes: Iterable[list[Record]], is_counted: Callable[[Record], bool]) -> None:
-        self.in_optimiser: set[int] = set()
+        self.in_optimiser: set[int] = set()  # correlations of the kernels launched inside the optimiser's block
         self._is_counted = is_counted
         self._launcher: dict[int, str] = {}  # correlation of a kernel to its innermost operator
         self._calls, self._self_ns = Counter[str](), Counter[str]()
@@ -321,17 +310,11 @@ _GPU = 1  # c10::DeviceType::CUDA; 0 is the processor
 
 @dataclass(frozen=True, kw_only=True)
 class PeakMemory:
-    """Memory of one device at its peak in one step.
+    """Memory of one device at its peak in one step."""
 
-    Attributes:
-        step: number of the step, from 1.
-        holders: bytes by purpose; they sum to the peak of all tensors.
-        process_gib: highest resident memory of the process so far, libraries included; None on a GPU.
-    """
-
-    step: int
-    holders: Mapping[str, int]
-    process_gib: float | None
+    step: int  # number of the step, from 1
+    holders: Mapping[str, int]  # bytes by purpose; they sum to the peak of all tensors
+    process_gib: float | None  # highest resident memory of the process so far, libraries included; None on a GPU
 
 
 @dataclass(frozen=True, kw_only=True)

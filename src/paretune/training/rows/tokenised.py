@@ -49,8 +49,7 @@ from paretune.training.tasks.evaluation import (
 )
 from paretune.training.tasks.losses import Units
 
-LONGEST_TARGET = "longest_target"
-"""Fact of prepared data: tokens of the longest text to write among the training rows."""
+LONGEST_TARGET = "longest_target"  # fact of prepared data: tokens of the longest text to write among the training rows
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
 

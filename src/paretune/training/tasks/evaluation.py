@@ -23,14 +23,11 @@ from sklearn.metrics import (
 from paretune.specification import metrics
 from paretune.training.tasks.losses import Units
 
-THRESHOLD = 0.5
-"""Probability from which on a row has a label."""
-MOST_POINTS = 2000
-"""Validation rows whose true and predicted number go into the report, enough for a figure."""
+THRESHOLD = 0.5  # probability from which on a row has a label
+MOST_POINTS = 2000  # validation rows whose true and predicted number go into the report, enough for a figure
 _WORD = re.compile(r"[^\W_]+")
 
-Measured = tuple[dict[str, float], Mapping[str, Any]]
-"""Metrics of an evaluation, and what the report shows of it."""
+Measured = tuple[dict[str, float], Mapping[str, Any]]  # metrics of an evaluation, and what the report shows of it
 
 
 class Evaluation:
@@ -211,8 +208,7 @@ def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, f
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
 _FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
 
-Rows = tuple[Sequence[str], np.ndarray]
-"""Texts and their labels."""
+Rows = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
 def classification_baselines(train: Rows, validation: Rows, classes: int) -> dict[str, float]:
