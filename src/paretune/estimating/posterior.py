@@ -35,24 +35,19 @@ class Noise:
 
 
 class Posterior:
-    """K constants, in logarithms.
-
-    Args:
-        priors: name of a constant up to a colon, to median and deviation; the part after the colon distinguishes
-            constants that share a prior.
-        names: the constants, each once.
-        noise: the noise before any measurement.
-        residuals: from K logarithms and the noise to residuals; unused without `names`.
-        misfits: from K logarithms to the errors that the noise is estimated from.
-    """
+    """K constants, in logarithms."""
 
     def __init__(
         self,
+        # name of a constant up to a colon, to median and deviation; the part after the colon distinguishes constants
+        # that share a prior
         priors: Mapping[str, tuple[float, float]],
-        names: Sequence[str],
+        names: Sequence[str],  # the constants, each once
         *,
-        noise: Noise,
+        noise: Noise,  # the noise before any measurement
+        # from K logarithms and the noise to residuals; unused without `names`
         residuals: Callable[[Array, float], Array] | None = None,
+        # from K logarithms to the errors that the noise is estimated from
         misfits: Callable[[Array], Array] | None = None,
     ) -> None:
         self._priors = priors

@@ -40,6 +40,12 @@ EXPECTED_SHARES = ((0.0, 1.0), (0.07, 0.82), (0.4, 0.74))
 """Time to wait for spot as a share of the seconds on demand, and dollars as a share of those on demand; same traces."""
 _AROUND = ("starting", "data", "image", "uploading")
 _WITHIN = 6.0  # standard deviations, in which probabilities are looked for
+MOST_TIMES_INSTANCES = 8  # a plan has at most so many times the instances that were asked for, by factors of two
+_SHOWS_SPEED = 0.02  # share of the training after which it has shown its speed
+_SPEED_DEVIATION = 0.03  # of the logarithm of its seconds then; assumed
+_LOOK_EVERY_S = 30.0
+_LONGEST_WAIT_MINUTES = 40_320.0  # of max_wait_minutes
+_CHANGES = {False: "the time gets short: changing to on demand", True: "there is time: going back to spot instances"}
 
 
 def seconds_at(phases: Mapping[str, Seconds], progress: float, z: float) -> float:
@@ -125,14 +131,6 @@ def _log_deviation(seconds: Seconds) -> float:
     if not 0 < seconds.seconds_low < seconds.seconds_high:
         return 0.0
     return math.log(seconds.seconds_high / seconds.seconds_low) / (2 * Z80)
-
-
-MOST_TIMES_INSTANCES = 8  # a plan has at most so many times the instances that were asked for, by factors of two
-_SHOWS_SPEED = 0.02  # share of the training after which it has shown its speed
-_SPEED_DEVIATION = 0.03  # of the logarithm of its seconds then; assumed
-_LOOK_EVERY_S = 30.0
-_LONGEST_WAIT_MINUTES = 40_320.0  # of max_wait_minutes
-_CHANGES = {False: "the time gets short: changing to on demand", True: "there is time: going back to spot instances"}
 
 
 @dataclass(frozen=True, kw_only=True)

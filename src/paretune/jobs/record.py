@@ -32,24 +32,20 @@ _MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters,
 
 
 class JobRecord:
-    """The MLflow run of one job, over all its attempts.
-
-    Args:
-        run: the job's run; by default the one that `mlflow run` has opened for this command, or a new one.
-        collector: copies what the job has recorded itself when it has ended; by default for a project's job only.
-        study: name of the study, design or recurring training that the job is part of.
-        retries_smaller: whether the job is tried again with a smaller batch if it runs out of memory. It is recorded,
-            and what is recorded counts for an adopted job. Never for a project.
-    """
+    """The MLflow run of one job, over all its attempts."""
 
     def __init__(
         self,
         spec: JobSpec,
         workplace: Workplace,
         *,
+        # the job's run; by default the one that `mlflow run` has opened for this command, or a new one
         run: Run | None = None,
+        # copies what the job has recorded itself when it has ended; by default for a project's job only
         collector: Collector | None = None,
-        study: str = "",
+        study: str = "",  # name of the study, design or recurring training that the job is part of
+        # whether the job is tried again with a smaller batch if it runs out of memory. It is recorded, and what is
+        # recorded counts for an adopted job. Never for a project.
         retries_smaller: bool = True,
     ) -> None:
         self.spec = spec

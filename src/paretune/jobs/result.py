@@ -23,9 +23,8 @@ _COLUMNS = (
     *("instance_type", "instance_count", "per_device_train_batch_size", "gradient_accumulation_steps"),
     *("global_batch_size", "learning_rate", "scaled_learning_rate"),
 )
-
-
 _MOST_SHOWN = 8  # metrics of a user's own training in the printed table
+_LONGEST_SOURCES = 500  # characters in a note; the tag has all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,9 +163,6 @@ class JobResult(Result):
         if value is None or self.price is None:
             return "unknown: no price"
         return f"{value:.5f} USD ({self.price.source.partition(';')[0]}, {self.price.stated})"
-
-
-_LONGEST_SOURCES = 500  # characters in a note; the tag has all
 
 
 def job_note(

@@ -27,6 +27,8 @@ _MOST_CLOCK_ERROR_S = 300.0
 """Seconds by which a machine's clock may be ahead; a lease that ends later than this allows is not trusted."""
 _CLOCKS = {"postgresql": "select extract(epoch from clock_timestamp())"}
 """SQL dialect to the query of the database's own time, in seconds since the epoch; others use the machine's."""
+_MOST_DIFFERENCES = 8
+_LONGEST_VALUE = 200  # characters
 
 
 class LeaseLost(LostContact):
@@ -130,10 +132,6 @@ class Lease:
     def _time(self, connection: sa.Connection) -> float:
         query = _CLOCKS.get(connection.dialect.name)
         return self.now() if query is None else float(connection.exec_driver_sql(query).scalar_one())
-
-
-_MOST_DIFFERENCES = 8
-_LONGEST_VALUE = 200  # characters
 
 
 class Reservation(Enum):

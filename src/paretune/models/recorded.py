@@ -45,6 +45,14 @@ _COST = {
     metrics.TRAIN_SECONDS: ("training, seconds", ",.1f"),
     metrics.THROUGHPUT_SAMPLES: ("samples per second", ",.1f"),
 }
+_CARD = "README.md"
+_SHOWN = (
+    *("model", "dataset", "task", "fine_tuning", "learning_rate", "num_train_epochs", "max_seq_length", "precision"),
+    *("instance_type", "instance_count", "entry_script"),
+)
+"""Parameters of the job that the list of models shows."""
+_LOADED_WITH = ("torch", "transformers", "accelerate")
+"""Facts of a report that are versions of packages which a model needs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,16 +222,6 @@ def _table(title: str, rows: Mapping[str, str]) -> str:
     """A table of two columns in Markdown; empty without rows."""
     lines = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in rows.items()]
     return "\n".join([f"| {title} | |", "| --- | --- |", *lines]) if lines else ""
-
-
-_CARD = "README.md"
-_SHOWN = (
-    *("model", "dataset", "task", "fine_tuning", "learning_rate", "num_train_epochs", "max_seq_length", "precision"),
-    *("instance_type", "instance_count", "entry_script"),
-)
-"""Parameters of the job that the list of models shows."""
-_LOADED_WITH = ("torch", "transformers", "accelerate")
-"""Facts of a report that are versions of packages which a model needs."""
 
 
 def record_model(run: Run, job: FinishedJob) -> str:

@@ -32,6 +32,9 @@ _BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF, metrics.BASELIN
 _NUMBERS = {"error": "noise", "parameters": "parameters", "seconds_per_1000_rows": "seconds_per_1000_rows"}
 """Field of `Figures` to its tag, beside the metrics themselves."""
 _TEXTS = {"metric": schema.JUDGED_BY, "rows": schema.VALIDATION_ROWS, "measured_on": schema.MEASURED_ON}
+CANDIDATE, CHAMPION = "candidate", "champion"
+"""Aliases: the version that was registered last, and the one that is in use."""
+_MOST_ROUNDS = 5  # of reading the champion again because it has changed meanwhile
 
 
 def figures_of(run: RecordedRun, alike: Iterable[RecordedRun]) -> tuple[Figures, str]:
@@ -136,11 +139,6 @@ def _repeats(metric: str, run: RecordedRun, alike: Iterable[RecordedRun]) -> lis
         if metric in other.metrics and [other.params.get(name, "") for name in names] == setting:
             values.setdefault(other.params.get("seed", ""), other.metrics[metric])
     return list(values.values())
-
-
-CANDIDATE, CHAMPION = "candidate", "champion"
-"""Aliases: the version that was registered last, and the one that is in use."""
-_MOST_ROUNDS = 5  # of reading the champion again because it has changed meanwhile
 
 
 def register(name: str, run_id: str, tracking: Tracking) -> str:

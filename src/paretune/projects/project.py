@@ -35,6 +35,9 @@ from paretune.storage.yaml import check_size
 _MOST_CHANNELS = 17
 """Of 20, less code, drivers and the job's own. Source: CreateTrainingJob, InputDataConfig (botocore 1.44.5)."""
 _RESERVED_CHANNELS = {"code", "sm_drivers", "job"}
+_PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
+_NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
+_SEED = "seed"
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
@@ -164,11 +167,6 @@ def _channel(name: str, position: int, channels: Mapping[str, Path]) -> str:
     """A channel name for a parameter: letters, digits and underscores, because shell variables contain it."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", name)[:48]
     return f"{plain}_{position}" if plain in _RESERVED_CHANNELS or plain in channels else plain
-
-
-_PROGRAM = "inside.py"  # the name that container_entrypoint.py has in a job
-_NEVER_LINKED = {".git", ".paretune", "__pycache__", "mlruns", "mlartifacts", "mlflow.db"}
-_SEED = "seed"
 
 
 def project_inputs(spec: JobSpec, home: Path) -> JobInputs:

@@ -43,6 +43,38 @@ from paretune.tracking import schema
 
 OLDEST = Version("2.13")  # the oldest server that these commands are tested with
 LOGGED_MODELS = Version("3.0")  # the first version that has LoggedModels
+CLASSIFICATION, GENERATION = "text-classification", "text-generation"
+"""Tasks of `transformers.pipeline` that our own trainings are for."""
+_PIPELINES = {
+    "ForSequenceClassification": CLASSIFICATION,
+    "ForCausalLM": GENERATION,
+    "LMHeadModel": GENERATION,
+    "ForTokenClassification": "token-classification",
+    "ForMaskedLM": "fill-mask",
+}
+"""The end of the name of a class of transformers to the task of its pipeline, of those that read one text."""
+_TEXT = Schema([ColSpec(DataType.string)])
+# As mlflow.transformers declares them (mlflow 3.17.2, transformers/signature.py); importing it would import PyTorch.
+_SIGNATURES = {
+    CLASSIFICATION: ModelSignature(
+        inputs=_TEXT, outputs=Schema([ColSpec(DataType.string, name="label"), ColSpec(DataType.double, name="score")])
+    ),
+    GENERATION: ModelSignature(inputs=_TEXT, outputs=Schema([ColSpec(DataType.string)])),
+}
+_EXAMPLE = "Everything that could be known was known beforehand."
+"""Input example: a sentence of nobody's, because rows of the user's data do not belong in a record."""
+_OF_MODEL = (
+    *dict.fromkeys(measure for task in metrics.TASKS.values() for measure in task.measures),
+    *(metrics.EVAL_LOSS, metrics.BASELINE_TFIDF, metrics.BASELINE_MAJORITY),
+    *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
+)
+"""Metrics of the run that the list of models shows."""
+_ENVIRONMENT = {"conda": "conda.yaml", "virtualenv": "python_env.yaml"}
+_LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
+_PICKLED_ARGUMENTS = "training_args.bin"
+_FOLDER = "model"  # of the run's artifacts, where the server has no LoggedModels
 
 
 def server_version(client: MlflowClient) -> Version | None:
@@ -89,40 +121,6 @@ def _finds_models(client: MlflowClient, experiment_id: str) -> bool:
             raise
         return False
     return True
-
-
-CLASSIFICATION, GENERATION = "text-classification", "text-generation"
-"""Tasks of `transformers.pipeline` that our own trainings are for."""
-_PIPELINES = {
-    "ForSequenceClassification": CLASSIFICATION,
-    "ForCausalLM": GENERATION,
-    "LMHeadModel": GENERATION,
-    "ForTokenClassification": "token-classification",
-    "ForMaskedLM": "fill-mask",
-}
-"""The end of the name of a class of transformers to the task of its pipeline, of those that read one text."""
-_TEXT = Schema([ColSpec(DataType.string)])
-# As mlflow.transformers declares them (mlflow 3.17.2, transformers/signature.py); importing it would import PyTorch.
-_SIGNATURES = {
-    CLASSIFICATION: ModelSignature(
-        inputs=_TEXT, outputs=Schema([ColSpec(DataType.string, name="label"), ColSpec(DataType.double, name="score")])
-    ),
-    GENERATION: ModelSignature(inputs=_TEXT, outputs=Schema([ColSpec(DataType.string)])),
-}
-_EXAMPLE = "Everything that could be known was known beforehand."
-"""Input example: a sentence of nobody's, because rows of the user's data do not belong in a record."""
-_OF_MODEL = (
-    *dict.fromkeys(measure for task in metrics.TASKS.values() for measure in task.measures),
-    *(metrics.EVAL_LOSS, metrics.BASELINE_TFIDF, metrics.BASELINE_MAJORITY),
-    *(metrics.COST_USD, metrics.TRAIN_SECONDS, metrics.THROUGHPUT_SAMPLES),
-)
-"""Metrics of the run that the list of models shows."""
-_ENVIRONMENT = {"conda": "conda.yaml", "virtualenv": "python_env.yaml"}
-_LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor cannot change two at once
-_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
-_LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
-_PICKLED_ARGUMENTS = "training_args.bin"
-_FOLDER = "model"  # of the run's artifacts, where the server has no LoggedModels
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,25 +34,18 @@ class LaunchedCommand:
 class Session:
     """Launches quotes while their worst cases fit the budget; safe to call from several threads and processes.
 
-    Args:
-        name: servers with the same name and storage share the dollars.
-        budget_usd: the most that all commands of the session may cost together.
-        open_ledger: opens the ledger of the session; called when it is first needed.
-        command: the command of a name, which `start` starts.
-        start: starts a quote under a name.
-
     A worst case is reserved before its command is started, and replaced by the cost when that is known. Nothing else
     lowers the sum, so the bill of a session cannot exceed its budget.
     """
 
     def __init__(
         self,
-        name: str,
-        budget_usd: float,
+        name: str,  # servers with the same name and storage share the dollars
+        budget_usd: float,  # the most that all commands of the session may cost together
         *,
-        open_ledger: Callable[[str], StudyLedger],
-        start: Callable[[Quote, str], None],
-        command: Callable[[str], Running],
+        open_ledger: Callable[[str], StudyLedger],  # opens the ledger of the session; called when it is first needed
+        start: Callable[[Quote, str], None],  # starts a quote under a name
+        command: Callable[[str], Running],  # the command of a name, which `start` starts
     ) -> None:
         self.name, self.budget_usd = name, budget_usd
         self._open_ledger, self._start, self._command = open_ledger, start, command

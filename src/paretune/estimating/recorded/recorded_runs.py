@@ -41,6 +41,8 @@ from paretune.tracking import RecordedJob, Tracking, schema
 
 STARTUP_SECONDS = 120.0  # billed seconds of a job before its first step, unless the simulation has another value
 _SHOWN = 8  # values listed in a message
+MOST_RECALLED = 1000
+"""Completed runs that are searched for an F1, newest first: more would cost every simulated job over a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,10 +279,6 @@ def _shown(logarithm: float) -> str:
 
 def _plain(text: str) -> str:
     return text.removesuffix(".0")
-
-
-MOST_RECALLED = 1000
-"""Completed runs that are searched for an F1, newest first: more would cost every simulated job over a second."""
 
 
 class Rehearsal:

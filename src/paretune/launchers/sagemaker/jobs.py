@@ -52,14 +52,7 @@ class AwsJob(Job):
 
 
 class SageMakerJob(AwsJob):
-    """A training job, seen from the process that created it or from any other.
-
-    Args:
-        results: reads what the job leaves.
-        description: an answer of DescribeTrainingJob, if there is one already.
-        trials: those that it trains.
-        training_job: its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself.
-    """
+    """A training job, seen from the process that created it or from any other."""
 
     def __init__(
         self,
@@ -68,11 +61,11 @@ class SageMakerJob(AwsJob):
         staging: Staging,
         poller: Poller,
         clock: Clock,
-        results: type[Results],
-        description: Mapping[str, Any] | None = None,
+        results: type[Results],  # reads what the job leaves
+        description: Mapping[str, Any] | None = None,  # an answer of DescribeTrainingJob, if there is one already
         *,
-        trials: Trials,
-        training_job: str = "",
+        trials: Trials,  # those that it trains
+        training_job: str = "",  # its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself
     ) -> None:
         self.name = name
         self._training_job = training_job or name

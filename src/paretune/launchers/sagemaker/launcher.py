@@ -289,16 +289,7 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
 
 
 class SageMakerLauncher(Launcher):
-    """Starts jobs in an AWS account, directly or through the queue that the cluster names, and finds them again.
-
-    Args:
-        tracking_uri: of the MLflow server; if it is an ARN, jobs write to the server themselves.
-        calls_per_minute: limit of the poller, and of the calls about a queue.
-        poller: shared with other launchers of the same account and region.
-        package: folder of the code of paretune that travels.
-        results: how the results of its jobs are read.
-        check: called while files are uploaded and before a job is created; raises to cancel.
-    """
+    """Starts jobs in an AWS account, directly or through the queue that the cluster names, and finds them again."""
 
     name = "sagemaker"
 
@@ -308,11 +299,12 @@ class SageMakerLauncher(Launcher):
         clock: Clock,
         environment: Mapping[str, str],
         *,
-        tracking_uri: str = "",
-        calls_per_minute: float = CALLS_PER_MINUTE,
-        poller: Poller | None = None,
-        package: Path | None = None,
-        results: type[Results] = Results,
+        tracking_uri: str = "",  # of the MLflow server; if it is an ARN, jobs write to the server themselves
+        calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller, and of the calls about a queue
+        poller: Poller | None = None,  # shared with other launchers of the same account and region
+        package: Path | None = None,  # folder of the code of paretune that travels
+        results: type[Results] = Results,  # how the results of its jobs are read
+        # called while files are uploaded and before a job is created; raises to cancel
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)

@@ -231,9 +231,6 @@ class QueuedJob(AwsJob):
 
     Waiting costs nothing: before there is a training job, its seconds are 0. If SageMaker lacks capacity, AWS Batch
     creates another training job later under another name, so the job has ended only when AWS Batch says so.
-
-    Args:
-        follow: makes the `SageMakerJob` of a training job's name.
     """
 
     def __init__(
@@ -243,7 +240,7 @@ class QueuedJob(AwsJob):
         service_jobs: ServiceJobs,
         staging: Staging,
         clock: Clock,
-        follow: Callable[[str], SageMakerJob],
+        follow: Callable[[str], SageMakerJob],  # makes the `SageMakerJob` of a training job's name
         *,
         trials: Trials,
     ) -> None:

@@ -11,6 +11,9 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 TRAINING = "Training"  # SageMaker's secondary status of a phase in which the training makes progress
 _OF_A_PHASE = "seconds", "detail", "runs", "prepares"
 UPLOADING = "Uploading"  # SageMaker's secondary status of packing and upload, the last phase of a job
+IDLE_S = 10.0
+"""Seconds after which a job that has nothing to train sees a new queue: it looks for one every ten seconds in S3."""
+_ROUNDING_S = 1e-3  # of times since the epoch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,13 +172,6 @@ def before_training(phases: Sequence[Phase]) -> int:
     """The number of phases before the first in which the training makes progress."""
     trains = (at for at, phase in enumerate(phases) if phase.makes_progress)
     return next(trains, len(phases))
-
-
-IDLE_S = 10.0
-"""Seconds after which a job that has nothing to train sees a new queue: it looks for one every ten seconds in S3."""
-
-
-_ROUNDING_S = 1e-3  # of times since the epoch
 
 
 @dataclass

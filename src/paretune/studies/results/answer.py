@@ -25,6 +25,8 @@ from paretune.studies.results.trials import PREDICTED, Trial
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+_MOST_LINES = 20  # rows of a table in a terminal
+
 
 @dataclass(frozen=True, kw_only=True)
 class Payoff:
@@ -139,9 +141,6 @@ def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
         return f"The {label(name)} of {runs}, {text}, and that of the default, {default_text}, are equal within noise."
     word = "better" if (value > default_value) == (front.objectives[name] == "maximize") else "worse"
     return f"The {label(name)} of {runs}, {text}, is {word} than the default's, {default_text}."
-
-
-_MOST_LINES = 20  # rows of a table in a terminal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,11 @@ _MOST = 300  # configurations for a forest; more change the shares by less than 
 _FOLDS = 4
 _TREES = 40
 _SHUFFLES = 5
+PICTURE_FILE = "front.png"
+_MOST_ROWS = 12  # rows of the front
+_MOST_POINTS = 30  # rows of the table of the front
+_MOST_CELLS = 9  # rows or columns of the heat map; more values share cells
+_TELLING = 0.3  # share of the variance that a forest must explain for its shares to be worth reading
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,10 +98,6 @@ def _codes(values: Sequence[Any]) -> Any:
         return np.unique([str(value) for value in values], return_inverse=True)[1].astype(float)
 
 
-PICTURE_FILE = "front.png"
-_MOST_ROWS = 12  # rows of the front
-
-
 def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
     """The note: what the study recommends and why, what it cost, its front, and where to find more.
 
@@ -127,11 +128,6 @@ def picture(answer: StudyAnswer) -> Picture | None:
     chart = front_chart(front, answer.picks, lambda _: "")
     kind = "Simulated: " if front.is_simulated else ""
     return chart.picture("front", (x, y), heading=f"{kind}{label(y)} over {label(x)}", is_narrow=True)
-
-
-_MOST_POINTS = 30  # rows of the table of the front
-_MOST_CELLS = 9  # rows or columns of the heat map; more values share cells
-_TELLING = 0.3  # share of the variance that a forest must explain for its shares to be worth reading
 
 
 def page(answer: StudyAnswer, address: Callable[[str], str] = lambda _: "") -> str:

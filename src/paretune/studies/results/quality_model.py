@@ -118,24 +118,17 @@ class _Hypothesis(NamedTuple):
 
 
 class _Fitted:
-    """A model of N values, fitted when it is made.
-
-    Args:
-        keys: N points.
-        values: N values.
-        prior: knowledge about the metric before any run.
-        ratios: standard deviation of each value's noise, as a multiple of that of one run.
-        sources: earlier studies.
-    """
+    """A model of N values, fitted when it is made."""
 
     def __init__(
         self,
-        keys: Sequence[Key],
-        values: Sequence[float],
-        prior: Prior,
+        keys: Sequence[Key],  # N points
+        values: Sequence[float],  # N values
+        prior: Prior,  # knowledge about the metric before any run
         *,
+        # standard deviation of each value's noise, as a multiple of that of one run
         ratios: Sequence[float] | None = None,
-        sources: Sequence[Source] = (),
+        sources: Sequence[Source] = (),  # earlier studies
     ) -> None:
         self.prior, self._sources = prior, sources
         self._keys, self._values = list(keys), np.array(values, dtype=float)

@@ -51,6 +51,11 @@ from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.trial_job import PARENT, TrialJob, lead_last
 from paretune.tracking import schema
 
+MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
+ROUND_S = 600.0  # virtual seconds from one round of a study of simulated jobs to the next
+_MOST_NAMED = 8
+_ADOPTION_S = 30.0  # seconds between two looks for trials of dead drivers
+
 
 def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
     """Drivers of the study that stay until its end and are alive at `now`, seconds since the epoch."""
@@ -62,22 +67,8 @@ def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
     return {owner for owner, last_heartbeat in ledger.drivers().items() if is_living(owner, last_heartbeat)}
 
 
-MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
-ROUND_S = 600.0  # virtual seconds from one round of a study of simulated jobs to the next
-_MOST_NAMED = 8
-_ADOPTION_S = 30.0  # seconds between two looks for trials of dead drivers
-
-
 class Driver:
-    """One process at work on a study.
-
-    Args:
-        run_id: MLflow run of the study.
-        now: the machine's time, for heartbeats: virtual clocks run ahead of it.
-        on_trial: called with each trial that this driver has booked.
-        say: prints a line.
-        owner: name of this process in the ledger.
-    """
+    """One process at work on a study."""
 
     def __init__(
         self,
@@ -85,12 +76,12 @@ class Driver:
         study: OptunaStudy,
         ledger: StudyLedger,
         *,
-        run_id: str,
+        run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        now: Callable[[], float],
-        on_trial: Callable[[Trial], None],
-        say: Callable[[str], None],
-        owner: str = "",
+        now: Callable[[], float],  # the machine's time, for heartbeats: virtual clocks run ahead of it
+        on_trial: Callable[[Trial], None],  # called with each trial that this driver has booked
+        say: Callable[[str], None],  # prints a line
+        owner: str = "",  # name of this process in the ledger
     ) -> None:
         self.file = file
         self.study = study

@@ -20,24 +20,18 @@ _MAY_CHANGE = ("budget", "user", "finish_by", "finish_confidence")
 
 
 class ParentRun(ABC):
-    """The run of a study or a design; one that was begun before keeps its run.
-
-    Args:
-        kind: study or design.
-        described: text that is equal for all drivers, see `StudyLedger.open`.
-        yaml: text of its file.
-    """
+    """The run of a study or a design; one that was begun before keeps its run."""
 
     def __init__(
         self,
-        kind: str,
+        kind: str,  # study or design
         name: str,
         ledger: StudyLedger,
         tracking: Tracking,
         say: Callable[[str], None],
         *,
-        described: str,
-        yaml: str,
+        described: str,  # text that is equal for all drivers, see `StudyLedger.open`
+        yaml: str,  # text of its file
     ) -> None:
         self.say = say
         self._kind = kind

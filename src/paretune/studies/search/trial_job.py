@@ -56,12 +56,7 @@ class TrainingProgress:
 
 
 class TrialJob:
-    """A trial under way.
-
-    Args:
-        note: of the trial in the ledger.
-        may_end: whether its end may be recorded now.
-    """
+    """A trial under way."""
 
     def __init__(
         self,
@@ -72,8 +67,8 @@ class TrialJob:
         *,
         file: StudyFile,
         shared: SharedJobs,
-        note: TrialNote,
-        may_end: Callable[[], bool] = lambda: True,
+        note: TrialNote,  # of the trial in the ledger
+        may_end: Callable[[], bool] = lambda: True,  # whether its end may be recorded now
     ) -> None:
         self.number = number
         self._may_end = may_end

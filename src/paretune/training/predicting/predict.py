@@ -28,6 +28,9 @@ PREDICTION, SCORE = "prediction", "score"
 """Names of the new columns."""
 _THRESHOLD = 0.5  # probability from which on a row has a label
 _SCORE_DIGITS = 6
+_PIECE = 4096  # rows that are read, tokenised and sorted by length together
+_EXAMPLES = 5  # rows that a fault names
+_MOST_COUNTED = 20  # classes whose rows are counted
 
 
 class Predictions(ABC):
@@ -222,11 +225,6 @@ KINDS: Mapping[str, type[Predictions]] = {
     TEXTS: TextPredictions,
 }
 """`problem_type` of a model to the kind of its predictions."""
-
-
-_PIECE = 4096  # rows that are read, tokenised and sorted by length together
-_EXAMPLES = 5  # rows that a fault names
-_MOST_COUNTED = 20  # classes whose rows are counted
 
 
 @dataclass(frozen=True, kw_only=True)

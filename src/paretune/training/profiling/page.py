@@ -17,6 +17,15 @@ COMMUNICATING = 15.0
 UPDATING = 20.0
 CASTING = 10.0
 MULTIPLYING = 30.0
+DEAREST = 10  # number of operators in a list of the dearest
+_MEANING = {
+    "data": "the next batch is waited for or made",
+    "compute": "forward and backward pass",
+    "communication": "between processes, not hidden behind compute",
+    "optimiser": "the weights are updated",
+    "idle": "none of these",
+}
+_IDLE_ON = {True: "no kernel runs on the GPU", False: "no operator runs: Python between operators, and waiting"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +111,6 @@ def _larger_batch(job: Circumstances) -> dict[str, str]:
 def _doubled_global_batch(spec: Batch) -> dict[str, str]:
     """Twice the global batch size if one is set, because it contradicts the other sizes."""
     return {} if spec.global_batch_size is None else {"global_batch_size": str(2 * spec.global_batch_size)}
-
-
-DEAREST = 10  # number of operators in a list of the dearest
-
-_MEANING = {
-    "data": "the next batch is waited for or made",
-    "compute": "forward and backward pass",
-    "communication": "between processes, not hidden behind compute",
-    "optimiser": "the weights are updated",
-    "idle": "none of these",
-}
-_IDLE_ON = {True: "no kernel runs on the GPU", False: "no operator runs: Python between operators, and waiting"}
 
 
 @dataclass(frozen=True, kw_only=True)

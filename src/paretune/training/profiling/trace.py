@@ -43,6 +43,10 @@ _LIST = re.compile(r'"traceEvents"\s*:\s*\[')
 _DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver"})
 _READ = _DEVICE | _LAUNCHES | {"cpu_op", "user_annotation"}
+HOLDERS = ("parameters", "gradients", "optimiser state", "activations", "other")
+"""Purposes of memory; `activations` are all that forward and backward pass have made and still hold, `other` are
+buffers, batches, copies for communication, and intermediate results of the optimiser."""
+_GPU = 1  # c10::DeviceType::CUDA; 0 is the processor
 
 
 class Record(NamedTuple):
@@ -299,13 +303,6 @@ def _busy_on_processor(lanes: Iterable[list[Record]], moments: Moments) -> dict[
         compute = compute | (operators & ~(updates | loads | exchanges))
         communication = communication | exchanges
     return {"optimiser": optimiser, "compute": compute, "communication": communication}
-
-
-HOLDERS = ("parameters", "gradients", "optimiser state", "activations", "other")
-"""Purposes of memory; `activations` are all that forward and backward pass have made and still hold, `other` are
-buffers, batches, copies for communication, and intermediate results of the optimiser."""
-
-_GPU = 1  # c10::DeviceType::CUDA; 0 is the processor
 
 
 @dataclass(frozen=True, kw_only=True)

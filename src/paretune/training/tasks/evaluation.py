@@ -28,6 +28,9 @@ MOST_POINTS = 2000  # validation rows whose true and predicted number go into th
 _WORD = re.compile(r"[^\W_]+")
 
 Measured = tuple[dict[str, float], Mapping[str, Any]]  # metrics of an evaluation, and what the report shows of it
+_TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
+_FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
+Rows = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
 class Evaluation:
@@ -203,12 +206,6 @@ def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, f
         metrics.F1_MICRO: float(f1_score(truth, predicted, average="micro", zero_division=0)),
         metrics.SUBSET_ACCURACY: float((truth == predicted).all(axis=1).mean()),
     }
-
-
-_TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
-_FITTED_CELLS = 500_000  # largest product of rows and labels: one model is fitted for each label
-
-Rows = tuple[Sequence[str], np.ndarray]  # texts and their labels
 
 
 def classification_baselines(train: Rows, validation: Rows, classes: int) -> dict[str, float]:
