@@ -31,23 +31,17 @@ _DISTRIBUTIONS |= {
 
 @dataclass(frozen=True, kw_only=True)
 class OwnScript:
-    """Arguments and imports of a script, read from its text and from that of the modules beside it.
-
-    Attributes:
-        arguments: name of each option as argparse has it, without the dashes before it, to its action, such as
-            `store_true`; empty for an option with a value.
-        reads_anything: whether it takes arguments that its text does not name: those of Hugging Face's parser, or all
-            that are written after it.
-        is_complete: whether no other arguments than these exist.
-        command: the word before its options that a LightningCLI needs, `fit`, or empty.
-        imports: packages that are imported whenever it runs, in alphabetic order.
-    """
+    """Arguments and imports of a script, read from its text and from that of the modules beside it."""
 
     arguments: Mapping[str, str]
+    """Name of each option as argparse has it, without the dashes before it, to its action, such as `store_true`; empty
+    for an option with a value."""
     reads_anything: bool
-    is_complete: bool
-    imports: tuple[str, ...]
-    command: str = ""
+    """Whether it takes arguments that its text does not name: those of Hugging Face's parser, or all that are written
+    after it."""
+    is_complete: bool  # whether no other arguments than these exist
+    imports: tuple[str, ...]  # packages that are imported whenever it runs, in alphabetic order
+    command: str = ""  # the word before its options that a LightningCLI needs, `fit`, or empty
 
     def argument(self, name: str) -> str | None:
         """The script's spelling of an argument, with - or _ in its name, or None if it declares none of this name."""

@@ -10,12 +10,9 @@ from paretune.core.errors import did_you_mean
 from paretune.core.untrusted import parse_json
 from paretune.specification.parameters import TRAINING, parameter
 
-PROJECT = "MLproject"
-"""`entry_script` of a job that runs the command of an MLflow project."""
-OWN_TRAINING = ("entry_script", "project")
-"""Parameters that replace paretune's training by one of the user's own."""
-ONLY_PROJECT = ("entry_point", "project_parameters")
-"""Parameters that only a project accepts."""
+PROJECT = "MLproject"  # `entry_script` of a job that runs the command of an MLflow project
+OWN_TRAINING = ("entry_script", "project")  # parameters that replace paretune's training by one of the user's own
+ONLY_PROJECT = ("entry_point", "project_parameters")  # parameters that only a project accepts
 MAPPED = (
     *("model", "dataset", "dataset_config_name", "validation_file", "test_file", "max_seq_length"),
     *("max_train_samples", "max_eval_samples", "per_device_train_batch_size", "gradient_accumulation_steps"),
@@ -25,8 +22,7 @@ MAPPED = (
 _ONE_TRAINING = "a study compares settings of one training"
 _MOST_DEFINITIONS, _LONGEST_NAME, _LONGEST_REGEX = 40, 255, 500
 """MetricDefinitions of SageMaker's CreateTrainingJob (botocore 1.44.5)."""
-_METRIC_NAME = re.compile(r"[\w\-. :/]+")
-"""The names of metrics that MLflow allows."""
+_METRIC_NAME = re.compile(r"[\w\-. :/]+")  # the names of metrics that MLflow allows
 
 
 @dataclass(frozen=True, kw_only=True)
