@@ -106,17 +106,18 @@ class RunsByJob:
 
     def __init__(self, costs: Sequence[RecordedCost]) -> None:
         self._by_run: Mapping[str, RecordedCost] = {cost.run_id: cost for cost in costs}
-        self._groups: dict[str, list[RecordedCost]] = {}
+        self._groups: dict[tuple[str, int], list[RecordedCost]] = {}  # by the first trial and the attempt of their job
         self._named_by_queue: dict[str, list[RecordedCost]] = {}
         for cost in costs:
             for name in cost.training_jobs:
                 self._named_by_queue.setdefault(name, []).append(cost)
             group, key = split_job_name(cost.job_name)
-            if key:
-                self._groups.setdefault(group, []).append(cost)
-        for group, members in self._groups.items():  # its first trial may have had a job of its own later
-            first = parse_job_name(group)
-            leader = self._by_run.get(first[0]) if first else None
+            if key and (last := parse_job_name(group)) is not None:
+                members = self._groups.setdefault((last[0], 1), [])
+                members.append(cost)
+                self._groups |= {(last[0], attempt): members for attempt in range(2, last[1] + 1)}
+        for (first, _), members in self._groups.items():  # its first trial may have had a job of its own later
+            leader = self._by_run.get(first)
             if leader is not None and leader not in members:
                 members.append(leader)
 
@@ -134,11 +135,11 @@ class RunsByJob:
         return [] if has_copied_tag else self._runs_of_job(job_name(line.run_tag, 1))
 
     def _runs_of_job(self, name: str) -> list[RecordedCost]:
-        if name in self._groups:
-            return self._groups[name]
+        run_and_attempt = parse_job_name(name)
+        if run_and_attempt is not None and run_and_attempt in self._groups:
+            return self._groups[run_and_attempt]
         if name in self._named_by_queue:
             return self._named_by_queue[name]
-        run_and_attempt = parse_job_name(name)
         run = self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
         return [run] if run is not None else []
 
