@@ -46,7 +46,7 @@ _WORD = r"[A-Za-z_][\w./@-]{0,59}"
 _IN_A_SENTENCE = re.compile(
     rf"(?<![\w./@-])((?:{_WORD} ){{0,2}}{_WORD}) {{0,30}}[=:] {{0,9}}({_NUMBER})(?=[\s,;)\]}}%]|\.?$)"
 )
-_TABLE_ROW = re.compile(rf"[│┃|]\s*({_WORD})\s*[│┃|]\s*({_NUMBER})\s*[│┃|]")
+_TABLE_ROW = re.compile(rf"\s*[│┃|]\s*({_WORD})\s*[│┃|]\s*({_NUMBER})\s*[│┃|]")
 _SENTENCE = re.compile(rf"\s*((?:{_WORD} ){{3,5}}{_WORD}) {{0,9}}[=:] {{0,9}}({_NUMBER})\s*")
 _METRIC = re.compile(
     r"(?:^|[^a-z])(?:acc|accuracy|auc|bleu|cer|corr\w*|dev|dice|error|eval|f1|iou|logloss|loss|mae|map|mape|mcc|metric|"
@@ -55,7 +55,18 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _FILLERS = {"a", "and", "debug", "epoch", "final", "info", "is", "my", "our", "step", "the", "warning", "with"}
-_NOT_METRICS = ("step", "epoch", "total_flos", "learning_rate", "grad_norm", "length", "size", "examples", "rows")
+_NOT_METRICS = (
+    "step",
+    "epoch",
+    "total_flos",
+    "learning_rate",
+    "grad_norm",
+    "length",
+    "mode",
+    "size",
+    "examples",
+    "rows",
+)
 
 
 class PrintedNumbers:
@@ -155,7 +166,8 @@ def numbers_in(line: str) -> dict[str, float]:
     sentence = _SENTENCE.fullmatch(line)
     if sentence and _is_metric(sentence[1].partition(" ")[0]):
         return {_joined(sentence[1]): float(sentence[2])}
-    pairs = [*_TABLE_ROW.findall(line), *_IN_A_SENTENCE.findall(line)]
+    row = _TABLE_ROW.match(line)
+    pairs = [*([row.groups()] if row else ()), *_IN_A_SENTENCE.findall(line)]
     named = {_joined(words): float(number) for words, number in pairs}
     return {name: value for name, value in named.items() if _is_metric(name) and math.isfinite(value)}
 

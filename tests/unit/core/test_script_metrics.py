@@ -21,6 +21,8 @@ from paretune.core.script_metrics import LONGEST_LINE, PrintedNumbers, numbers_i
         ("{'eval_f1': 0.9, 'kpi': '2', 'epoch': 1.0}", {"eval_f1": 0.9, "kpi": 2.0}),
         ("INFO {'eval_f1': 0.9, 'kpi': 2}", {"eval_f1": 0.9}),
         ("│         test_acc          │    0.5     │", {"test_acc": 0.5}),
+        ("│ 0 │ backbone │ Backbone │  101 K │ train │     0 │", {}),
+        ("Modules in train mode: 3", {}),
         ("Epoch 3: 10/10 [00:01<00:00, 8.07it/s, v_num=0, train_loss=0.31]", {"train_loss": 0.31}),
         ("Test set: Average loss: 0.0512, Accuracy: 9840/10000 (98%)", {"Average_loss": 0.0512}),
         ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.5", {"Loss": 2.5}),

@@ -31,6 +31,15 @@ if TYPE_CHECKING:
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
 estimate first; quote checks everything and bounds the dollars; launch takes a quote and nothing else;
 status says how launched jobs do and what is left of the session's dollars."""
+_ARGUMENTS = {
+    "parameters": "parameters of a job; the defaults make a small job on this machine",
+    "overrides": "keys of the study and parameters of its jobs, which win over the file",
+    "quote": "text of `quote` in an answer of the tool quote, unchanged",
+    "name": "name of a launched command, as launch and status give it",
+}
+"""Name of an argument of a tool to its description."""
+_STUDY = {"quote": "path of a study file, such as studies/smoke.yaml", "front": "name of a study that has been run"}
+"""Tool to the description of its argument `study`."""
 
 
 def serve(session: str, budget_usd: float, *, own_code: bool = False) -> None:
@@ -76,6 +85,9 @@ def make_server(tools: "Tools") -> "MCPServer":
     listed = {act.__name__: Tool.from_function(act) for act in acts}
     for (name, argument), schema in schemas.items():
         listed[name].parameters["properties"][argument] = schema
+    for name, tool in listed.items():
+        for argument, schema in tool.parameters["properties"].items():
+            schema["description"] = _STUDY[name] if argument == "study" else _ARGUMENTS[argument]
     return MCPServer("paretune", version=version("paretune"), instructions=_INSTRUCTIONS, tools=[*listed.values()])
 
 

@@ -83,9 +83,10 @@ class _Suggesting:
         if driver.admission.deadline is not None and (reason := driver.admission.deadline.why_over()):
             return reason
         under_way = sum(job.counts for job in driver.running)
-        if driver.admission.has_enough(driver.history.counted + under_way):
-            return f"{driver.file.n_trials} trials were made"
         count, trials = driver.history.booking_order, list(driver.trials.values())
+        if driver.admission.has_enough(driver.history.counted + under_way):
+            absent = lacks_objective(trials, driver.history.measured, driver.file)
+            return absent or f"{driver.file.n_trials} trials were made"
         if count != self._judged and (self._enough or count >= self._next_look):
             self._judged, self._next_look = count, count + 1 + count // _LOOKS
             stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)

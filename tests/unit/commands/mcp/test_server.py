@@ -188,6 +188,8 @@ def test_arguments_have_types_choices_and_bounds(agent: Agent) -> None:
         "array",
     }
     assert "storage" not in tools["quote"]["properties"]["overrides"]["properties"]
+    arguments = [schema for tool in tools.values() for schema in tool["properties"].values()]
+    assert all(schema["description"] for schema in [*arguments, *parameters.values()])
 
 
 def test_typed_values_are_those_of_the_command_line(agent: Agent) -> None:

@@ -126,11 +126,12 @@ def test_the_best_value_over_the_steps_counts_where_the_study_says_so_and_is_rec
     assert next(iter(again.trials.values())).values["eval_ndcg"] == pytest.approx(0.8)  # it was booked
 
 
+@pytest.mark.parametrize("n_trials", [2, 6])
 def test_a_study_ends_after_two_jobs_that_log_no_such_metric_and_says_what_they_log(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, n_trials: int
 ) -> None:
     logs(monkeypatch, "eval_ndcg")
-    driver = study_of(desk, "ndcg")
+    driver = study_of(desk, "ndcg", n_trials=n_trials)
     reason = search(driver)
 
     assert len(driver.trials) == 2
