@@ -139,11 +139,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _print_failure(error: BaseException, output: TextIO | None) -> int:
-    """Print why a command failed, as JSON to `output` unless it is None; returns the exit code.
-
-    Raises:
-        BaseException: `error` itself, if it is a bug or the end of argparse.
-    """
+    """Print why a command failed, as JSON to `output` if set; returns the exit code. Bugs are raised again."""
     if isinstance(error, ParetuneError):
         message, code = str(error), error.exit_code
         if code in {BadInput.exit_code, BudgetRefused.exit_code}:
@@ -180,11 +176,7 @@ def _answer(words: Sequence[str], faults: Sequence[str]) -> CommandOutput | Resu
 
 
 def _named(words: Sequence[str]) -> list[str]:
-    """Return the words with the command's own name, and with the parameter that the word after it sets.
-
-    Raises:
-        BadInput: `run` without a script.
-    """
+    """Return the words with the command's own name and the parameter that the next word sets, or raise BadInput."""
     command, *rest = words
     has_file = bool(rest) and not rest[0].startswith("-")
     if command == "run" and not has_file and not {"-h", "--help"} & {*rest}:
@@ -268,11 +260,7 @@ class _PrintVersion(argparse.Action):
 
 
 def _completion_script(words: Sequence[str]) -> str:
-    """Return the script that completes the words of `paretune` in the shell named in `words`.
-
-    Raises:
-        BadInput: `words` is not one of the supported shells.
-    """
+    """Return the script that completes the words of `paretune` in the shell named in `words`, or raise BadInput."""
     if len(words) != 1 or words[0] not in SHELLS:
         shells = " | ".join(SHELLS)
         raise BadInput([f"completion needs a shell: paretune completion {shells}, got {' '.join(words)!r}"])
@@ -286,10 +274,7 @@ def _completer(choices: Sequence[str]) -> Callable[..., Sequence[str]]:
 
 
 def _parser(command: str = "", *, with_all: bool = True) -> argparse.ArgumentParser:
-    """Return a parser that knows the names of all commands, and the parameters of `command`.
-
-    `with_all` is whether it has all parameters of a job, or only the basic ones.
-    """
+    """Return a parser of all commands and the parameters of `command`, or only its basic ones without `with_all`."""
     parser = _Parser(
         prog="paretune",
         description="which SageMaker cluster, batch size and learning rate should I pay for?",

@@ -79,11 +79,7 @@ def options(**parameters: object) -> str:
 
 
 def parameters_of(line: str) -> dict[str, str]:
-    """The parameters of a recorded `main` command, in either spelling.
-
-    Raises:
-        ValueError: the line is not such a command.
-    """
+    """The parameters of a recorded `main` command, in either spelling; raises ValueError for any other line."""
     words = shlex.split(line)
     if words[:2] == _MLFLOW_RUN:
         pairs = [word for flag, word in itertools.pairwise(words) if flag == "-P"]

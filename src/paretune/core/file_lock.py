@@ -14,11 +14,7 @@ _RETRY_S = 0.05
 
 
 def lock(descriptor: int, *, wait: bool = True) -> None:
-    """Lock an open file for this process, and on POSIX for those that inherit the descriptor.
-
-    Raises:
-        BlockingIOError: another process holds the lock, and `wait` is false.
-    """
+    """Lock an open file for this process and its children; raises BlockingIOError if it is taken, unless `wait`."""
     if fcntl is not None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         return

@@ -55,11 +55,7 @@ class OwnScript:
 
 
 def read_own_script(path: Path) -> OwnScript:
-    """The arguments and imports of a script; a script that is no Python takes any argument.
-
-    Raises:
-        BadInput: it is too large.
-    """
+    """The arguments and imports of a script; any arguments if it is no Python. Raises BadInput if it is too large."""
     trees = list(_trees(path)) if path.is_file() else []
     texts = [text for _, text, _ in trees]
     all_calls = [node for tree, _, _ in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]

@@ -152,10 +152,7 @@ def _is_number(text: str) -> bool:
 
 
 def read_rows(text: str) -> list[Row]:
-    """The rows of a CSV with numbers and booleans as such, and None for empty cells.
-
-    The column run_id is always text, because a run id may consist of digits.
-    """
+    """The rows of a CSV with numbers and booleans as such, None for empty cells, and run_id always as text."""
     return [
         {
             _unescaped(name): (cell or None) if name == "run_id" else value_of(_unescaped(cell))

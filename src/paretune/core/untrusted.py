@@ -139,11 +139,7 @@ def _first_bytes(path: str | Path, most: int) -> bytes:
 
 
 def read_text(path: str | Path, largest: int, *, must: str = "", hint: str = "name another file") -> str:
-    """The text of a file, without a byte order mark; see `read_bytes`.
-
-    Raises:
-        BadInput: also if the file is not UTF-8.
-    """
+    """The text of a file, without a byte order mark; raises BadInput as `read_bytes`, and if it is not UTF-8."""
     content = read_bytes(path, largest, must=must, hint=hint)
     try:
         return content.decode("utf-8-sig")
@@ -162,11 +158,7 @@ def files_below(folder: Path, most: int) -> list[Path] | None:
 
 
 def parse_json(text: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The value of a JSON text.
-
-    Raises:
-        ValueError: the text is not JSON, or its values are nested too deeply.
-    """
+    """The value of a JSON text; raises ValueError if it is not JSON, or its values are nested too deeply."""
     try:
         return json.loads(text, object_pairs_hook=object_pairs_hook)
     except RecursionError:

@@ -39,10 +39,7 @@ def watch(limit_s: float, events: Path | None, end: Callable[[str], None]) -> No
 
 
 def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end: Callable[[], None]) -> None:
-    """Send SIGTERM to this process after `deadline_s` seconds; `grace_s` seconds later call `end`, in a thread.
-
-    `begin` gets the reason as one sentence, before the signal.
-    """
+    """Send SIGTERM to this process after `deadline_s`, and call `end` in a thread `grace_s` later; both in seconds."""
 
     def wait() -> None:
         time.sleep(deadline_s)

@@ -202,11 +202,7 @@ def config_in(model: str | Path) -> Mapping[str, Any] | None:
 
 
 def read_config(model: str | Path) -> Mapping[str, Any]:
-    """Return the configuration in a model's folder.
-
-    Raises:
-        BadInput: there is no config.json in it, or it cannot be read.
-    """
+    """Return the configuration in a model's folder; raises BadInput if there is no config.json that can be read."""
     must = f"model {model} must hold a config.json that can be read, and "
     path = at_home(model) / "config.json"
     try:

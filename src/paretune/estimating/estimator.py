@@ -175,11 +175,7 @@ def _count(runs: Sequence[Measurement]) -> str:
 
 
 def architecture_of(model: str, task: str, environment: Mapping[str, str]) -> Architecture:
-    """Return the architecture of a well-known model, of a folder with a config.json, or of a model on the hub.
-
-    Raises:
-        BadInput: it cannot be found.
-    """
+    """Return the architecture of a well-known model, a folder or a hub model; raises BadInput if there is none."""
     architecture = well_known(model)
     if architecture is not None:
         return architecture

@@ -33,11 +33,7 @@ class OwnTrainingTimes:
 
     @classmethod
     def collect(cls, tracking: Runs, machine: str) -> "OwnTrainingTimes":
-        """Read the newest measured runs; local ones only if they ran on `machine`.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
+        """Read the newest measured runs, local ones of `machine` only; raises TrackingUnavailable."""
         completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
         runs = []
         for name in ("project", "entry_script"):

@@ -220,10 +220,7 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
 
 
 def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
-    """Return the bytes of weights that one device moves in a micro-batch, however few rows it has.
-
-    0 on a processor, where other things take longer.
-    """
+    """Return the bytes of weights that a device moves in a micro-batch, however few rows; 0 on a processor."""
     if share.on_processor:
         return 0.0
     passes = work.passes - 1 if work.adapted_widths else work.passes  # no product makes gradients of frozen weights

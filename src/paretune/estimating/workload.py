@@ -201,11 +201,7 @@ def _evaluations(spec: JobSpec, steps: int, steps_per_epoch: int) -> float:
 
 
 def _whole_argument(spec: JobSpec, name: str) -> int | None:
-    """Return a count among the training arguments, or None if it is absent or off.
-
-    Raises:
-        BadInput: it is not a whole number.
-    """
+    """Return a count among the training arguments, None if absent or off; raises BadInput if it is no whole number."""
     value = spec.training_arguments.get(name, -1)
     try:
         return int(value) if int(value) > 0 else None

@@ -50,11 +50,7 @@ class JobEnd:
     log_location: str = ""  # where all of its log is
 
     def result(self) -> JobResult:
-        """The finished job.
-
-        Raises:
-            JobFailed, OutOfMemory: the job failed; its run says why.
-        """
+        """The finished job; raises JobFailed or OutOfMemory if it failed, and then its run says why."""
         if self.completed is None:
             raise self.error()
         return self.completed

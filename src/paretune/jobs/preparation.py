@@ -75,11 +75,7 @@ def inputs_of(spec: JobSpec, workplace: "Workplace", meanwhile: Callable[[], Non
 
 
 def _fetch(spec: JobSpec, workplace: "Workplace") -> None:
-    """Fetch the files that the specification names in S3, and record where each is on this machine.
-
-    Raises:
-        BadInput: all files that cannot be read, at once.
-    """
+    """Fetch the files of the specification from S3 and record where they are; raises BadInput with all faults."""
     addresses = {name: getattr(spec, name) for name in INPUT_FILES if str(getattr(spec, name)).startswith(IN_S3)}
     if not addresses:
         return

@@ -87,11 +87,7 @@ class JobPreview(Result):
 
 
 def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
-    """Check the job as its launch would, and return what would run.
-
-    Raises:
-        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it could not be launched.
-    """
+    """Check the job as its launch would, raising the same errors, and return what would run."""
     launcher = workplace.launcher
     require_answer(tracking_uri())
     worst_usd = launcher.worst_case_usd(spec)

@@ -48,10 +48,7 @@ class CellLine:
 
 
 class ProgressPrinter:
-    """A bar in a terminal, one changing line in a notebook; in a log file only evaluations and messages, a line each.
-
-    It prints on standard error by default.
-    """
+    """A bar in a terminal, one changing line in a notebook, and lines for evaluations and messages in a log file."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr

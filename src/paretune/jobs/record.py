@@ -106,10 +106,7 @@ class JobRecord:
                 self.run.log_metrics(dataset.facts)
 
     def describe_project(self, tags: Mapping[str, str]) -> None:
-        """Record cluster, price and `tags` of a project's job that is about to start.
-
-        The parameters of the run are the project's own.
-        """
+        """Record cluster, price and `tags` of a project's job, whose parameters are the project's own."""
         with self.run.later():
             self._describe_project()
             self.run.set_tags(tags)

@@ -223,10 +223,7 @@ def _summary(spec: JobSpec, values: Mapping[str, float], ran: Placement) -> str:
 
 
 def _quality(values: Mapping[str, float]) -> str:
-    """F1, perplexity, ROUGE-L or RMSE, against baselines.
-
-    The stated error of F1 is that of the validation rows, not of the seed.
-    """
+    """F1, with the standard error of its validation rows, perplexity, ROUGE-L or RMSE, against baselines."""
     f1, rows = values.get(metrics.F1), values.get("validation_rows")
     if f1 is not None:
         error = ""

@@ -260,11 +260,7 @@ class RetryingJob:
         return end
 
     def stop(self) -> None:
-        """Stop what runs, wait until the launcher confirms it, and bill it.
-
-        Raises:
-            LostContact: the launcher has not confirmed it within STOP_PATIENCE_S.
-        """
+        """Stop what runs and bill it once the launcher confirms that; raises LostContact after STOP_PATIENCE_S."""
         if self._may_be_created:
             self.current = self._find_created()
         if self.current is None:

@@ -16,11 +16,7 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 
 class KeptPool:
-    """The instances kept after a recorded job that has ended, until their cost is booked to its run.
-
-    Raises:
-        LaunchRefused, BadInput: the job cannot be looked at.
-    """
+    """Instances kept after a recorded job that has ended, until they are booked; raises LaunchRefused, BadInput."""
 
     def __init__(self, run: RecordedRun, workplace: Workplace) -> None:
         self.job = RecordedJob(run)
@@ -33,11 +29,7 @@ class KeptPool:
         self._attempts = [job for name in names if (job := workplace.launcher.attach(name)) is not None]
 
     def release(self) -> None:
-        """Give the instances back.
-
-        Raises:
-            LostContact: AWS does not answer.
-        """
+        """Give the instances back; raises LostContact if AWS does not answer."""
         for job in self._attempts:
             if job.warm_pool is not None:
                 job.warm_pool.release()
@@ -95,11 +87,7 @@ def tag_reusing_job(tracking: Tracking, status: WarmPoolStatus, name: str) -> No
 
 
 def kept_runs(tracking: Tracking) -> list[RecordedRun]:
-    """Runs of ended jobs whose instances may still be kept, oldest first.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
-    """
+    """Runs of ended jobs whose instances may still be kept, oldest first; raises TrackingUnavailable."""
     return tracking.runs(f"tags.`{schema.WARM_POOL}` = '{schema.WARM_POOL_KEPT}'")[::-1]
 
 

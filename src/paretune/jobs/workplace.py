@@ -125,11 +125,7 @@ class Workplace:
 
     @cached_property
     def tracking(self) -> "Tracking":
-        """The MLflow store.
-
-        Raises:
-            TrackingUnavailable: it does not answer.
-        """
+        """The MLflow store; raises TrackingUnavailable if it does not answer."""
         return self.open_tracking()
 
     @cached_property
@@ -146,10 +142,7 @@ class Workplace:
 
 @dataclass(frozen=True, kw_only=True)
 class JobBudgets:
-    """The budgets that one job counts against: checked before launch, reserved, and booked at its end.
-
-    A job without budgets is always admitted.
-    """
+    """The budgets that one job counts against, if any: checked before launch, reserved, and booked at its end."""
 
     workplace: Workplace
     spec: JobSpec

@@ -73,19 +73,11 @@ class WarmPool(ABC):
 
     @abstractmethod
     def status(self) -> WarmPoolStatus | None:
-        """The status now; None if the job never had instances.
-
-        Raises:
-            LostContact: the service does not tell how long they have been billed.
-        """
+        """The status now; None if the job never had instances. Raises LostContact if the service does not tell it."""
 
     @abstractmethod
     def release(self) -> None:
-        """Give the instances back.
-
-        Raises:
-            LostContact: the request failed; the instances are still kept and billed.
-        """
+        """Give the instances back; raises LostContact if they are still kept and billed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,11 +208,7 @@ class Job(ABC):
         """The path or URI of the trained model once the state is COMPLETED; "" if there is none."""
 
     def profile(self) -> Mapping[str, bytes]:
-        """The files trace.json.gz, profile.json and profile.md of the job's profile; empty if it left none.
-
-        Raises:
-            LostContact: they cannot be read now.
-        """
+        """trace.json.gz, profile.json and profile.md of the job; empty if it left none. Raises LostContact."""
         return {}
 
     def clean_up(self) -> None:  # noqa: B027  # most launchers have nothing to remove
@@ -254,11 +242,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
-        """Start a job, or adopt the one that has its name already: no job is started twice.
-
-        Raises:
-            ParetuneError: the job could not be started.
-        """
+        """Start a job, or adopt the one that has its name already; raises ParetuneError if neither is possible."""
 
     @abstractmethod
     def attach(self, job_name: str) -> Job | None:
@@ -308,19 +292,11 @@ class Launcher(ABC):
         """
 
     def check_offline(self, spec: JobSpec) -> None:
-        """The part of `check` that needs no account; by default all of it.
-
-        Raises:
-            BadInput: the job cannot run; it has all faults.
-        """
+        """The part of `check` that needs no account, by default all of it; raises BadInput with all faults."""
         self.check(spec)
 
     def check_inputs(self, spec: JobSpec, inputs: JobInputs) -> None:  # noqa: B027  # a disk may be of any size
-        """Check that what the job reads and writes fits on its instances.
-
-        Raises:
-            BadInput: it does not fit.
-        """
+        """Raise BadInput if what the job reads and writes does not fit on its instances."""
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
         """The request that `submit` would send, secrets masked; empty if it sends none. Nothing is sent."""

@@ -122,11 +122,7 @@ class BudgetLedger(Ledger):
             Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
 
     def copy_from(self, address: str) -> None:
-        """Copy the entries of another SQLite file, unless there are entries here already.
-
-        Raises:
-            BadInput: a newer version of paretune has written them.
-        """
+        """Copy the entries of another SQLite file unless there are some here; raises BadInput for newer tables."""
         source = open_engine(address, keeps_connections=False)
         with self._transaction() as connection, source.begin() as reading:
             is_used = connection.execute(sa.select(BUDGET_ENTRIES.c.job).limit(1)).first() is not None
@@ -175,11 +171,7 @@ class BudgetLedger(Ledger):
             _insert(connection, request, f"{name}{_MONTH_MARK}{month}", request.run_id or entry.run_id)
 
     def check(self, request: BudgetRequest) -> list[BudgetStatus]:
-        """The budgets that a job counts against; nothing is reserved.
-
-        Raises:
-            BudgetRefused: as `reserve`.
-        """
+        """The budgets that a job counts against; nothing is reserved. Raises BudgetRefused as `reserve`."""
         with self._transaction() as connection:
             return self._admit(connection, request)
 

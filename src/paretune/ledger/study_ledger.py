@@ -54,10 +54,7 @@ class Lease:
         self.now: Callable[[], float] = time.time
 
     def take(self, holder: str) -> str:
-        """Take the lease as `holder`; returns the process that holds it instead, or an empty text.
-
-        A holder that is known to have died holds nothing.
-        """
+        """Take the lease as `holder`; returns the living process that holds it instead, or an empty text."""
         try:
             with self._transaction() as connection:
                 now, row = self._time(connection), self._row(connection)
@@ -104,11 +101,7 @@ class Lease:
             return None if row is None or row.ended is None else str(row.ended)
 
     def check(self, connection: sa.Connection) -> None:
-        """Refuse the transaction of a round that another one has replaced.
-
-        Raises:
-            LeaseLost: nothing is written.
-        """
+        """Raise LeaseLost, so that nothing is written, if another round has replaced this one."""
         if self.token is None:
             return
         row = self._row(connection)

@@ -160,11 +160,7 @@ def register(name: str, run_id: str, tracking: Tracking) -> str:
 
 
 def overdue(tracking: Tracking) -> list[RecordedRun]:
-    """Runs of finished jobs with `register` whose model has no version yet, because their command ended too early.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
-    """
+    """Runs of finished jobs with `register` whose model has no version yet; raises TrackingUnavailable."""
     runs = tracking.runs(f"tags.`{schema.STATE}` = 'Completed' and params.register LIKE '_%'")
     return [run for run in runs if not run.tags.get(schema.REGISTERED) and run.tags.get(schema.GAP) != "true"]
 

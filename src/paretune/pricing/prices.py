@@ -157,10 +157,7 @@ class PriceList:
         return cls(listed=(*_packaged(), *cached), users=tuple(users))
 
     def price(self, instance_type: str, region: str, on: date | None = None) -> Price | None:
-        """The newest price of this type and region, ignoring rows after the date `on`, or None if there is none.
-
-        The price of another region is never used.
-        """
+        """The newest price of this type in this region up to the date `on`, or None if there is none."""
         users, listed = self._rows.get((instance_type, region), ([], []))
         return _newest(users, on) or _newest(users, None) or _newest(listed, on)
 
@@ -180,11 +177,7 @@ class PriceList:
 
 
 def usual_price(job: Placement, prices: PriceList, environment: Mapping[str, str]) -> Price | None:
-    """The price of a job's instances without asking AWS, or None if unknown; notional for a local job.
-
-    Raises:
-        BadInput: the region does not exist.
-    """
+    """The price of a job's instances without asking AWS, notional for local jobs, or None; raises BadInput."""
     if not job.has_instances:
         return local_price(job.local_price_usd_per_hour)
     region = usual_region(job.region, environment)
@@ -203,11 +196,7 @@ def cache_folder(environment: Mapping[str, str]) -> Path | None:
 
 
 def read_file(path: str | Path, *, is_users: bool) -> list[Price]:
-    """The rows of a price file, the user's own or one of the cache.
-
-    Raises:
-        BadInput: all its faults, each with file and line.
-    """
+    """The rows of a price file, the user's or a cache; raises BadInput with all its faults and their lines."""
     must = f"{VARIABLE} must name a CSV of prices, but " if is_users else ""
     try:
         header, table = read_table(path, must=must)
@@ -288,11 +277,7 @@ def _newest(rows: Iterable[Price], on: date | None) -> Price | None:
 
 
 def _days(as_of: str) -> tuple[date, date]:
-    """First and last day of a year, a month or a day.
-
-    Raises:
-        ValueError: `as_of` has another form.
-    """
+    """First and last day of a year, a month or a day; raises ValueError if `as_of` has another form."""
     parts = as_of.split("-")
     if [len(part) for part in parts] not in ([4], [4, 2], [4, 2, 2]):
         raise ValueError(as_of)

@@ -55,11 +55,7 @@ class Environment:
 
 
 def read_environment(project: Project, root: Path) -> Environment:
-    """The environment that a project in the folder `root` declares.
-
-    Raises:
-        BadInput: all parts of it that cannot be had on SageMaker.
-    """
+    """The environment that a project in `root` declares; raises BadInput with all that SageMaker cannot have."""
     if project.docker_env:
         return _docker_environment(project.docker_env)
     if project.env_config_path is None:

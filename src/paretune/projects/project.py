@@ -41,11 +41,7 @@ _SEED = "seed"
 
 
 def read_project(uri: str) -> tuple[Project, Path]:
-    """The project of a folder or git URI, with its folder; a git URI is fetched once per process.
-
-    Raises:
-        BadInput: there is no project, or it cannot be read.
-    """
+    """The project of a folder or git URI, with its folder, fetched once per process; raises BadInput without one."""
     refuse(missing_files({"project": uri}))
     with _translated_errors(f"project {uri}"):
         is_local = exists(uri.partition("#")[0])
@@ -66,11 +62,7 @@ def _fetched(uri: str) -> Path:
 
 
 def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
-    """Name of each parameter that the entry point declares to its type: float, string, path or uri.
-
-    Raises:
-        BadInput: there is no such project or entry point.
-    """
+    """Parameters that the entry point declares, to float, string, path or uri; raises BadInput without one."""
     project, _ = read_project(uri)
     with _translated_errors(f"entry_point {entry_point}"):
         entry = project.get_entry_point(entry_point)  # type: ignore[no-untyped-call]  # MLflow

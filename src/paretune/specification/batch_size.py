@@ -73,10 +73,7 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPlan:
-    """The split of the rows of one optimiser step over devices and micro-batches, and the learning rate.
-
-    `devices` counts the data-parallel devices.
-    """
+    """The rows of an optimiser step, split over data-parallel devices and micro-batches, and the learning rate."""
 
     per_device_train_batch_size: int
     gradient_accumulation_steps: int
@@ -89,10 +86,7 @@ class BatchPlan:
         return self.per_device_train_batch_size * self.devices * self.gradient_accumulation_steps
 
     def with_less_memory(self) -> "BatchPlan | None":
-        """The same global batch size with half the per-device batch, or None at batch 1.
-
-        An odd batch is divided by its smallest factor instead, so that the global batch size stays exact.
-        """
+        """The same global batch size with a per-device batch divided by its smallest factor, or None at batch 1."""
         batch = self.per_device_train_batch_size
         factor = next((factor for factor in range(2, batch + 1) if batch % factor == 0), None)
         if factor is None:

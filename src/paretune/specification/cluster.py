@@ -85,11 +85,7 @@ class Cluster:
         return self.processes_per_instance or max(1, self.instance().accelerator_count)
 
     def instance(self, instance_type: str | None = None) -> catalog.Instance:
-        """Hardware of an instance type, by default of the job's own.
-
-        Raises:
-            BadInput: the type is neither in the catalogue nor described in `instance_facts`.
-        """
+        """Hardware of an instance type, by default the job's own; raises BadInput if nothing describes it."""
         return catalog.instance(instance_type or self.instance_type, self.instance_facts)
 
 

@@ -260,11 +260,7 @@ class TrialQueue:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "TrialQueue":
-        """The inverse of `as_json`.
-
-        Raises:
-            NO_QUEUE: the values are no queue.
-        """
+        """The inverse of `as_json`; raises NO_QUEUE if the values are no queue."""
         order = tuple((str(key), int(steps)) for key, steps in raw["order"])
         members = tuple(map(JobDocument.from_json, raw["members"]))
         if not _are_counts(steps for _, steps in order):

@@ -32,11 +32,7 @@ class Simulation:
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Simulation":
-        """The settings in a JSON object.
-
-        Raises:
-            BadInput: all unknown names, wrong types and out-of-range values at once.
-        """
+        """The settings in a JSON object; raises BadInput with all faults at once."""
         kinds = annotations(cls)  # type: ignore[arg-type]  # a class is hashable
         faults: list[str] = []
         numbers: dict[str, Any] = {}

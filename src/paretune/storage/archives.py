@@ -35,11 +35,7 @@ class Entry(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "Entry":
-        """The entry in a block of 512 bytes.
-
-        Raises:
-            tarfile.ReadError: it announces a header that is too long.
-        """
+        """The entry in a block of 512 bytes; raises tarfile.ReadError if it announces a header that is too long."""
         entry = super().frombuf(buf, encoding, errors)
         if entry.type in _HEADERS and entry.size > _LARGEST_HEADER:
             raise tarfile.ReadError(f"a header of it has {entry.size} bytes")
@@ -47,11 +43,7 @@ class Entry(tarfile.TarInfo):
 
 
 def entries(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    """The entries of an archive that was opened with `Entry`.
-
-    Raises:
-        tarfile.ReadError: the archive is damaged, or has too many entries.
-    """
+    """The entries of an archive opened with `Entry`; raises tarfile.ReadError if it is damaged or has too many."""
     with translated_damage():
         for number, entry in enumerate(archive):
             if number == _MOST_ENTRIES or entry.size < 0:

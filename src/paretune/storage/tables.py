@@ -12,11 +12,7 @@ Line = tuple[int, Sequence[str]]  # number of a line in its file, from 1, and it
 
 
 def read_table(path: str | Path, *, must: str = "", hint: str = "name another file") -> tuple[list[str], list[Line]]:
-    """The names of the columns, and the lines that have any text; see `read_text` for `must` and `hint`.
-
-    Raises:
-        BadInput: the file cannot be read, or is no CSV.
-    """
+    """Names of the columns, and the lines that have any text, see `read_text`; raises BadInput if it is no CSV."""
     text = read_text(path, LARGEST_TABLE, must=must, hint=hint)
     reader = csv.reader(io.StringIO(text, newline=""), skipinitialspace=True)
     try:

@@ -96,11 +96,7 @@ def server_version(client: MlflowClient) -> Version | None:
 
 
 def missing_on_server(client: MlflowClient, experiment_id: str) -> str:
-    """A sentence that names the features that the server lacks; empty if it has all of them.
-
-    Raises:
-        MlflowException: the server does not answer.
-    """
+    """A sentence that names the features that the server lacks, or an empty text; raises MlflowException."""
     version = server_version(client)
     has_models = _finds_models(client, experiment_id) if version is None else version >= LOGGED_MODELS
     return "" if has_models else missing_in(version)

@@ -129,11 +129,7 @@ class Tracking:
                 self._client.set_experiment_tag(self._experiment, f"{ui_view.TAG_PREFIX}{key}", view)
 
     def unfinished(self) -> list[RecordedRun]:
-        """Runs of all experiments whose job was running when somebody last looked, oldest first; then those with gaps.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
+        """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
         # MLflow's search has no OR.
         pairs = ((schema.STATE, "InProgress"), (schema.STATE, "Running"), (schema.GAP, "true"))
         runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
@@ -155,21 +151,13 @@ class Tracking:
             return _all_pages(partial(_page_of_runs, search), newest)
 
     def curve(self, run_id: str, name: str) -> list[tuple[int, float, float]]:
-        """Step, seconds since the epoch and value of each point of a metric's curve, by step.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
+        """Step, seconds since the epoch and value of each point of a metric's curve; raises TrackingUnavailable."""
         with self._usable():
             points = self._client.get_metric_history(run_id, name)
         return sorted((point.step, point.timestamp / 1000, point.value) for point in points)
 
     def artifact_text(self, run_id: str, path: str) -> str | None:
-        """The text of an artifact of a run; None if the run has none of that path.
-
-        Raises:
-            TrackingUnavailable: MLflow does not answer.
-        """
+        """The text of an artifact of a run; None if it has none of that path. Raises TrackingUnavailable."""
         with self._usable():
             if path not in [item.path for item in self._client.list_artifacts(run_id)]:
                 return None

@@ -57,11 +57,7 @@ class Strategy:
         self.spec = spec
 
     def begin(self) -> None:
-        """Initialise the strategy's library, in each process before the process group is used.
-
-        Raises:
-            BadInput: the image lacks the library.
-        """
+        """Initialise the strategy's library before the process group is used; raises BadInput if the image lacks it."""
         if self.package is not None and not _has(self.package[0]):
             name, remedy = self.package
             raise BadInput([f"strategy {self.spec.strategy} needs package {name}, which this image lacks: {remedy}"])

@@ -77,11 +77,7 @@ class RecordedRuns:
 
     @classmethod
     def read(cls, path: Path | str) -> "RecordedRuns":
-        """The runs in a CSV file; see `run_table` for its columns.
-
-        Raises:
-            BadInput: everything that is wrong with it, with line numbers.
-        """
+        """The runs in a CSV file, see `run_table`; raises BadInput with all its faults and their line numbers."""
         return cls(RunTable.read(Path(path)))
 
     def answer(
@@ -219,11 +215,7 @@ class RecordedRuns:
 
 
 def _probe(spec: JobSpec, plan: BatchPlan, timed: MatchingRows, startup_seconds: float) -> ReplayedJob:
-    """Return the result of the first steps of the job in the rows.
-
-    Raises:
-        BadInput: the number of training rows, and so that of the steps, is unknown.
-    """
+    """Return the result of the job's first steps; raises BadInput if the number of training rows is unknown."""
     total = _steps(spec, plan, timed)
     if total is None:
         unknown = f"a probe is a share of all steps, and the number of training rows of {spec.dataset} is not known"
@@ -298,11 +290,7 @@ class Rehearsal:
         return Estimator(collect(self._tracking, machine=machine_name()))
 
     def predict(self, document: JobDocument) -> Estimate | None:
-        """Return the estimate of a job, or None if the number of its training rows is unknown.
-
-        Raises:
-            BadInput: the architecture of its model cannot be found.
-        """
+        """Return the estimate of a job; None without its number of rows. Raises BadInput for an unknown model."""
         built = architecture_of(document.spec.model, document.spec.task, self._environment)
         return self._estimator.estimate(document.spec, built, None, plan=document.plan)
 

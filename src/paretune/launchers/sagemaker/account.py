@@ -72,11 +72,7 @@ class Account:
 
     @cached_property
     def identity(self) -> Mapping[str, str]:
-        """Account and Arn of the caller.
-
-        Raises:
-            LaunchRefused: there are no credentials, or AWS does not accept them.
-        """
+        """Account and Arn of the caller; raises LaunchRefused without credentials that AWS accepts."""
         with refused_to("sign in"):
             answer = self.client("sts").get_caller_identity()
         return {"Account": answer["Account"], "Arn": answer["Arn"]}
@@ -105,11 +101,7 @@ class Account:
 
     @cached_property
     def role_arn(self) -> str:
-        """ARN of the execution role.
-
-        Raises:
-            BadInput: no role is set anywhere.
-        """
+        """ARN of the execution role; raises BadInput if no role is set anywhere."""
         role = self._cluster.role or self.configured["role"] or self._environment.get("PARETUNE_ROLE")
         if not role:
             caller = self.identity["Arn"]
@@ -142,11 +134,7 @@ class Account:
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"
 
     def described_role(self, name: str) -> Mapping[str, Any]:
-        """The role as GetRole describes it; asked once.
-
-        Raises:
-            AWS_ERRORS: as boto raises them, the same for each call.
-        """
+        """The role as GetRole describes it; asked once, so each call raises the same of boto's AWS_ERRORS."""
         if name not in self._roles:
             try:
                 self._roles[name] = self.client("iam").get_role(RoleName=name)["Role"]

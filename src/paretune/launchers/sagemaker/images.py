@@ -45,11 +45,7 @@ class Image:
 
 
 def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
-    """The image for a job; `direct` if the job itself writes to MLflow.
-
-    Raises:
-        ValueError: AWS has no image for the strategy and instance type in this region.
-    """
+    """The image for a job; `direct` if the job itself writes to MLflow. Raises ValueError if AWS has none."""
     added = pinned(_DIRECT_LOGGING_NEEDS) if direct else ()
     if spec.fine_tuning == "qlora" and not spec.runs_own_training:
         added = (*pinned(("bitsandbytes",)), *added)

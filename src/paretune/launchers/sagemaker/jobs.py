@@ -129,11 +129,7 @@ class SageMakerJob(AwsJob):
         self._request_stop()
 
     def reject(self, reason: str) -> None:
-        """Stop it; `reason` is its failure, unless it completes all the same.
-
-        Raises:
-            LostContact: AWS refuses to stop it.
-        """
+        """Stop it with `reason` as its failure, unless it completes all the same; raises LostContact."""
         self._rejected = reason
         self.stop()
 

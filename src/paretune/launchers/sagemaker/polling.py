@@ -108,11 +108,7 @@ class Poller:
             return self._jobs[name]
 
     def look_at_pool(self, name: str, *, now: bool = False) -> None:
-        """Describe an ended job again for its warm pool: once an interval if the rate allows, or `now`.
-
-        Raises:
-            LostContact: AWS refuses. Passing trouble is waited out.
-        """
+        """Describe an ended job again for its warm pool, once an interval or `now`; raises LostContact."""
         with self._lock:
             job = self._jobs[name]
             is_due = self._clock.monotonic() - job.described_at >= self._interval
@@ -128,11 +124,7 @@ class Poller:
                     raise LostContact(f"{explain(error, f'look at the warm pool of {name}')}") from error
 
     def look(self) -> None:
-        """Make the calls that the rate allows now; returns at once if there are none. Passing trouble is waited out.
-
-        Raises:
-            LostContact: AWS refuses.
-        """
+        """Make the calls that the rate allows now, if any; raises LostContact if AWS refuses, and waits out trouble."""
         with self._lock:
             try:
                 self._find_changes()

@@ -114,11 +114,7 @@ class ServiceJobs:
         return self._watch(answer["jobId"], None)
 
     def find(self, name: str) -> ServiceJob | None:
-        """The service job with this name, waiting, running or ended; None if there is none.
-
-        Raises:
-            LaunchRefused: AWS Batch does not answer.
-        """
+        """The service job with this name in any state; None if there is none. Raises LaunchRefused."""
         batch = self._account.client("batch")
         with refused_to(f"look for {name} in the queue {self.queue}"):
             # Without a filter, jobStatus is RUNNING by default; with one, AWS Batch lists jobs in all states.
@@ -142,11 +138,7 @@ class ServiceJobs:
                 self._describe(job)
 
     def terminate(self, job: ServiceJob) -> bool:
-        """Call TerminateServiceJob; returns False if AWS was in trouble and must be asked again.
-
-        Raises:
-            LostContact: AWS refuses.
-        """
+        """Call TerminateServiceJob; False if it must be called again. Raises LostContact if AWS refuses."""
         try:
             self._account.client("batch").terminate_service_job(jobId=job.job_id, reason=STOP_REASON)
         except AWS_ERRORS as error:
@@ -456,11 +448,7 @@ class QueuedJobs(TrainingJobs):
         )
 
     def _created_for(self, name: str) -> Mapping[str, Any] | None:
-        """The description of the newest training job that AWS Batch has created for a job.
-
-        Raises:
-            LaunchRefused: AWS does not answer.
-        """
+        """The description of the newest training job that AWS Batch has created for a job; raises LaunchRefused."""
         sagemaker = self.account.client("sagemaker")
         with refused_to(f"look for the training job of {name}"):
             pages = sagemaker.get_paginator("list_training_jobs").paginate(NameContains=_training_job_prefix(name))

@@ -195,10 +195,7 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
 
 
 def _instances(clusters: Sequence[Placement]) -> dict[str, Any]:
-    """Instance type and count, or several of them, best first.
-
-    The first may have a training plan; the others are on demand.
-    """
+    """Instance type and count, or several, best first; only the first may have a training plan."""
     first, plan = clusters[0], clusters[0].training_plan
     if len(clusters) == 1:
         arn = {} if plan is None else {"training_plan_arn": plan}

@@ -36,11 +36,7 @@ class OutputArchive:
         self._files: Mapping[str, bytes] | None = None
 
     def files(self) -> Mapping[str, bytes] | None:
-        """The report and events of an ended job, read once; None while S3 does not answer.
-
-        Raises:
-            LostContact: S3 refuses.
-        """
+        """The report and events of an ended job, read once; None while S3 does not answer. Raises LostContact."""
         if self._files is None:
             try:
                 self._files = self._read(_RESULT_FILES.__contains__)
@@ -54,11 +50,7 @@ class OutputArchive:
         return self._files
 
     def profile(self) -> dict[str, bytes]:
-        """The files of the job's profile. Reads the archive once more, because a trace is large.
-
-        Raises:
-            LostContact: S3 does not answer, or refuses.
-        """
+        """The files of the job's profile; reads the archive again, as a trace is large. Raises LostContact."""
         try:
             files = self._read(_PROFILE_FILE.fullmatch)
         except AWS_ERRORS as error:
@@ -66,11 +58,7 @@ class OutputArchive:
         return {name.removeprefix(f"{PROFILE}/"): content for name, content in files.items()}
 
     def download(self, folder: Path) -> Path | None:
-        """Download the archive or its files to a folder; None if the job ended before it had any.
-
-        Raises:
-            LostContact: S3 does not answer, or refuses.
-        """
+        """Download the archive or its files to a folder; None if there are none. Raises LostContact."""
         path = folder / "output.tar.gz"
         try:
             self._staging.s3.download_file(self._staging.bucket, self._key("output.tar.gz"), str(path))

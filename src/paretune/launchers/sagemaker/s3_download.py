@@ -41,11 +41,7 @@ class _Object:
 
 
 def s3_client(region: str | None, environment: Mapping[str, str]) -> Any:
-    """A client with this machine's credentials. Its default region is us-east-1, which finds all buckets.
-
-    Raises:
-        BadInput: the AWS configuration cannot be used.
-    """
+    """A client with this machine's credentials, in us-east-1, which finds all buckets by default; raises BadInput."""
     try:
         session = boto3.Session(region_name=region or environment.get("AWS_REGION"))
         config = Config(retries={"mode": "standard", "total_max_attempts": _TRIES}, connect_timeout=10, read_timeout=60)
@@ -176,11 +172,7 @@ def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callab
 
 
 def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[], None]) -> None:
-    """Append the missing bytes of an object to the file `part`.
-
-    Raises:
-        BadInput: the object has changed meanwhile.
-    """
+    """Append the missing bytes of an object to the file `part`; raises BadInput if it has changed meanwhile."""
     present = part.stat().st_size if part.exists() else 0
     if present > item.size:
         part.unlink()

@@ -65,11 +65,7 @@ class TrainingJobs:
         return job
 
     def find(self, name: str) -> AwsJob | None:
-        """The job with this name in this account and region; one that has lost its training plan is stopped.
-
-        Raises:
-            LaunchRefused: AWS does not answer.
-        """
+        """The job with this name here; one that has lost its training plan is stopped. Raises LaunchRefused."""
         description = self._describe(name)
         if description is None:
             return None
@@ -99,10 +95,7 @@ class TrainingJobs:
         *,
         training_job: str = "",
     ) -> SageMakerJob:
-        """The `Job` of a request, or of a description, which holds the same.
-
-        `training_job` is its name in SageMaker if that is not `name`.
-        """
+        """The `Job` of a request, or of a description; `training_job` is its name in SageMaker if not `name`."""
         return SageMakerJob(
             *(name, self.account, staging, self._poller, self.clock, self._results, description),
             trials=trials_of(name, request.get("Environment", {}), staging, self.clock),
@@ -136,11 +129,7 @@ class TrainingJobs:
         raise LaunchRefused(explain(error, "create the training job")) from error
 
     def _require_plan(self, document: JobDocument, job: SageMakerJob) -> None:
-        """Stop a job that AWS does not show with its training plan; until then it is billed on demand.
-
-        Raises:
-            LostContact: it cannot be stopped: it may run on demand.
-        """
+        """Stop a job without its training plan, which is billed on demand; raises LostContact if it may still run."""
         name, spec, doubt = document.job_name, document.spec, ""
         resources: Mapping[str, Any] = {}
         try:

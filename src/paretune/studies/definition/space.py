@@ -138,11 +138,7 @@ def is_whole(name: str, entry: Range) -> bool:
 
 
 def make_spec(job: Mapping[str, Any], point: Mapping[str, Any]) -> JobSpec:
-    """The job at a point. Its model is not registered: a study registers the one that it recommends.
-
-    Raises:
-        BadInput: its values contradict each other, or it does not run on its instance type.
-    """
+    """The job at a point, whose model is not registered; raises BadInput if the job is not possible."""
     spec = JobSpec.from_text({name: _typed(value) for name, value in _gathered({**job, **point}).items()})
     refuse(launch_faults(spec))
     return spec if spec.register is None else spec.replace(register=None)

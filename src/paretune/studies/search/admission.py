@@ -135,10 +135,7 @@ class Admission:
         return left if status is None else min(left, status.left_usd)
 
     def tightest_budget(self, spec: JobSpec | None) -> str:
-        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget.
-
-        Called when the study ends for it.
-        """
+        """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
         self.is_short = True
         status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < self.left_usd():

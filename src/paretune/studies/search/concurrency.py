@@ -40,11 +40,7 @@ class ConcurrencyLimit:
                 self._refused = 0
 
     def job_refused(self, running: int, reason: str) -> None:
-        """Learn that a job was refused beside `running` others.
-
-        Raises:
-            LaunchRefused: the only job was refused MOST_REFUSED times in a row.
-        """
+        """Learn that a job was refused beside `running` others; raises LaunchRefused after MOST_REFUSED in a row."""
         self._learn(running, self._clock.now())
         if self._refused >= MOST_REFUSED:
             raise LaunchRefused(f"{reason} (nothing could be launched {self._refused} times in a row)")

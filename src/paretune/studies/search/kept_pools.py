@@ -40,11 +40,7 @@ class KeptPools:
                     self._say(f"trial {trial}: {pool.sentence(settled)}")
 
     def give_back(self, *, waits: bool) -> None:
-        """Give all pools back and book them.
-
-        Raises:
-            CallAgain: they are still being given back, and the caller does not wait for it.
-        """
+        """Give all pools back and book them; raises CallAgain if that takes longer than the caller waits."""
         for trial, pool in self._pools.items():
             try:
                 pool.release()

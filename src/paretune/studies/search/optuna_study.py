@@ -81,11 +81,7 @@ class OptunaStudy:
 
     @contextmanager
     def reachable(self) -> Iterator[None]:
-        """Translate the errors of Optuna when its storage goes away.
-
-        Raises:
-            LostContact: it does not answer; the same command continues the study.
-        """
+        """Translate the errors of Optuna when its storage goes away into LostContact: the same command continues."""
         try:
             yield
         except (StorageInternalError, SQLAlchemyError) as error:

@@ -24,10 +24,7 @@ _Value = TypeVar("_Value")
 
 
 class _Record(Mapping[str, _Value]):
-    """A mapping that shares its names with all others of the same names: it takes a third of a dict's memory.
-
-    For values that are kept of each of thousands of trials.
-    """
+    """A mapping that shares its names with all others of the same names, for a third of a dict's memory."""
 
     __slots__ = ("_positions", "_values")
     _positions_of: ClassVar[dict[tuple[str, ...], dict[str, int]]] = {}

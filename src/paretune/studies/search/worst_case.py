@@ -48,10 +48,7 @@ class WorstCase:
             self._minutes.clear()
 
     def add(self, entry: TrialEntry) -> str:
-        """Raise the worst cases of later jobs if this trial cost more than its own, or uploaded for longer.
-
-        Returns what to tell the user, or an empty text.
-        """
+        """Raise later worst cases if this trial exceeded its own; returns what to tell the user, or an empty text."""
         launcher = self._workplace.launcher
         if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
             return ""

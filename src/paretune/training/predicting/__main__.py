@@ -20,10 +20,7 @@ _EVENT_INTERVAL_S = 10.0
 
 
 def main(arguments: list[str]) -> int:
-    """Exit code 0, or 2 with `faults` in the answer.
-
-    `arguments` are files: the request, the answer, and the events.
-    """
+    """Exit code 0, or 2 with `faults` in the answer; `arguments` are the files of request, answer and events."""
     request, answer, events = (Path(argument) for argument in arguments)
     StopSignal().watch_parent()
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"

@@ -156,11 +156,7 @@ def _kind(config: Any, folder: Path) -> str:
 
 
 def _load_model(folder: Path, config: Any, kind: str) -> Any:
-    """The model in fp32, with adapters merged into the weights that they were trained on.
-
-    Raises:
-        BadInput: the model cannot be loaded, or lacks weights.
-    """
+    """The model in fp32, adapters merged into their weights; raises BadInput if it cannot be loaded as a whole."""
     model_class = auto_class({WORD_CLASSES: metrics.WORDS, TEXTS: metrics.SEQ2SEQ}.get(kind, metrics.CLASSIFICATION))
     try:
         if _has_adapters(folder):

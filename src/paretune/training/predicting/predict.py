@@ -287,11 +287,7 @@ def predict(request: Request, progress: Callable[[int, int], None]) -> dict[str,
 
 
 def _checked_rows(data: Path, text_column: str, new_columns: Sequence[str]) -> tuple[int, list[str]]:
-    """Number of rows and names of columns; reads the whole file once, before the first prediction.
-
-    Raises:
-        BadInput: all faults of the columns, or of the rows.
-    """
+    """Number of rows and names of columns, from reading the whole file once; raises BadInput with all faults."""
     total, missing, names = 0, 0, list[str]()
     examples: list[int] = []
     for piece in stream(data, _PIECE):

@@ -59,10 +59,7 @@ class Evaluation:
 
 
 def evaluation_of(task: str, names: Sequence[str], units: Units, tokenizer: Any = None) -> Evaluation | None:
-    """The metrics of a task with classes or labels `names`; None for causal language models, whose loss is enough.
-
-    The `tokenizer` is needed for seq2seq.
-    """
+    """The metrics of a task with classes or labels `names`, `tokenizer` for seq2seq; None for causal-lm."""
     return {
         metrics.CLASSIFICATION: Evaluation(partial(_measure_classes, len(names))),
         metrics.REGRESSION: Evaluation(partial(_measure_numbers, units)),
@@ -171,10 +168,7 @@ def _measure_numbers(units: Units, logits: np.ndarray, labels: np.ndarray) -> Me
 
 
 def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
-    """Macro and micro F1 and the share of rows without a wrong label, with the counts of each label.
-
-    `logits` and the flags `labels` are (N, C).
-    """
+    """Macro and micro F1, share of rows without a wrong label, and counts, of `logits` and flags (N, C)."""
     predicted, truth = expit(logits.astype(np.float64)) >= THRESHOLD, labels > THRESHOLD
     pairs = (truth & predicted, ~truth & predicted, truth & ~predicted, ~truth & ~predicted)
     counts = np.stack([pair.sum(axis=0) for pair in pairs], axis=1)
@@ -258,10 +252,7 @@ def lead_baselines(train: Rows, validation: Rows) -> dict[str, float]:
 
 
 def multi_label_baselines(train: Rows, validation: Rows) -> dict[str, float]:
-    """Macro F1 of always the most frequent set of labels, and of TF-IDF with a logistic regression for each label.
-
-    C = 5, threshold 0.5.
-    """
+    """Macro F1 of the most frequent set of labels, and of TF-IDF with logistic regressions (C = 5, threshold 0.5)."""
     from sklearn.linear_model import LogisticRegression
 
     truth = validation[1] > THRESHOLD

@@ -45,10 +45,7 @@ def classification_loss(
 def regression_loss(
     outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
 ) -> torch.Tensor:
-    """Summed squared error of one micro-batch, divided as in `classification_loss`.
-
-    `outputs` has logits (B, 1), `labels` B numbers.
-    """
+    """Summed squared error of logits (B, 1) and `labels` (B,), divided as in `classification_loss`."""
     total = torch.nn.functional.mse_loss(outputs["logits"].float().squeeze(-1), labels.float(), reduction="sum")
     return total / (len(labels) if num_items_in_batch is None else num_items_in_batch)
 
@@ -142,11 +139,7 @@ class Units:
 
 
 def last_layer(model: Any) -> torch.nn.Linear:
-    """The last trained linear layer with one output in a model: the end of its head.
-
-    Raises:
-        ValueError: the model has no such layer.
-    """
+    """The last trained linear layer with one output, the end of a model's head; raises ValueError without one."""
     layers = [module for module in model.modules() if isinstance(module, torch.nn.Linear)]
     ends = [layer for layer in layers if layer.out_features == 1 and layer.weight.requires_grad]
     if not ends:
