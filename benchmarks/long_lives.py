@@ -119,8 +119,7 @@ class Life:
         """A round of a random host; its exit code, -1 where it was killed."""
         from paretune.core.errors import ParetuneError
         from paretune.ledger.study_ledger import StudyLedger
-        from paretune.studies.rounds import hold_lease
-        from paretune.studies.run import drive
+        from paretune.studies.run import drive, hold_lease
         from paretune.studies.search.driver import Driver
         from paretune.studies.search.optuna_study import OptunaStudy
         from paretune.studies.search.study_run import StudyRunWriter

@@ -2,13 +2,13 @@
 
 estimator        Estimator, Estimate: the prediction for a job and its basis
 time_estimate    TimeEstimate: predicted seconds and dollars
-forecast         Forecast: estimates of a process's jobs, and the batch to start with
+forecast         Forecast: estimates of a process's jobs, and the batch to start with; OwnTrainingTimes: seconds of
+                 trainings of the user's own
 evidence         Evidence: measurements from earlier runs
 timing           TimeModel: seconds
 memory           MemoryModel: peak memory of a device
 memory_limits    MemoryLimits: which batches fit, from jobs that did and did not
 traced_step      TracedStep: memory from one traced step of the model's own code
-own_training     OwnTrainingTimes: seconds of trainings of the user's own
 posterior        unknown constants with priors, and the fit of them
 noise            how much two equal runs differ
 workload         rows, tokens, steps and arithmetic of a training

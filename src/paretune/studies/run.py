@@ -1,22 +1,30 @@
-"""A study from its file to its answer: find the front for the fewest dollars, within the budget."""
+"""A study from its file to its answer: find the front for the fewest dollars, within the budget.
+
+A study in rounds (`once`) does what can be done now and ends; no process waits for jobs in between. A round reads what
+earlier ones have left: the ledger, Optuna's storage, the tags of runs, and in the row of the lease whether the search
+or the whole study has ended. A study that has ended goes on only with another budget or number of trials; the end for
+lack of dollars in a shared budget is not recorded, so that the next round tries again.
+"""
 
 import base64
 import html
 import io
+import json
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
 from paretune.launchers.base import Launcher
+from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
@@ -27,19 +35,57 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
-from paretune.studies.rounds import FINISHED, SEARCHED, hold_lease, record_end, recorded_end
 from paretune.studies.search import joint
-from paretune.studies.search.deadline import StudyDeadline, without_deadline
-from paretune.studies.search.driver import ROUND_S, Driver
+from paretune.studies.search.admission import StudyDeadline, without_deadline
+from paretune.studies.search.driver import ROUND_S, Driver, drivers_at_work
 from paretune.studies.search.optuna_study import OptunaStudy
+from paretune.studies.search.parent_run import without_payer
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 from paretune.studies.search.waiting import wait_for_others
 from paretune.studies.verification import Verification
 
+SEARCHED, FINISHED = "searched", "finished"
+"""Stages of a study whose ends are recorded: the search for its points, and the whole study."""
+_NO_TERMS = {"n_parallel", "storage"}  # keys of a study whose change leaves nothing more to be searched
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
+
+
+@contextmanager
+def hold_lease(ledger: StudyLedger, now: Callable[[], float], holder: str = "") -> Iterator[None]:
+    """Hold the lease of the study inside the block. `holder` is this process by default.
+
+    Raises:
+        CallAgain: another round works on the study, or a driver that stays until its end; nothing was done.
+    """
+    if others := drivers_at_work(ledger, now()):
+        names = " and ".join(sorted(others))
+        raise CallAgain(f"{names} works on the study until its end, so this round has nothing to do: call again")
+    if other := ledger.lease.take(holder or this_process()):
+        raise CallAgain(f"another round works on the study ({other}): call again")
+    try:
+        yield
+    finally:
+        with suppress(LostContact):
+            ledger.lease.release()
+
+
+def record_end(ledger: StudyLedger, file: StudyFile, stage: str, reason: str) -> None:
+    """Record that a stage of the study has ended, and why."""
+    ledger.lease.record_end(json.dumps({"stage": stage, "reason": reason, "terms": _terms(file)}))
+
+
+def recorded_end(ledger: StudyLedger, file: StudyFile) -> tuple[str, str]:
+    """The last stage of the study that has ended with the same terms, and why; both empty if none has."""
+    end = json.loads(ledger.lease.recorded_end() or "{}")
+    return (end["stage"], end["reason"]) if end.get("terms") == _terms(file) else ("", "")
+
+
+def _terms(file: StudyFile) -> dict[str, str]:
+    file = replace(file, job=without_payer(file.job))
+    return {name: text for name, text in file.as_text().items() if name not in _NO_TERMS}
 
 
 def study(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.estimating.own_training import OwnTrainingTimes
+from paretune.estimating.forecast import OwnTrainingTimes
 from paretune.pricing.prices import local_price
 from paretune.specification.job import JobSpec
 

@@ -17,7 +17,7 @@ from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
-from paretune.studies.rounds import hold_lease, record_end, recorded_end
+from paretune.studies.run import hold_lease, record_end, recorded_end
 from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from paretune.commands.estimate.table import PHASE_COLUMNS, phase_columns
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.core.untrusted import markdown
-from paretune.estimating.own_training import OwnTrainingTimes
+from paretune.estimating.forecast import OwnTrainingTimes
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.presentation.table import Column, Table
 from paretune.pricing.prices import Price

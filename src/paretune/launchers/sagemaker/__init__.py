@@ -14,8 +14,7 @@ s3_download     objects in S3 that a user names, downloaded to this machine
 account         the AWS identity: session, region, role, bucket, clients
 permissions     what launcher and job role may do, asked of IAM; the tables are the documented policies
 preflight       checks of credentials, role, bucket, network, quotas and queue before a job costs anything
-polling         asks about all jobs of a process, within a limited number of calls a minute
-logs            reads a job's log in CloudWatch, each line once
+polling         asks about all jobs of a process, within a limited number of calls a minute, and reads their logs
 aws_errors      AWS's errors as sentences with a next step
 failures        the cause in a failure reason or a refusal, and the next step; failures.toml has the rules
 """

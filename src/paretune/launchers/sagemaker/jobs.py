@@ -16,8 +16,7 @@ from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Tria
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.failures import classify
-from paretune.launchers.sagemaker.logs import GROUP
-from paretune.launchers.sagemaker.polling import DELETED, Poller, Watched
+from paretune.launchers.sagemaker.polling import DELETED, GROUP, Poller, Watched
 from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.results import OutputArchive, Results
 from paretune.launchers.sagemaker.staging import Staging

@@ -13,7 +13,7 @@ from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
-from paretune.launchers.sagemaker.logs import GROUP
+from paretune.launchers.sagemaker.polling import GROUP
 from paretune.specification.job import JobSpec
 
 PERMISSIONS = "permissions"

@@ -19,9 +19,9 @@ from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
 from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline, in_one_job
 from paretune.specification import metrics
+from paretune.specification.cluster import Simulation
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureKind, JobDocument, JobReport
 from paretune.specification.job import JobSpec
-from paretune.specification.simulation import Simulation
 
 CAPACITY_SECONDS = 60.0  # virtual seconds until a job fails for lack of capacity; not billed
 INTERRUPTION_SECONDS = 300.0  # mean virtual seconds without spot capacity after an interruption; not billed

@@ -19,7 +19,7 @@ import botocore.session
 from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
-from paretune.launchers.sagemaker.logs import GROUP
+from paretune.launchers.sagemaker.polling import GROUP
 from tests.stand_ins.sagemaker.queues import Queues
 from tests.stand_ins.sagemaker.validation import Refusal
 

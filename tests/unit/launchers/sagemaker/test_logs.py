@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from paretune.launchers.sagemaker.logs import LogReader
+from paretune.launchers.sagemaker.polling import LogReader
 from paretune.specification.container import Event, read_event
 from tests.unit.launchers.sagemaker.aws import Aws
 
