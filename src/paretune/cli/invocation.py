@@ -17,8 +17,7 @@ from paretune.core.commands import Spelling
 
 _REPEATED = ("env_manager", "experiment_name", "experiment_id", "version")
 """Options of `mlflow run` that a repeated command needs as well; the others belong to one run."""
-_FILE_PARAMETERS = ("study", "design", "file")
-"""Parameters of commands that name a study or example file, such as study=studies/smoke.yaml."""
+_FILE_PARAMETERS = ("study", "design", "file")  # parameters that name a study or example file: study=studies/smoke.yaml
 _SHELLS = {"bash", "sh", "dash", "zsh", "cmd.exe"}
 
 

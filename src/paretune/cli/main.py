@@ -68,8 +68,7 @@ COMMANDS = {
     ),
 }
 """Name of each command to its line of help and the module that defines it, which is imported when it is needed."""
-ALIASES = {"train": "main", "run": "main"}
-"""Other words for commands; `run SCRIPT` is `main` with the script as `entry_script`."""
+ALIASES = {"train": "main", "run": "main"}  # other words for commands; `run SCRIPT` is `main` with an `entry_script`
 FIRST_WORDS = {
     "study": "study",
     "design": "design",

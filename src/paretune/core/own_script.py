@@ -16,8 +16,7 @@ _OTHER_PARSERS = {"click", "typer", "fire", "absl", "jsonargparse", "hydra", "do
 _LIGHTNING = "LightningCLI"
 LIGHTNING_ARGUMENTS = ("seed_everything", "trainer.default_root_dir")
 """Arguments of every LightningCLI (lightning 2.6.6)."""
-_INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")
-"""Text of a script that finds or installs packages while it runs."""
+_INSTALLS = re.compile(r"\bsys\.path\b|\bpip\b.{0,40}\binstall\b")  # in a script: it finds or installs packages itself
 _MOST_MODULES = 200  # of the script's folder that it imports, itself included
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "PIL": "pillow", "cv2": "opencv-python-headless", "yaml": "pyyaml"}
 _DISTRIBUTIONS |= {

@@ -39,11 +39,9 @@ class Estimate(TimeEstimate):
     memory: MemoryPrediction
     usable_gib: float  # memory of one device that the job may use
     is_traced: bool = False  # whether the memory was traced in the model's own code, not computed by a formula
-    did_not_fit: Footprint | None = None
-    """An earlier job that ran out of memory although it needed no more than this one."""
+    did_not_fit: Footprint | None = None  # an earlier job that ran out of memory, needing no more than this one
     tokens: float | None = None  # of the whole training of a causal language model; None for other tasks
-    largest_batch: int | None = None
-    """Largest power of two of rows per device that is said to fit; 0 if none, None if not looked for."""
+    largest_batch: int | None = None  # power of two of rows per device that is said to fit; 0 if none, None if unknown
 
     @property
     def phases(self) -> Mapping[str, Seconds]:

@@ -23,8 +23,7 @@ from paretune.estimating.posterior import Noise, Posterior, interval
 from paretune.estimating.traced_step import Peak
 
 GIB = 2**30
-CUDA_CONTEXT_GIB = 0.9
-"""Memory of a device that CUDA, NCCL and fragmentation take from PyTorch; by experience, not measured here."""
+CUDA_CONTEXT_GIB = 0.9  # GiB of a device that CUDA, NCCL and fragmentation take; by experience, not measured here
 
 _PRIORS = {
     "activations": (45.0, 0.3),  # bytes; beside the 34, copies and what is freed late

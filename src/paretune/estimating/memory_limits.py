@@ -28,11 +28,9 @@ class Footprint:
     rows: int  # per-device batch
     dataset: str
     max_seq_length: int
-    units_per_row: float
-    """Size that the activations of a row are proportional to; NaN, which equals nothing, if unknown."""
+    units_per_row: float  # what the activations of a row are proportional to; NaN, which equals nothing, if unknown
     half: bool  # whether the device multiplies in bf16 or fp16
-    sharers: tuple[int, int]
-    """Devices that share the weights, and that share gradients and moments; 1 if each holds all."""
+    sharers: tuple[int, int]  # devices that share the weights, and gradients and moments; 1 if each holds all
     usable_gib: float
     """Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators.
     Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators."""

@@ -24,8 +24,7 @@ F1_DEGREES = 2
 themselves lie between 0.0001 and 0.0037, and other data scatter more: with two, the deviation of one run lies between
 0.0026 and 0.0123 with a probability of 80 %, and two repeats weigh as much as all that is assumed."""
 SECONDS_DEGREES = 4  # the same of SECONDS_NOISE, whose pairs agree better with each other
-TELLING_ERRORS = 2.0
-"""Standard errors of a difference from which on two values count as different: 95 % of equal ones stay below."""
+TELLING_ERRORS = 2.0  # standard errors of a difference from which on two values differ: 95 % of equal ones stay below
 
 
 @dataclass(frozen=True, kw_only=True)

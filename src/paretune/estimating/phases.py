@@ -30,8 +30,7 @@ BOOT_SECONDS = 195.0
 With the medians of the other phases on one GPU it adds up to 360 s, which fine-tunings take around their steps.
 """
 COMPRESSED_BYTES = 200e6  # larger outputs are not compressed: gzip packs about 10 MB/s, and weights get hardly smaller
-COMPRESSED_RATE = 10e6
-"""Bytes a second of /opt/ml/model, packed by gzip: the median of public jobs whose model is known."""
+COMPRESSED_RATE = 10e6  # bytes a second of /opt/ml/model, packed by gzip: median of public jobs with known models
 UNCOMPRESSED_RATE = 200e6  # bytes a second of files that are not packed; assumed, because no public job shows one
 BOUND_CONFIDENCE = 0.95  # share of jobs whose phase takes no longer than its `bound`
 _FAST_NETWORK_GBPS = 100.0  # from there on instances talk by EFA

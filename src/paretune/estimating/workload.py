@@ -45,8 +45,7 @@ class Workload:
     forward_flops_per_row: float
     attention_share: float  # share of these operations for attention matrices
     trained_parameters: float  # weights that the optimiser changes
-    passes: float = 3.0
-    """Forward and backward passes, in forward passes: 3, 4 if one is made again, 1 with a frozen encoder."""
+    passes: float = 3.0  # forward and backward passes, in forward passes: 3, 4 with recomputation, 1 if frozen
     adapted_widths: float = 0.0  # inputs plus outputs of the linear layers that have adapters, summed
 
 

@@ -38,14 +38,12 @@ from paretune.tracking import Runs, schema
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace
 
-LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9
-"""Scaling efficiency below which, and share of memory above which, an estimate causes a warning."""
+LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9  # an estimate with less scaling efficiency, or more memory, is warned of
 _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
 """Parameters, beside a user's own script, that two jobs share if one of them shows that the other works."""
 _SAME_TRAINING = (*OWN_TRAINING, "entry_point")
 _MOST_RUNS = 50
-_LEAST_OF_FAIR_SHARE = 0.1
-"""A class is rare below this part of its equal share: with two classes, below 5 % of the rows."""
+_LEAST_OF_FAIR_SHARE = 0.1  # share of its equal share below which a class is rare: with two classes, 5 % of the rows
 _NOTABLY_SCALED = 2.0
 _USUAL_WARMUP = 0.06  # Goyal et al. warm up 5 of 90 epochs, Liu et al. (RoBERTa, arXiv 1907.11692) 6 %.
 

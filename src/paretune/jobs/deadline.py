@@ -27,10 +27,8 @@ from paretune.specification.job_phases import phase_of
 from paretune.specification.limits import finish_moment
 from paretune.tracking import Run, schema
 
-INTERRUPTIONS_PER_HOUR = 0.65
-"""1,052 in 1,621 hours on spot, of the six traces on which `benchmarks/deadline.py` chooses constants."""
-SPOT_RISK = 0.5
-"""Part of the allowed probability of being late that spot instances may use up; chosen on the same traces."""
+INTERRUPTIONS_PER_HOUR = 0.65  # 1,052 in 1,621 hours on spot, of the traces on which `benchmarks/deadline.py` chooses
+SPOT_RISK = 0.5  # part of the allowed risk of being late that spot instances may use up; chosen on the same traces
 SPOT_SHARE = 0.3  # Spot dollars as a share of on-demand dollars; about that of V100s in the traces' years. Assumed.
 STOP_S = 90.0  # From a stop request to the end of a job: two minutes at most for a checkpoint, and its upload. Assumed.
 WORTH_WAITING_S = 1800.0

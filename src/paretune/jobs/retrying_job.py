@@ -155,8 +155,7 @@ class RetryingJob:
 
     record: JobRecord
     document: JobDocument  # the job of this attempt; at first that of the first attempt
-    on_events: Callable[[list[Event]], None]
-    """Called with everything that the job reports and with messages of its launcher."""
+    on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
     inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
     shared: SharedJobs | None = None  # the shared jobs of this process, if the job is a trial
     may_end: Callable[[], bool] = lambda: True  # whether its end may be recorded now; if not, `poll` waits

@@ -30,8 +30,7 @@ _TRIVIAL_ANSWERS = {
     metrics.REGRESSION: "always answering the mean of the training rows",
 }
 _TIMES_THE_EPOCHS = 3
-_MOST_TRUNCATED = 0.5
-"""Share of truncated texts from which on a sentence says so: more than half of the rows have lost their ends."""
+_MOST_TRUNCATED = 0.5  # share of truncated texts from which on a sentence says so: most rows have lost their ends
 _FEWEST_POINTS = 4  # points of a loss curve that show whether it has moved: two at its beginning and two at its end
 _LEAST_FALL = 0.02
 """Share of the first loss by which it must have fallen to have moved; scatter between single steps is averaged out."""

@@ -17,8 +17,7 @@ import psutil
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _NAMESPACE = Path("/proc/self/ns/pid")
-_HOST_NAMESPACE = "4026531836"
-"""The namespace of processes outside of all containers: PROC_PID_INIT_INO (Linux, include/linux/proc_ns.h)."""
+_HOST_NAMESPACE = "4026531836"  # namespace outside of all containers: PROC_PID_INIT_INO of linux/proc_ns.h
 _CLOCK_STEP_S = 5.0  # tolerance for corrections of the system clock, from which start times are computed
 
 

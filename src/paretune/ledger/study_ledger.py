@@ -21,8 +21,7 @@ from paretune.ledger.tables import DRIVERS, LEASES, STUDIES, TRIALS
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.pricing.budget import Balance
 
-LEASE_S = 120.0
-"""Seconds for which a round holds a study unless it renews its lease; well above the interval between renewals."""
+LEASE_S = 120.0  # seconds for which a round holds a study unless it renews; well above the interval of renewals
 _MOST_CLOCK_ERROR_S = 300.0
 """Seconds by which a machine's clock may be ahead; a lease that ends later than this allows is not trusted."""
 _CLOCKS = {"postgresql": "select extract(epoch from clock_timestamp())"}

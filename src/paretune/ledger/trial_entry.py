@@ -9,19 +9,16 @@ from typing import Any
 
 from paretune.specification.parameters import Value
 
-Curve = Sequence[tuple[float, float]]
-"""Shares of the training, 0 to 1, with F1 or another quality measured then; in order."""
+Curve = Sequence[tuple[float, float]]  # shares of the training, 0 to 1, with the quality measured then; in order
 
 
 class TrialStatus(Enum):
     """The status of a trial that has ended."""
 
     COMPLETED = "Completed"
-    OUT_OF_MEMORY = "OutOfMemory"
-    """Infeasible: the sampler gets it as a violated constraint, and it is never tried again."""
+    OUT_OF_MEMORY = "OutOfMemory"  # infeasible: a violated constraint for the sampler, never tried again
     FAILED = "Failed"
-    STOPPED = "Stopped"
-    """Stopped early, because even an optimistic end would have been dominated; its partial cost is booked."""
+    STOPPED = "Stopped"  # early, because even an optimistic end would have been dominated; its cost is booked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +30,8 @@ class TrialNote:
     repeats: int | None = None  # number of the trial that it repeats with another seed; None for a first one
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Parameters of its job that differ from those of its point."""
-    kind: str = "trial"
-    """`trial` for a point that the sampler has suggested, or the name of an action of `method: split`."""
-    predicted: Mapping[str, float] = field(default_factory=dict)
-    """Metric to the value that the trial is to verify; empty if it verifies nothing."""
+    kind: str = "trial"  # `trial` for a suggestion of the sampler, or the action of `method: split`
+    predicted: Mapping[str, float] = field(default_factory=dict)  # metric to the value that the trial is to verify
     expected_usd: float = 0.0  # expected cost, including other jobs needed to learn the same; 0 if unknown
     lead: int | None = None
     """Number of the trial whose reservation covers the job that searches, if the trial is one of that job's; the lead
@@ -55,23 +50,19 @@ class TrialEnd:
     status: TrialStatus
     metrics: Mapping[str, float] = field(default_factory=dict)  # of its run; empty unless it completed
     cost_usd: float | None = None  # what was billed, however it ended; None if the price is unknown
-    kept_usd: float | None = None
-    """The most that a warm pool kept after its job can still be billed; None if none is kept."""
+    kept_usd: float | None = None  # most that its warm pool can still be billed; None if none is kept
     reason: str = ""
     curve: tuple[tuple[float, float], ...] = ()  # share of the training, 0 to 1, and F1 measured then
-    retryable: bool = False
-    """Its end says nothing about its point: no capacity, a quota, an interruption, a driver that died."""
+    retryable: bool = False  # its end says nothing of its point: no capacity, a quota, an interruption, a dead driver
     transient: bool = False  # retryable, and the cause may last, such as missing capacity: wait before the next try
     alone: bool = False  # retryable, but not in a job that it shares with other trials
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
     expected: Mapping[str, float] = field(default_factory=dict)
     """Metrics that a job stopped early would have reached at its end."""
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
-    at: float = 0.0
-    """Time of its end by the launcher's clock, seconds since the epoch; 0 in entries written before version 4."""
+    at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch; 0 in entries before version 4
     off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
-    refused_beside: int | None = None
-    """Number of jobs of its driver that ran when the launcher refused to create it; else None."""
+    refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
 
     def as_json(self) -> str:
         """One JSON object with everything but the dollars, which have columns of their own."""
@@ -101,8 +92,7 @@ class TrialEntry:
     run_id: str  # its MLflow run; empty until that is created
     worst_usd: float | None  # dollars reserved; None if the price is unknown
     booked_usd: float | None  # dollars paid; None while it runs, or if the price is unknown
-    kept_usd: float | None
-    """Dollars reserved for a warm pool kept after its job, 0 once they are booked; None if there was none."""
+    kept_usd: float | None  # reserved for a warm pool kept after its job, 0 once booked; None if there was none
     end: TrialEnd | None  # how it ended; None while it runs
     booking_order: int | None  # from 1, in the order of booking; None while it runs
     spent_usd: float | None  # dollars that the study had paid when it was booked, its own included; None while it runs

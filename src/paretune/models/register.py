@@ -32,8 +32,7 @@ _BASELINES = (metrics.BASELINE_MAJORITY, metrics.BASELINE_TFIDF, metrics.BASELIN
 _NUMBERS = {"error": "noise", "parameters": "parameters", "seconds_per_1000_rows": "seconds_per_1000_rows"}
 """Field of `Figures` to its tag, beside the metrics themselves."""
 _TEXTS = {"metric": schema.JUDGED_BY, "rows": schema.VALIDATION_ROWS, "measured_on": schema.MEASURED_ON}
-CANDIDATE, CHAMPION = "candidate", "champion"
-"""Aliases: the version that was registered last, and the one that is in use."""
+CANDIDATE, CHAMPION = "candidate", "champion"  # aliases: the version registered last, and the one in use
 _MOST_ROUNDS = 5  # of reading the champion again because it has changed meanwhile
 
 

@@ -12,8 +12,7 @@ from typing import Any
 # Okabe and Ito, Color Universal Design (2008): distinct for every kind of colour vision, on white.
 FRONT, DOMINATED, PICKED, UNMET, PREDICTED = "#0072B2", "#8C8C8C", "#D55E00", "#B5651D", "#007A59"
 """Of points on a front, dominated, recommended, without a rank, not run. Their contrast is 3 on both papers."""
-ON_DARK, ON_LIGHT = "#fefefe", "#010101"
-"""White and black for text on cells that keep their colour on a dark page."""
+ON_DARK, ON_LIGHT = "#fefefe", "#010101"  # white and black for text on cells that keep their colour when dark
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#B5651D", "#8C8C8C")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _LINES = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 2)), (0, (3, 1, 1, 1)))

@@ -19,8 +19,7 @@ _NARROW = 0.15  # share of the range below which the important values count as f
 _AROUND = 2.0  # extents of flattened important values that are shown in full on both sides of them
 _MOST_BEYOND = 1 / 3  # largest share of all values that may be put past a break for that
 _EQUAL = 1e-9  # share of the values by which they differ if only rounding does
-_FOR_BARS = 0.3
-"""Largest share of the extent of the values that error bars may add at either end, unless most bars are longer."""
+_FOR_BARS = 0.3  # most of the extent of the values that error bars may add at either end, unless most are longer
 
 
 @dataclass(frozen=True, kw_only=True)

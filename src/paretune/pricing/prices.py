@@ -38,8 +38,7 @@ class Price:
     as_of: str  # year, month or day on which the price was read; empty if unknown
     source: str  # where it was read, with the prefix "uncertain: " or "one source: " for these confidences
     instance_type: str = ""
-    confidence: str = "confirmed"
-    """Confirmed, single_source, uncertain, user (from the user's CSV) or notional (not billed)."""
+    confidence: str = "confirmed"  # confirmed, single_source, uncertain, user (the user's CSV) or notional
 
     def cost_usd(self, billable_seconds: float, instance_count: int) -> float:
         """Cost of a job in dollars. Source: AWS, DescribeTrainingJob, BillableTimeInSeconds (read 2026-11-20)."""

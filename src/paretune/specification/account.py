@@ -9,8 +9,7 @@ from paretune.core.untrusted import is_secret_name, without_secrets
 from paretune.specification.parameters import STEP, parameter, split_list
 from paretune.specification.regions import region_faults
 
-LONGEST_KEEP_ALIVE_MINUTES = 360
-"""Of a warm pool. Source: CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)."""
+LONGEST_KEEP_ALIVE_MINUTES = 360  # of a warm pool; CreateTrainingJob, KeepAlivePeriodInSeconds (botocore 1.44.5)
 _LONGEST_USER = 128  # characters
 _TAGS_EXAMPLE = '{"team": "search"}'
 

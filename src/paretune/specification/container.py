@@ -37,13 +37,10 @@ from paretune.specification.job import JobSpec
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
 TRIALS = "PARETUNE_TRIALS"  # environment variable of a shared job on SageMaker: its number of trials
-STOP_REQUESTS = "PARETUNE_STOP_REQUESTS"
-"""Environment variable with an S3 prefix; an object below it that is named after a trial stops that trial."""
-QUEUE_FILE = "queue.json"
-"""File with the newest `TrialQueue` of a job that searches: in its folder, and below STOP_REQUESTS in S3."""
+STOP_REQUESTS = "PARETUNE_STOP_REQUESTS"  # variable with an S3 prefix; an object below it with a trial's name stops it
+QUEUE_FILE = "queue.json"  # file with the newest `TrialQueue` of a job that searches; also below STOP_REQUESTS in S3
 SEARCHES = "PARETUNE_SEARCHES"  # environment variable of a job on SageMaker that is 1 if the job searches
-TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"
-"""Environment variable with the ARN of the training plan that the job was created with."""
+TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"  # environment variable with the ARN of the training plan of the job
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
@@ -114,10 +111,8 @@ class JobFolder:
     profile = _OfMember(f"output/data/{PROFILE}")  # trace.json.gz, profile.json, profile.md
     failure = _Below("output/failure")
     stopped = _OfMember("output/stopped")  # exists if the training stopped early on request, with a checkpoint
-    stop_request = _OfMember("input/stop")
-    """Exists if a trial of a shared job is to stop, with a checkpoint, while the others continue."""
-    queue = _Below(f"input/{QUEUE_FILE}")
-    """The newest `TrialQueue` of a job that searches; absent while the one in the job document holds."""
+    stop_request = _OfMember("input/stop")  # exists if one trial of a shared job is to stop, with a checkpoint
+    queue = _Below(f"input/{QUEUE_FILE}")  # newest `TrialQueue` of a job that searches; absent while the first holds
     log = _Below("output/job.log")  # everything that the job printed
 
     def read_queue(self) -> "TrialQueue | None":
@@ -218,10 +213,8 @@ class ProjectPayload:
     code: Mapping[str, Path]  # name in the job's current folder to the file that is sent there
     program: str  # the Python file among them that starts the command; its argument is the root of the job's folder
     document: Mapping[str, Any]  # the content of input/data/job/job.json; the launcher adds `run_id` if it is absent
-    beside: Mapping[str, Path] = field(default_factory=dict)
-    """Name in the current folder of a local job to a file or folder that is linked there."""
-    inputs: Mapping[str, Path] = field(default_factory=dict)
-    """Channel name to a file or folder on the launching machine."""
+    beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
+    inputs: Mapping[str, Path] = field(default_factory=dict)  # channel name to a file or folder on this machine
     variables: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -246,12 +239,10 @@ class TrialQueue:
     """
 
     version: int = 1  # counts up from 1
-    order: tuple[tuple[str, int], ...] = ()
-    """Member key and optimiser steps, in the order of training; a key may occur several times."""
+    order: tuple[tuple[str, int], ...] = ()  # member key and optimiser steps, in order; a key may occur repeatedly
     given_up: frozenset[str] = frozenset()  # member keys of trials that are not continued; they end as stopped
     is_complete: bool = False  # no newer queue follows, so that the job ends when the order is done
-    members: "tuple[JobDocument, ...]" = ()
-    """The trials that have joined since the job was created, in the order in which they came."""
+    members: "tuple[JobDocument, ...]" = ()  # the trials that have joined since the creation, in their order
 
     def as_json(self) -> dict[str, Any]:
         """The queue as JSON values."""
@@ -289,8 +280,7 @@ class JobDocument:
     members: "tuple[JobDocument, ...]" = ()
     """The trials of a shared job, in training order; `spec` is the specification of the first one. The job name of a
     member ends with a dot and its key."""
-    deadline_s: float | None = None
-    """Seconds after the container's start at which the training stops itself; None if it need not."""
+    deadline_s: float | None = None  # seconds after the container's start when the training stops itself
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
     """Batch plan by instance type, for the other types that SageMaker may choose, best first."""
     queue: TrialQueue | None = None
@@ -377,8 +367,7 @@ class Event:
     member: str = ""  # key of a trial of a shared job; empty for the whole job
     ended: Mapping[str, Any] = field(default_factory=dict)
     """How that trial ended, sent once, see `MemberEnd`; empty before."""
-    paused: float | None = None
-    """Seconds of the job that the trial has used when it was paused in a job that searches; None otherwise."""
+    paused: float | None = None  # seconds that a trial has used when a job that searches pauses it; None otherwise
 
     def line(self) -> str:
         """The event as one line of JSON, without a line end."""
@@ -401,8 +390,7 @@ class JobReport:
     confusion_matrix: tuple[tuple[int, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[int, ...], ...] = ()
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
-    predictions: tuple[tuple[float, ...], ...] = ()
-    """For regression, true and predicted numbers of at most 2,000 validation rows."""
+    predictions: tuple[tuple[float, ...], ...] = ()  # regression: true and predicted numbers of at most 2,000 rows
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""

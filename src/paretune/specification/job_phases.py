@@ -35,8 +35,7 @@ def phase_of(status: str) -> str:
 class JobPhases:
     """The seconds and states that a job's transitions show."""
 
-    seconds: Mapping[str, float]
-    """Phase to seconds, with `downloading` for data and image; a phase without a transition is absent."""
+    seconds: Mapping[str, float]  # phase to seconds, `downloading` for data and image; absent without a transition
     billed_seconds: int
     """Whole seconds billed per instance on demand, from the first download to the end: SageMaker counts from whole
     second to whole second, as 19 of 19 public answers with exact times do."""

@@ -9,8 +9,7 @@ DEVICE_MAP, ZERO3 = "device_map", "deepspeed_zero3"
 DEEPSPEED = ("deepspeed", ZERO3)  # DeepSpeed with ZeRO stage 2 and 3
 SHARDED = ("fsdp", "smp", ZERO3)  # strategies that share the weights
 STRATEGIES = ("ddp", "fsdp", "smddp", "smp", *DEEPSPEED, DEVICE_MAP)
-ZERO3_LIVE = 10**9
-"""Most weights that a device keeps gathered with ZeRO 3: `stage3_max_live_parameters`, DeepSpeed's default."""
+ZERO3_LIVE = 10**9  # most weights gathered on a device with ZeRO 3: DeepSpeed's default `stage3_max_live_parameters`
 _STRATEGIES_OF = {
     "hybrid_shard_degree": ("fsdp", "smp"),
     "tensor_parallel_degree": ("fsdp", "smp"),

@@ -18,10 +18,8 @@ from paretune.core.untrusted import parse_json
 
 _T = TypeVar("_T")
 
-LONGEST_TEXT = 4_096
-"""Characters of a text parameter, the longest path that Linux allows (PATH_MAX); MLflow records 6,000."""
-LARGEST_WHOLE = 10**15
-"""Largest absolute value of a whole number: more rows than any data set has, and exact as a float."""
+LONGEST_TEXT = 4_096  # characters of a text, the longest path that Linux allows (PATH_MAX); MLflow records 6,000
+LARGEST_WHOLE = 10**15  # of a whole number, by absolute value: more than any data set has rows, and exact as a float
 _MOST_BITS = 10_000  # Python prints no number of more than 4,300 digits
 
 Value = str | int | float  # value of one parameter: a number, true or false, or a text as the user would type it

@@ -42,8 +42,7 @@ _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "us
 }
 """Parameters without effect on a job on this machine."""
 _ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}  # parameters without effect on a job on SageMaker's instances
-CHARGED = ("budget", "user", "tags")
-"""Parameters that say who owns and pays a job; the profile sets them for studies and designs, too."""
+CHARGED = ("budget", "user", "tags")  # they say who owns and pays a job; the profile sets them for studies, too
 ALLOWED = frozenset(item.name for item in fields(Placement)) - _OF_ONE_JOB
 
 

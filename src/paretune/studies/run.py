@@ -46,8 +46,7 @@ from paretune.studies.search.untried import some_jobs
 from paretune.studies.search.waiting import wait_for_others
 from paretune.studies.verification import Verification
 
-SEARCHED, FINISHED = "searched", "finished"
-"""Stages of a study whose ends are recorded: the search for its points, and the whole study."""
+SEARCHED, FINISHED = "searched", "finished"  # stages whose ends are recorded: the search, and the whole study
 _NO_TERMS = {"n_parallel", "storage"}  # keys of a study whose change leaves nothing more to be searched
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type

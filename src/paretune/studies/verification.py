@@ -15,8 +15,7 @@ from paretune.studies.results.run_noise import FEWEST_EQUAL
 from paretune.studies.search.driver import Driver
 
 RUNS = 3  # runs of a recommended point that trained, each with its own seed; a run that collapsed does not count
-MOST_REPEATS = 12
-"""Repeats of a study: twice as many as three recommended points need, because repeats may change the recommendation."""
+MOST_REPEATS = 12  # of a study: twice what three recommended points need, as repeats may change the recommendation
 MOST_SHARE = 1.0  # most dollars of all repeats, as a share of the dollars of the search
 
 

@@ -129,8 +129,7 @@ class JobModel:
     card: str  # text of its README.md
     requirements: tuple[str, ...]  # packages that load it, with versions if they are known, as pip reads them
     params: Mapping[str, str] = field(default_factory=dict)  # parameters of the job that the list of models shows
-    dataset: tuple[str, str] | None = None
-    """Name and digest of the rows that it was judged on; None if they are not known."""
+    dataset: tuple[str, str] | None = None  # name and digest of the rows that it was judged on, if known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,10 +15,8 @@ from paretune.specification.parameters import affecting, parse
 from paretune.specification.program import PROJECT
 from paretune.tracking import schema
 
-DATASET_SIZE = "dataset_size"
-"""Parameter of a run: rows before validation rows were split off, where an imported table tells them."""
-_STATES = {"InProgress": "Running"}
-"""SageMaker's word for a state, which runs of other projects had until 2026-11, to ours."""
+DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, where an imported table tells them
+_STATES = {"InProgress": "Running"}  # state of SageMaker, in runs of other projects until 2026-11, to ours
 
 
 @dataclass(frozen=True)
@@ -71,8 +69,7 @@ class _Section:
 
     run: RecordedRun
 
-    is_foreign = _is_tagged(schema.LOGGING)
-    """Whether it ran the command of another project, which has no parameters and no F1 of ours."""
+    is_foreign = _is_tagged(schema.LOGGING)  # whether it ran another project's command, without our parameters and F1
 
     def param(self, name: str) -> str:
         """A parameter of ours, as text; empty for a job of another project, which may use the same name itself."""
@@ -117,13 +114,11 @@ class RecordedBill(_Section):
     """The bill of a job over all its attempts, and the price that `cost_usd` was computed with."""
 
     billable_seconds = _metric(metrics.BILLABLE_SECONDS)  # seconds billed per instance
-    training_seconds = _number(schema.TRAINING_SECONDS)
-    """Seconds per instance that the last attempt of a spot job would have been billed on demand."""
+    training_seconds = _number(schema.TRAINING_SECONDS)  # per instance, of a spot job's last attempt, if on demand
     warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
     """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
     cost_usd = _metric(metrics.COST_USD)  # dollars computed from billed seconds and list price
-    plan_share_usd = _metric(metrics.PLAN_SHARE_USD)
-    """Dollars of a training plan's upfront fee that the job has used up; part of no cost."""
+    plan_share_usd = _metric(metrics.PLAN_SHARE_USD)  # of a plan's upfront fee, used up by the job; part of no cost
     price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)  # hourly price of one instance
     price_region = _text(schema.PRICE_REGION)  # region of the price
     price_as_of = _text(schema.PRICE_AS_OF)  # year, month or day of the price
@@ -146,8 +141,7 @@ class RecordedRequest(_Section):
     """The request of a job: its specification, and the settings of its last attempt."""
 
     command = _text(schema.COMMAND)  # the line that repeats the job
-    used_precision = _text(schema.USED_PRECISION)
-    """The number format that it trained in; empty if the job did not report it."""
+    used_precision = _text(schema.USED_PRECISION)  # number format that it trained in; empty if not reported
 
     @property
     def budget(self) -> str | None:
@@ -221,12 +215,10 @@ class RecordedJob(_Section):
     name = _text("mlflow.runName")  # MLflow's name of the run
     parent_run_id = _text("mlflow.parentRunId")  # MLflow's id of the study's run; empty if the job is part of no study
     row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
-    versions = _text(schema.USED_VERSIONS)
-    """Versions of the packages that trained, such as `python 3.11.7, torch 2.13.0`."""
+    versions = _text(schema.USED_VERSIONS)  # packages that trained, such as `python 3.11.7, torch 2.13.0`
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
     """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
-    was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)
-    """Whether it ran out of memory and was tried again with a smaller per-device batch."""
+    was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)  # whether it ran out of memory and got a smaller batch
     is_of_shared_job = _is_tagged(schema.SHARED_JOB)  # whether it was one of several trials that one job has trained
     is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
     """Whether its recorded job name is that of the first attempt."""

@@ -10,8 +10,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-LONGEST_ROWS = 512
-"""Longest rows, in tokens, for attention by matrix products: with longer ones the matrices become too large."""
+LONGEST_ROWS = 512  # tokens of rows for attention by matrix products: beyond it the matrices become too large
 _ATTENTION = "products"
 _DELEGATED = ("position_bias", "cache", "softcap", "s_aux")  # arguments that only some models pass
 _BYTE_VALUES = 256

@@ -27,8 +27,7 @@ from paretune.specification.container import Hosts
 from paretune.specification.parallelism import DEVICE_MAP
 from paretune.specification.placement import Placement
 
-MASTER_PORT = "7777"
-"""Port of the torchrun driver of the SageMaker Python SDK 3.27; SM_MASTER_PORT, which it sets, replaces it."""
+MASTER_PORT = "7777"  # of the SDK's torchrun driver (3.27); SM_MASTER_PORT, which it sets, replaces it
 MEETING_TIMEOUT_S = 600  # longest wait for the other instances at the start, in seconds; torch's default
 _INTERFACES = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 

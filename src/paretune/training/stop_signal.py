@@ -8,8 +8,7 @@ from types import FrameType
 from typing import Protocol
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint ends itself
-SAGEMAKER_GRACE_S = 110.0
-"""The same on SageMaker, which kills a container 120 seconds after SIGTERM (StopTrainingJob, API reference)."""
+SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
 
 
 class StopRequest(Protocol):

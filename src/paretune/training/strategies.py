@@ -50,8 +50,7 @@ the other processes fail after this time. Saving or gathering a model must not t
 class Strategy:
     """Plain data parallelism (ddp), and the base class of the other strategies."""
 
-    package: tuple[str, str] | None = None
-    """Module that the image must have, and the remedy if it is missing."""
+    package: tuple[str, str] | None = None  # module that the image must have, and the remedy if it is missing
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec

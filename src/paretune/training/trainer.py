@@ -95,8 +95,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
     its batches. It continues with smaller batches if one does not fit into memory. If it fails, the training goes on.
     """
 
-    is_divided = False
-    """Whether a forward pass needs the other processes, so that none of them can repeat a batch by itself."""
+    is_divided = False  # whether a forward pass needs the other processes, so that none can repeat a batch alone
 
     def __init__(self, *, sampler: GlobalBatchSampler, callback: MetricsCallback, **arguments: Any) -> None:
         super().__init__(callbacks=[callback], **arguments)

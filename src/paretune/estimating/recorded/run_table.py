@@ -59,8 +59,7 @@ class RecordedRow:
     others: Mapping[str, str]  # further hyperparameters of the table, as they would be typed
     seed: int | None
     status: str
-    billable_seconds: float | None
-    """Seconds billed per instance; None for a run that did not complete, or if no run has them."""
+    billable_seconds: float | None  # seconds billed per instance; None if the run did not complete or has none
     f1: float | None  # None unless the status is Completed
     curve: tuple[float, ...] = ()  # F1 after each epoch; may be empty
     measured: Mapping[str, float] = field(default_factory=dict)  # the metrics of MEASURED that the row has

@@ -29,8 +29,7 @@ _WAITING_LINES = 10_000  # printed by a command and not shown yet
 _EVENT_START = '{"time"'
 _AFTER_EVENT = re.compile(r"(?:\s|\x1b\[[0-9;]*m|#015)+$")  # CloudWatch's export writes a carriage return as #015
 _FIRST_LINE = "paretune: "  # of a project's job; the SageMaker SDK prints the lines before it
-CALLS_PER_MINUTE = 60
-"""AWS publishes no limit for these calls. Six a second have been throttled; one a second is polite."""
+CALLS_PER_MINUTE = 60  # AWS publishes no limit. Six a second have been throttled; one a second is polite
 _BURST = 10.0
 _INTERVAL_CALLS = 5.0  # between two lists, or two readings of one log: what 5 calls take, 5 s at 60 a minute
 _DESCRIBE_EVERY_S = 300.0  # in case a list misses a change

@@ -32,10 +32,8 @@ from paretune.specification.container import Event, FailureKind, JobDocument, Jo
 from paretune.specification.limits import Limits
 from paretune.specification.placement import Placement
 
-STOP_REASON = "stopped by paretune"
-"""Reason given to TerminateServiceJob; AWS Batch shows it to whoever looks at the service job."""
-REFUSED = "ClientException"
-"""Error code of a request that AWS Batch refuses: an unknown job, or a client token that was used before."""
+STOP_REASON = "stopped by paretune"  # for TerminateServiceJob; AWS Batch shows it with the service job
+REFUSED = "ClientException"  # code of a request that AWS Batch refuses: an unknown job, or a client token used before
 _ENDED = {"SUCCEEDED", "FAILED"}
 _INTERVAL_CALLS = 5.0  # between two looks at one job: what 5 calls take, 5 s at 60 a minute
 _UNKNOWN_FOR_S = 60.0  # that long a job may be unknown to AWS itself: a new one, or between two of its machines

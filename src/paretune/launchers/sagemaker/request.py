@@ -40,8 +40,7 @@ _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn
 class TrainingJobRequest:
     """A job in our terms; `build` translates it into AWS's."""
 
-    document: JobDocument
-    """Its name, clusters and maximum runtime. Of several clusters SageMaker takes the first with capacity."""
+    document: JobDocument  # its name, clusters and maximum runtime; SageMaker takes the first with capacity
     image_uri: str
     code: Mapping[str, Path | str]  # names to files or texts, unpacked in the job's current folder
     command: str  # shell command. It replaces the shell, so that it receives SIGTERM.

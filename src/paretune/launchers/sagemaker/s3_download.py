@@ -26,8 +26,7 @@ from paretune.specification.inputs import IN_S3
 _SPARE = 2**30  # free bytes that the disk must have in addition to the download: rows are written once more, as tokens
 _CHUNK = 2**20
 _TRIES = 5
-_LONGEST_NAME = 255 - len(".part")
-"""Bytes of a file's name: 255 on the file systems of Linux and macOS, less the suffix of an unfinished file."""
+_LONGEST_NAME = 255 - len(".part")  # bytes of a file name on Linux and macOS, less the suffix of an unfinished file
 _MOST_NAMED = 5  # keys in one message
 _NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 

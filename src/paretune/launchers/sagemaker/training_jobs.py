@@ -31,8 +31,7 @@ class TrainingJobs:
         staging: makes a `Staging` for jobs that are found.
     """
 
-    location_tags: Mapping[str, str] = {}
-    """Tags that `find` depends on, in addition to the account's."""
+    location_tags: Mapping[str, str] = {}  # tags that `find` depends on, beside those of the account
     checkpoint_suffix = ""  # keeps apart the checkpoints of jobs whose states cannot be asked in one place
 
     def __init__(

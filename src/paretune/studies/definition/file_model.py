@@ -47,8 +47,7 @@ class Rule(Generic[_Draft]):
     """A rule between parts of a file."""
 
     faults: Callable[[_Draft], Iterable[Fault]]  # yields what the draft violates
-    needs: tuple[str, ...] = ()
-    """Parts that must have no fault of their own: keys such as `job`, or `job.task` for one entry."""
+    needs: tuple[str, ...] = ()  # parts that must have no fault: keys such as `job`, or `job.task` for an entry
 
     def applies(self, broken: Collection[FaultPath]) -> bool:
         """Whether all parts that it needs are intact."""
@@ -104,8 +103,7 @@ class FileReader:
     the job varies."""
     entry_example: ClassVar[str]  # how an entry of that second section looks; `{name}` stands for the parameter
     terms: ClassVar[type]  # dataclass that declares the keys with one value
-    typed_terms: ClassVar[Collection[str]]
-    """The fields of `terms` that can be typed; a typed name that is none of them is the job's."""
+    typed_terms: ClassVar[Collection[str]]  # fields of `terms` that can be typed; other typed names are the job's
     other_keys: ClassVar[tuple[str, ...]] = ()  # keys that a subclass reads in `_read_key`
     parameter_types: ClassVar[Mapping[str, Any]]  # the parameters of a job that the file may set, with their types
 

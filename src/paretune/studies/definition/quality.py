@@ -8,8 +8,7 @@ from paretune.estimating.noise import F1_NOISE
 from paretune.specification import metrics
 
 DIRECTIONS = ("minimize", "maximize")
-LAST, BEST = TAKES = ("last", "best")
-"""The value that counts, of those that a run has logged over its steps."""
+LAST, BEST = TAKES = ("last", "best")  # which of the values counts that a run has logged over its steps
 
 
 @dataclass(frozen=True, kw_only=True)

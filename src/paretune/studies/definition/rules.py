@@ -109,12 +109,10 @@ class Draft(StudyTerms):
     search: Search = field(default_factory=dict)
     objectives: Mapping[str, str] = field(default_factory=lambda: default_objectives({}))
     constraints: Constraints = field(default_factory=dict)
-    takes: Mapping[str, str] = field(default_factory=dict)
-    """Objective to which value of a run counts; only those where it is not the last one."""
+    takes: Mapping[str, str] = field(default_factory=dict)  # objective to which value counts, if not the last one
     quality: Mapping[str, str] = field(default_factory=dict)
     """What the study says about the metric that models are judged by: metric, direction, take."""
-    changes_quality: tuple[str, ...] = ()
-    """Searched parameters that change model quality; for a training of the user's own."""
+    changes_quality: tuple[str, ...] = ()  # searched parameters that change quality, of the user's own training
 
     @property
     def is_own(self) -> bool:

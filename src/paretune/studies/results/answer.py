@@ -170,10 +170,8 @@ class StudyAnswer:
     budget_usd: float | None = None  # what the study may spend; None for no limit
     committed_usd: float = 0.0  # worst cases of the running jobs
     later_runs: int | None = None  # how often the winner will be trained again
-    default: Trial | None = None
-    """A trial of the default configuration, or an estimate of one with the origin "estimated"."""
-    unverified: Mapping[int, str] = field(default_factory=dict)
-    """Number of a recommended point to the reason why it has no more runs."""
+    default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
+    unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
     borrowed: Sequence[Borrowed] = ()
     searched: Sequence[int] = ()  # numbers of the trials that shared a job that searched
 

@@ -39,10 +39,8 @@ class StudyFront:
     points: tuple[Point, ...]  # points with a completed run, by number
     noises: Mapping[str, RunNoise]  # metric to the noise of one run
     forecast: tuple[Trial, ...] = ()  # predicted points that no point, run or predicted, beats
-    judged_by: Quality | None = None
-    """The metric that measures models, or None if the study is about seconds and dollars only."""
-    takes: Mapping[str, str] = field(default_factory=dict)
-    """Objective to which value of a run counts; only those where it is not the last one."""
+    judged_by: Quality | None = None  # metric of models; None if a study has only seconds and dollars
+    takes: Mapping[str, str] = field(default_factory=dict)  # objective to which value counts, if not the last one
 
     @classmethod
     def of(

@@ -54,8 +54,7 @@ class Point:
     measured: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Metric to the mean of its runs that trained, and its standard error: what verdicts are judged by."""
     collapses: int = 0  # number of its runs that collapsed; its quality is that of the others, if there are any
-    collapse_probability: float | None = None
-    """Probability that a further run of it collapses, or None if that was not estimated."""
+    collapse_probability: float | None = None  # that a further run of it collapses; None if not estimated
     unmet: tuple[str, ...] = ()  # a sentence for each constraint that the means do not meet
     rank: int | None = None
     """0 on the front, 1 on the front of the other points, and so on; None if a constraint is not met or an objective

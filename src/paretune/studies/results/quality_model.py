@@ -27,14 +27,12 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
 
 Key = tuple[tuple[str, ...], tuple[float, ...]]  # categorical values and numbers that a metric depends on
-SourceName = tuple[frozenset[str], bool]
-"""Run ids of the parents of earlier studies, and whether their data are the same."""
+SourceName = tuple[frozenset[str], bool]  # run ids of earlier studies' parents, and whether their data are equal
 
 _SCALES = (0.5, 1.0, 2.0)
 _STRETCHES = (0.6, 1.0, 1.7)
 _ROOT = 0.5
-_LEAST_WEIGHT = 0.01
-"""Posterior probability, against that of the most likely hypothesis, below which one is left out of predictions."""
+_LEAST_WEIGHT = 0.01  # posterior probability, against the likeliest one's, below which a hypothesis is left out
 _FEWEST = 5  # values from which on their own spread sets the scale
 _NORMAL_MAD = 0.6745  # median size of a standard normal number
 
@@ -302,8 +300,7 @@ def correlations(left: Sequence[Key], right: Sequence[Key], prior: Prior, power:
     return np.asarray(np.where(codes[0][:, None] == codes[1][None, :], 1.0, prior.alike) * matern)
 
 
-_USUAL_COLLAPSES = 0.05
-"""Share of runs that collapse before any has run: 5 to 20 % where models are fine-tuned on few rows."""
+_USUAL_COLLAPSES = 0.05  # share of runs that collapse, before any: 5 to 20 % where models train on few rows
 _USUAL_RUNS = 10.0  # runs that this share counts like
 _BY_PLACE = 3.0  # times as likely as that all runs collapse equally often: most collapse by too high a rate
 _NEAR_RUNS = 1.0  # runs that the share of all runs counts like beside those near a point

@@ -29,8 +29,7 @@ from paretune.studies.search.trial_job import PARENT, SEARCH
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
-_BETWEEN_PAGES = 8.0
-"""Pause before the next page, as a multiple of the time that one takes: pages of long studies take seconds."""
+_BETWEEN_PAGES = 8.0  # pause before the next page, in times that one takes: pages of long studies take seconds
 
 
 class StudyRunWriter(ParentRun):

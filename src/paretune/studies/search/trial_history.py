@@ -15,8 +15,7 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.front import trials_on_front
 from paretune.studies.results.trials import Trial
 
-MOST_TRIES = 4
-"""Times that a job is tried again after no capacity, a quota or an interruption; then it counts as failed."""
+MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
 MOST_CURVES = 500  # curves that are kept to judge running jobs, which takes longer the more there are
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time

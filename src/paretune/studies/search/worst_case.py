@@ -15,8 +15,7 @@ from paretune.studies.search.trial_history import hash_without_seed
 
 # A job that is cut off was paid for and shows nothing, so these are generous.
 _OF_EQUAL_JOBS = 2.0  # times the seconds of the slowest equal job with another seed
-_OF_ESTIMATES = 4.0
-"""Times the upper end of the estimate's interval, whether or not jobs of the model have run on the cluster."""
+_OF_ESTIMATES = 4.0  # times the upper end of the estimate's interval, whether or not the model has run there
 _MOST_CACHED = 10_000  # costs: enough for all points of a list, and those of a range rarely come twice
 _SLOW_START_S = 300.0  # added for an exceptionally slow start; no more than the job itself takes
 

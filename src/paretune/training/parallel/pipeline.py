@@ -17,8 +17,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from paretune.training.parallel.stages import STAGE_PREFIX, Stage
 
 Batch = Mapping[str, torch.Tensor]
-Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-"""Loss of logits and labels, not averaged over micro-batches."""
+Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and labels, not averaged over micro-batches
 
 
 class Pipeline:

@@ -32,8 +32,7 @@ from paretune.training.profiling.trace import (
 
 TRACE = "trace.json.gz"
 _UPDATE = "Optimizer.step#"
-_UNREADABLE = (OSError, ValueError, RuntimeError)
-"""Errors of writing and reading a trace, for example on a full disk, that must not end a training."""
+_UNREADABLE = (OSError, ValueError, RuntimeError)  # errors of a trace, as on a full disk; they end no training
 
 
 class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks

@@ -17,12 +17,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-STEP = "ProfilerStep#"
-"""Start of the name of a block that is one optimiser step with its data and its log; torch's own name for it."""
-NOT_TRAINING = "paretune: evaluation or checkpoint"
-"""Name of a block inside a step that does not belong to the training."""
-PARTS = ("data", "compute", "communication", "optimiser", "idle")
-"""Parts of the time of a step; every moment counts once."""
+STEP = "ProfilerStep#"  # torch's name of a block that is one optimiser step with its data and log begins so
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # block inside a step that does not belong to the training
+PARTS = ("data", "compute", "communication", "optimiser", "idle")  # of the time of a step; every moment counts once
 PRODUCTS, CASTS, RANDOM = "matrix products", "casts and copies", "random numbers"
 KINDS = {
     PRODUCTS: (

@@ -33,8 +33,7 @@ from paretune.training.tasks.targets import (
     words_of,
 )
 
-SPLIT_SEED = 0
-"""Seed of the 90/10 split and of samples: fixed, so that jobs with different `seed` are evaluated on the same rows."""
+SPLIT_SEED = 0  # of the 90/10 split and of samples: fixed, so that all jobs are evaluated on the same rows
 VALIDATION_SHARE = 0.1
 
 # Only an empty cell is a missing value: "NA" and "null" may be texts.
