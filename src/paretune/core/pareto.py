@@ -4,10 +4,7 @@ from collections.abc import Sequence
 
 
 def front(points: Sequence[Sequence[float]], maximise: Sequence[bool]) -> list[bool]:
-    """For each of N points, whether it is on the Pareto front: no point is as good in all values and better in one.
-
-    Of equal points, all or none are on the front.
-    """
+    """Whether each of N points is on the Pareto front: no point is as good in all values and better in one."""
     costs = [tuple(-value if more else value for value, more in zip(point, maximise, strict=True)) for point in points]
     # In lexicographic order a dominated point comes after a point of the front that dominates it.
     optimal: list[tuple[float, ...]] = []

@@ -125,10 +125,7 @@ def as_json(value: object) -> object:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]]) -> str:
-    """A CSV with these columns and one line per row; None becomes an empty cell.
-
-    Texts that a spreadsheet would take for a formula get a leading apostrophe, which `read_rows` removes.
-    """
+    """A CSV, a line per row; None is an empty cell, and texts like formulas get an apostrophe, see `read_rows`."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writerow({name: as_cell(name) for name in columns})

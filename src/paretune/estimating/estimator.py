@@ -123,10 +123,7 @@ class Estimator:
         )
 
     def largest_batch(self, item: Estimate, built: Architecture, facts: Mapping[str, float] | None = None) -> int:
-        """Return the largest power of two of rows per device that fits in a job like the estimated one; 0 if none does.
-
-        It is at most the rows of an epoch that each device has.
-        """
+        """Return the largest power of two of rows per device that fits, up to an epoch's; 0 if none does."""
         rows = training_rows(item.spec, facts) or 1
         sizes = [2**power for power in range(max(1, math.ceil(rows / item.plan.devices)).bit_length())]
 

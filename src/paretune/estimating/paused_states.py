@@ -13,10 +13,7 @@ _SPARE = 0.1  # share of a device or of main memory that is left free: for fragm
 
 @dataclass(frozen=True, kw_only=True)
 class PausedStates:
-    """Numbers of paused trials by where their states are, and the bytes of each state.
-
-    Trials on disk are read from their checkpoints when they continue; the others continue at once.
-    """
+    """Numbers of paused trials by where their states are, and bytes of a state; those on disk must be read first."""
 
     bytes_each: float
     on_device: int

@@ -113,9 +113,6 @@ def gradient(function: Callable[[Array], Array], at: Array) -> Array:
 
 
 def interval(function: Callable[[Array], Array], mean: Array, covariance: Array, noise: float | Array) -> Array:
-    """Return N half widths of 80 % intervals of the logarithms that `function` returns, with a new measurement's noise.
-
-    `noise` is that of all N, or of each.
-    """
+    """Return N half widths of 80 % intervals of the logarithms of `function`, with the `noise` of all or each."""
     slopes = gradient(function, mean)
     return np.asarray(Z80 * np.sqrt(np.einsum("nk,kl,nl->n", slopes, covariance, slopes) + noise**2))

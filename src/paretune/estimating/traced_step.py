@@ -193,10 +193,7 @@ class TracedStep:
         return (self.layer_weights + quantised) * self._layer_share(division) + self._ends(division, self.other_weights)
 
     def _ends(self, division: Division, whole: float) -> float:
-        """Return the larger part of what is outside layers: embedding table (first stage) or head (last stage).
-
-        A table that is also the head is in both.
-        """
+        """Return the larger part outside layers: embedding table (first stage), head (last), or both in one."""
         if division.pipeline == 1 or not self.other_weights:
             return whole
         table = self.input_weights / self.other_weights

@@ -102,10 +102,7 @@ def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> 
 
 
 def has_worked(spec: JobSpec, tracking: Runs) -> bool | None:
-    """Whether a job of the same model, data and script has completed on an instance; None for a single instance.
-
-    A simulated job shows only that another simulated one works.
-    """
+    """Whether a job like it has completed on an instance, for a simulated one also simulated; None for one instance."""
     if not spec.has_instances or spec.instance_count == 1:
         return None
     origin = "!= 'published'" if spec.is_simulated else "= 'measured'"

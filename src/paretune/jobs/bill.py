@@ -156,10 +156,7 @@ def _sum(total_usd: float | None, usd: float | None) -> float | None:
 
 
 def price_tags(price: Price | None) -> dict[str, str | None]:
-    """Tags with the price that a cost is computed with; none if the price is unknown.
-
-    The price has all its digits, because AWS's bill is compared with it to the last digit.
-    """
+    """Tags with the price of a cost, if known, with all its digits: AWS's bill is compared with it."""
     if price is None:
         return {}
     return {

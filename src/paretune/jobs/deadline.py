@@ -299,10 +299,7 @@ def _utc(moment: float) -> str:
 
 
 class Deadline:
-    """Follows the plan of one job over its attempts, by their states and events.
-
-    Each decision is written to the run before it is carried out, so that any later process goes on with it.
-    """
+    """Follows the plan of one job over its attempts; each decision is in the run before it is carried out."""
 
     def __init__(self, plan: Plan, spec: JobSpec, workplace: Workplace, run: Run | None = None) -> None:
         self.plan = plan

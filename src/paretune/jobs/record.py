@@ -113,10 +113,7 @@ class JobRecord:
         self.former_metrics = self.run.metrics()
 
     def adopt(self) -> None:
-        """Continue the record of a job that an earlier process has started.
-
-        Parameters are written once more, because that process may have died before it had written them.
-        """
+        """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         self.is_adopted = True
         tags = self.run.tags()
         self._follow_plan(Plan.read(tags))
@@ -138,10 +135,7 @@ class JobRecord:
         self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
 
     def _describe_request(self, command: str = "") -> None:
-        """Tag location, specification and command: as it was typed if an earlier process has recorded it.
-
-        The same command finds the job by it.
-        """
+        """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
         self._tag_location()
         self.run.set_tags({schema.SPEC_HASH: self.spec.spec_hash(), schema.COMMAND: command or self.spec.command()})
         self.run.log_params(params_of(self.spec))

@@ -424,11 +424,7 @@ class RetryingJob:
 
 
 def _find(name: str, launcher: Launcher, shared: SharedJobs | None) -> Job | None:
-    """The job with this name, whoever started it; None if there is none.
-
-    Raises:
-        LostContact: the launcher does not answer. Its run must stay open, because the job may be there.
-    """
+    """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
     try:
         return attach(launcher, name) if shared is None else shared.attach(name)
     except LaunchRefused as error:

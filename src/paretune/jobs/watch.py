@@ -49,10 +49,7 @@ class Heartbeat:
 
 
 class Watches:
-    """The runs whose jobs this process watches; renews their leases.
-
-    `now` is the machine's time, seconds since the epoch: virtual clocks run ahead of it.
-    """
+    """The runs whose jobs this process watches; renews their leases by `now`, the machine's time."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -81,10 +78,7 @@ class Watches:
 
 
 def watcher(tags: Mapping[str, str], now: float) -> str:
-    """The other process that watches the job of a run with these tags, in words; empty if none is known to.
-
-    `now` is the machine's time, seconds since the epoch.
-    """
+    """The other process that watches the job of a run with these tags, in words; empty if none is known to at `now`."""
     name, renewed_at = tags.get(schema.WATCHED_BY, ""), tags.get(schema.WATCHED_AT, "")
     if not name or name == this_process():
         return ""

@@ -44,11 +44,7 @@ def home_of(environment: Mapping[str, str]) -> Path:
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
-    """Address of the default database of studies and designs: PARETUNE_STORAGE, or else a file in the home folder.
-
-    Raises:
-        BadInput: the variable is not an address of a database.
-    """
+    """Address of the default database of studies: PARETUNE_STORAGE, or a file in the home folder; raises BadInput."""
     address = environment.get(STORAGE_VARIABLE)
     if not address:
         return f"sqlite:///{home / _STUDIES}"
@@ -91,11 +87,7 @@ class Workplace:
     _budget_ledgers: dict[str, "BudgetLedger"] = field(default_factory=dict)
 
     def budget_ledger(self, budget: str | None) -> "BudgetLedger | None":
-        """The ledger of a file of budgets, the parameter `budget` of a job; None without one, or if jobs cost nothing.
-
-        Raises:
-            BadInput: the file has faults, or its storage does not answer.
-        """
+        """The ledger of a file of budgets; None without one, or if jobs cost nothing. Raises BadInput."""
         if budget is None:
             return None
         if not self.launcher.is_billed:
@@ -223,11 +215,7 @@ class Workplaces:
 
     @classmethod
     def of_process(cls) -> "Workplaces":
-        """The workplaces of this process; creates their home folder, PARETUNE_HOME or else .paretune, if it is absent.
-
-        Raises:
-            BadInput: PARETUNE_HOME cannot be a folder.
-        """
+        """The workplaces of this process; makes their home folder, PARETUNE_HOME or .paretune. Raises BadInput."""
         environment = dict(os.environ)
         home = home_of(environment)
         try:

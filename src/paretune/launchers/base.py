@@ -29,10 +29,7 @@ Batch user guide, read 2026-11-22."""
 
 
 def job_name(run_id: str, attempt: int) -> str:
-    """The name of a run's job: a pure function of run and attempt, so that no job is ever started twice.
-
-    It has at most 63 letters, digits and hyphens, as SageMaker requires.
-    """
+    """Name of a run's job, at most 63 letters, digits and hyphens: a pure function, so no job is started twice."""
     return f"{JOB_PREFIX}{run_id}-{attempt}"
 
 

@@ -224,10 +224,7 @@ class LocalJob(Job):
 
 
 class LocalLauncher(Launcher):
-    """Starts jobs on this machine, with folders for jobs and checkpoints in `home`.
-
-    Jobs get `environment` without MLFLOW_*, because a job does not use the tracking server.
-    """
+    """Starts jobs on this machine, in folders of `home`, with `environment` but for MLFLOW_*, which they do not use."""
 
     name = "local"
     is_billed = False

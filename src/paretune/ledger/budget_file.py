@@ -51,11 +51,7 @@ class BudgetFile:
 
     @classmethod
     def read(cls, path: str) -> "BudgetFile":
-        """Read a file. A relative SQLite file is looked up from the folder of the budgets.
-
-        Raises:
-            BadInput: all faults at once, each with its line.
-        """
+        """Read a file, and a relative SQLite path from its folder; raises BadInput with all faults and their lines."""
         document, doubles = read_yaml(path, BUDGETS)
         return _Reader(path, list(doubles)).file(document)
 

@@ -68,11 +68,7 @@ FACTS_EXAMPLE = (
 
 
 def instance(instance_type: str, facts: Mapping[str, Any] | None = None) -> Instance:
-    """Hardware of an instance type; `facts`, a value of `instance_facts`, takes precedence over the catalogue.
-
-    Raises:
-        BadInput: the type is in neither; the message names similar types.
-    """
+    """Hardware of an instance type, from `facts` before the catalogue; raises BadInput that names similar types."""
     description = (facts or {}).get(instance_type)
     listed = instances().get(instance_type)
     if description:

@@ -20,11 +20,7 @@ USUAL = "us-east-1"  # the region whose prices are used if the user names none
 
 
 def usual_region(named: str | None, environment: Mapping[str, str]) -> str:
-    """The region of a job as far as it is known without AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1.
-
-    Raises:
-        BadInput: SageMaker has no such region; the message names similar ones.
-    """
+    """The region without AWS: `named`, AWS_REGION, AWS_DEFAULT_REGION or us-east-1; raises BadInput."""
     region = named or environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION") or USUAL
     refuse(region_faults(region))
     return region

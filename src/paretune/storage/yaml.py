@@ -69,10 +69,7 @@ class Node:
         return "a list" if isinstance(self.value, list) else "a mapping"
 
     def as_json(self) -> Any:
-        """The value as JSON; unquoted numbers and booleans become such.
-
-        A number of more than 1,000 characters stays a text, because Python converts at most 4,300 digits.
-        """
+        """The value as JSON; unquoted numbers, of up to 1,000 characters, and booleans become such."""
         if isinstance(self.value, dict):
             return {name: node.as_json() for name, node in self.value.items()}
         if isinstance(self.value, list):

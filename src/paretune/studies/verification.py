@@ -97,10 +97,7 @@ class Verification:
         return ""
 
     def _is_without_chance(self, point: Point) -> bool:
-        """Whether all repeats have reached exactly the quality of the trial that they repeat.
-
-        One repeat is enough where it was the same command: that of a script without a seed.
-        """
+        """Whether all repeats (one, if it was the same command) have exactly the quality of the trial they repeat."""
         driver = self._driver
         spec = driver.file.spec_at(point.trial.point)
         fewest = 1 if spec.entry_script is not None and not takes_seed(spec) else FEWEST_EQUAL

@@ -83,10 +83,7 @@ class Run:
             self._is_held = before
 
     def log_params(self, params: Mapping[str, str]) -> None:
-        """Record parameters but for empty ones, which have their default and would fill the UI's table.
-
-        One that `mlflow run` has recorded, in the user's own spelling, is left as it is.
-        """
+        """Record parameters but for empty ones, which have their default, and those that `mlflow run` has recorded."""
         self._params |= {name: text for name, text in params.items() if text}
         self._record()
 
@@ -137,10 +134,7 @@ class Run:
         self._record()
 
     def _headline_time_ms(self, name: str, *, is_recorded: bool) -> int:
-        """Time of a new headline value, later than those before it, whatever the clock of this machine says.
-
-        MLflow takes the value with the latest time for the current one.
-        """
+        """Time of a new headline value, later than those before it by any clock: MLflow shows the latest."""
         times = [int(self._clock.now() * 1000)]
         times += [point.timestamp + 1 for point in self._waiting if point.key == name]
         if is_recorded or name in self._headlines:

@@ -116,10 +116,7 @@ class Tracking:
         return other
 
     def keep_view(self, key: str, view: str) -> None:
-        """Have MLflow's UI offer a view of the runs table, see `ui_view`; one that a user has changed stays hers.
-
-        A store that takes no such tag has no such view, and everything else.
-        """
+        """Have MLflow's UI offer a view of the runs table, see `ui_view`, if it can; a user's changes stay."""
         if self._views.get(key) == view:
             return
         self._views = {**self._views, key: view}
@@ -273,10 +270,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def give_up_early() -> None:
-    """Have MLflow's client give up a dead server soon, unless the user has set how soon.
-
-    It would try again for minutes; a job that runs meanwhile wants to be watched.
-    """
+    """Have MLflow's client give up a dead server soon, unless the user has set how soon: a job wants to be watched."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "15")
 

@@ -26,10 +26,7 @@ NOTABLE_OTHERS_SHARE = 0.25  # share of the usable cores taken by other programs
 
 
 class EventWriter:
-    """Appends each event as a line to the file `path` and to standard output; to neither with None (other ranks).
-
-    `member` is the key of the trial of a shared job that the events belong to.
-    """
+    """Appends events as lines to `path` and standard output, to neither with None; `member` is their trial's key."""
 
     def __init__(self, path: Path | None, *, member: str = "") -> None:
         self._path = path
@@ -55,10 +52,7 @@ class EventWriter:
 
 
 class Stopwatch:
-    """Seconds spent training. Each reading waits until the device has finished its queued work.
-
-    `clock` returns seconds from an arbitrary start; None means `time.perf_counter`.
-    """
+    """Seconds spent training, once the device has done its queued work; `clock` defaults to `time.perf_counter`."""
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.perf_counter
@@ -120,10 +114,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class CpuUsage:
-    """Core-seconds used so far, at the moment `time_s` of a monotonic clock.
-
-    `machine_s` counts all programs of the machine, `job_s` the processes of this job.
-    """
+    """Core-seconds until the monotonic `time_s`: of the machine's programs, and of the job's processes."""
 
     time_s: float
     machine_s: float

@@ -167,10 +167,7 @@ def with_decoder_inputs(model: Any, batch: dict[str, torch.Tensor]) -> dict[str,
 def with_trained_weights(
     model: Any, spec: JobSpec | StepSetting, *, drawn: Iterable[str] = (), lora_alpha: float = 1.0
 ) -> Any:
-    """`model` with parameters frozen or adapters added, according to `fine_tuning`.
-
-    `drawn` are layers with random weights, because the folder of the model lacks them.
-    """
+    """`model` with parameters frozen or adapters added by `fine_tuning`; `drawn` layers have random weights."""
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
         if spec.task in metrics.GENERATIVE:  # even if it is tied to the embeddings

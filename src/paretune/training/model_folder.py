@@ -35,10 +35,7 @@ _PEFT_MODULE = re.compile(r"(^|\.)(lora_\w+|original_module)\.")
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFolder:
-    """The folder `path` for the trained model of a job of `spec`; its base was read from the folder `source`.
-
-    `tell` is called with sentences for the user.
-    """
+    """The folder `path` for the trained model of `spec`, whose base is in `source`; `tell` gets sentences."""
 
     path: Path
     source: Path

@@ -59,10 +59,7 @@ def run_script(document: JobDocument, folder: JobFolder) -> None:
 
 
 def trim_model_folder(folder: Path, events: EventWriter) -> None:
-    """Remove the Trainer's checkpoints from what SageMaker uploads as the model, and warn if much is left.
-
-    Without a model beside them the newest checkpoint stays, because it is the result.
-    """
+    """Remove the Trainer's checkpoints from the model, but the newest if there is no model; warn if much is left."""
     checkpoints = [path for path in folder.glob("checkpoint-*") if path.name[11:].isdecimal()]
     checkpoints.sort(key=lambda path: int(path.name[11:]))
     has_model = any(path for pattern in _WEIGHTS for path in folder.glob(pattern))

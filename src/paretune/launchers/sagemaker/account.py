@@ -125,10 +125,7 @@ class Account:
         return self._role_named(arn.split("/")[1]) if ":assumed-role/" in arn else arn
 
     def _role_named(self, name: str) -> str:
-        """ARN of a role of this account, as IAM tells it; without a path if IAM does not tell.
-
-        Roles that consoles and single sign-on make have a path, such as service-role/.
-        """
+        """ARN of a role of this account, with its path, such as service-role/, if IAM tells it."""
         with contextlib.suppress(*AWS_ERRORS):  # an identity without iam:GetRole
             return str(self.described_role(name.rpartition("/")[2])["Arn"])
         return f"arn:{self.partition}:iam::{self.identity['Account']}:role/{name}"

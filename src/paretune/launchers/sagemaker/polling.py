@@ -140,10 +140,7 @@ class LogReader:
             return None
 
     def tail(self, lines: int) -> list[str]:
-        """The last lines of the instance that went silent first, where a failure began.
-
-        Empty lines and the trace of the SDK's shell script (`set -x`) are left out.
-        """
+        """The last lines of the instance that went silent first, without empty ones and the shell script's trace."""
         streams = [name for name in self.streams if self._tails[name]]
         if not streams:
             return [self.unreadable] if self.unreadable else []

@@ -199,10 +199,7 @@ class _Work(Phase):
 
 
 def _phases(document: JobDocument, answer: ReplayedJob, work: float, draws: _Draws) -> Iterator[Phase]:
-    """Download, start of the container, training and upload.
-
-    After a spot interruption come a wait, another start-up and the work since the checkpoint.
-    """
+    """Download, start, training and upload; after a spot interruption a wait, another start and the lost work."""
     startup = min(answer.startup_seconds, work)
     usually = _usual_phases(document.spec, answer)
     downloading = startup * _share_of_download(usually)

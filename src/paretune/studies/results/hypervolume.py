@@ -23,10 +23,7 @@ def reference_point(points: Sequence[Sequence[float]]) -> tuple[float, ...]:
 
 
 def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -> float:
-    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point.
-
-    A point that is not better than the reference in every objective adds nothing.
-    """
+    """Exact volume that N >= 0 points of M minimised objectives dominate, up to the reference point."""
     return float(moocore.hypervolume(points, ref=reference)) if len(points) else 0.0
 
 

@@ -99,10 +99,7 @@ def _codes(values: Sequence[Any]) -> Any:
 
 
 def study_note(answer: StudyAnswer, run_id: str, *, has_picture: bool) -> str:
-    """The note: what the study recommends and why, what it cost, its front, and where to find more.
-
-    `has_picture` says that PICTURE_FILE is an artifact of the run.
-    """
+    """The note: what the study recommends and why, cost and front; `has_picture`: PICTURE_FILE is recorded."""
     first, *others = answer.opening()
     if answer.picks and answer.front.is_simulated:  # MLflow's UI folds all but the first lines of a note
         warning, (first, *others) = first, others

@@ -458,10 +458,7 @@ def shift_evidence(runs: Sequence[tuple[Key, str, float]], prior: Prior) -> floa
 
 
 def keys_over(points: Sequence[Mapping[str, object]]) -> list[Key]:
-    """Texts, and numbers scaled to 0 to 1, of N points with the same parameters, for a metric that is unknown.
-
-    Numbers that span more than RATIO are scaled by their logarithms.
-    """
+    """Texts, and numbers scaled to 0 to 1 (by logarithms beyond RATIO), of N points, for an unknown metric."""
     texts: list[list[str]] = [[] for _ in points]
     numbers: list[list[float]] = [[] for _ in points]
     for name in points[0]:

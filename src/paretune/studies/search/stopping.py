@@ -95,10 +95,7 @@ def lacks_objective(trials: Sequence[Trial], measured: Mapping[int, Mapping[str,
 
 
 class _Costs(NamedTuple):
-    """Objectives of a point as costs to be minimised, with their standard errors.
-
-    `position` is that of its first trial among all first ones, in the order of their ends.
-    """
+    """Objectives of a point as costs to be minimised, with errors; `position`: its place among ends of first trials."""
 
     position: int
     costs: tuple[float, ...]

@@ -106,10 +106,7 @@ class StudyRunWriter(ParentRun):
         return scatter_of_earlier_runs(self._file, self._tracking, self.run_id)
 
     def finish(self, reason: str, repeats: int, unverified: Mapping[int, str]) -> StudyResult:
-        """Write the final page, table, ranks and bill; returns the result.
-
-        `unverified` has the reasons why recommended points, by number, have fewer runs than they should have.
-        """
+        """Write the final page, table, ranks and bill; returns the result. `unverified`: why points lack runs."""
         self._unverified = unverified
         final = self.answer()
         self._write(final, is_last=True)

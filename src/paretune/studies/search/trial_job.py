@@ -263,10 +263,7 @@ class TrialJob:
         return self._end(TrialStatus.COMPLETED, "", metrics=measured, verdicts=verdicts)
 
     def _unshared(self, measured: Mapping[str, float]) -> dict[str, float]:
-        """The metrics, with seconds and dollars as if the trial had not shared a job with others.
-
-        So all points are compared alike; what is booked is the share of the bill.
-        """
+        """The metrics as if the trial had not shared a job, so that points compare alike; its share is booked."""
         job = self._job.current
         spared = job.spared_seconds() if isinstance(job, TrialOfSharedJob) else 0.0
         more = dict.fromkeys((metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS), spared)

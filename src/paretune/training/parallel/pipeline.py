@@ -21,10 +21,7 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]  # of logits and lab
 
 
 class Pipeline:
-    """The stages of one copy of a model, one in each process of `group`, in order.
-
-    Every process of the group must get the same batches. `stage` is that of this process.
-    """
+    """The stages of a copy of a model, each in a process of `group`, `stage` in this one; all get the same batches."""
 
     def __init__(
         self, stage: Stage, group: distributed.ProcessGroup, *, micro_batches: int, device: torch.device

@@ -64,10 +64,7 @@ def shard(model: Any, mesh: DeviceMesh, precision: str, *, cpu_offload: bool = F
 
 
 def gather(model: Any, build: Callable[[], Any]) -> Any | None:
-    """An unsharded copy of a sharded model on the CPU, in the first process; None in the others. All must call it.
-
-    `build` makes an unsharded model of the same shape, with any weights.
-    """
+    """An unsharded copy of a model, made by `build`, on the CPU of the first process; all must call it."""
     state = _whole_weights(model)
     if state is None:
         return None

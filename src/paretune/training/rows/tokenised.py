@@ -332,10 +332,7 @@ def tokenise(
 
 
 def _tokenise_words(rows: Rows, tokenizer: Any, limit: int) -> tuple[list[list[int]], list[list[int]], int]:
-    """Token ids of each row of words, at most `limit`, the label of each token, and how many rows were longer.
-
-    The first token of a word has its label, all others -100.
-    """
+    """Token ids of rows of words, at most `limit`, labels (-100 but for first tokens), and how many were longer."""
     tokens, firsts, truncated = first_tokens(rows.texts, tokenizer, limit)
     labels = [[-100] * len(ids) for ids in tokens]
     for row, positions, classes in zip(labels, firsts, rows.labels if rows.labels is not None else (), strict=True):

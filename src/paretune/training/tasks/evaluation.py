@@ -129,10 +129,7 @@ def word_metrics(truth: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def entities(labels: Sequence[str]) -> set[tuple[str, int, int]]:
-    """Kind, first word and end of the entities in one row of B-, I- and other labels.
-
-    An I- without an entity of its kind before it begins one.
-    """
+    """Kind, first word and end of the entities in a row of B-, I- and other labels; an I- alone begins one, too."""
     spans: set[tuple[str, int, int]] = set()
     kind, first = "", 0
     for number, label in enumerate([*labels, ""]):

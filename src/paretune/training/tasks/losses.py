@@ -97,10 +97,7 @@ class Units:
 
     @classmethod
     def of(cls, facts: Mapping[str, float], model: Any) -> "Units":
-        """The units for a model and a prepared data set; they change nothing if the task is not regression.
-
-        There is no shift if the model's last layer has no bias to hold it.
-        """
+        """The units for a model and its data; no effect but in regression, no shift if the head has no bias."""
         if metrics.LABEL_STD not in facts:
             return cls()
         mean, std = facts[metrics.LABEL_MEAN], facts[metrics.LABEL_STD]

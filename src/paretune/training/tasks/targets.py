@@ -66,11 +66,7 @@ def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
 
 
 def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
-    """The labels of all splits, empty for causal-lm; a test split with hidden labels (all -1) is removed from `tables`.
-
-    Raises:
-        BadInput: all faults of the labels, each with the first rows.
-    """
+    """The labels of all splits, none for causal-lm; removes a hidden test split (all -1). Raises BadInput."""
     if spec.task == metrics.CAUSAL_LM:
         return {}, ()
     if spec.task == metrics.CLASSIFICATION:
