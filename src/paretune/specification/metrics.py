@@ -33,8 +33,10 @@ COST_USD = "cost_usd"  # (billable seconds + warm pool seconds) x instance count
 PICK_F1 = "pick_f1"  # on the run of a study or design: mean F1 of what it recommends, or the best F1 of the design
 PICK_COST_USD = "pick_cost_usd"
 """On the run of a study or design: dollars of one job of that configuration; its cost_usd is the bill of all jobs."""
-BILLED_USD = "billed_usd"  # in AWS's bill, storage included: unblended, before tax, credits and fees of plans
-EFFECTIVE_USD = "effective_usd"  # with Savings Plans, reservations and private rates, before tax and credits
+BILLED_USD = "billed_usd"
+"""Cost of the job in AWS's bill, storage included: unblended, before tax, credits and the fees of plans."""
+EFFECTIVE_USD = "effective_usd"
+"""Effective cost: with Savings Plans, reservations and private rates, before tax and credits."""
 PLAN_SHARE_USD = "plan_share_usd"
 """Share of a training plan's upfront fee: fee x the job's instance-seconds / those of the plan. It was paid before the
 job, so it is in no cost_usd and no budget."""
@@ -63,7 +65,8 @@ TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
 EVALUATION_SAMPLES = "evaluation_samples_per_second"
 """Validation rows per second over all devices in the last evaluation, including reading tokenised rows."""
 TRUNCATED_SHARE = "truncated_share"  # share of training rows longer than max_seq_length
-ESTIMATED_SECONDS = "estimated_seconds"  # billable seconds predicted before; `_low` and `_high` bound 80 %
+ESTIMATED_SECONDS = "estimated_seconds"
+"""Billable seconds predicted before the job began; `_low` and `_high` bound an 80 % interval."""
 ESTIMATED_COST_USD = "estimated_cost_usd"  # dollars predicted before the job began
 ESTIMATED_MEMORY_GIB = "estimated_memory_gib"  # highest memory of one device predicted before the job began
 
@@ -95,7 +98,8 @@ class Task:
 
 CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
 WORDS, SEQ2SEQ = "token-classification", "seq2seq"
-GENERATIVE = frozenset({CAUSAL_LM, SEQ2SEQ})  # models answer with tokens and have no head for classes or numbers
+GENERATIVE = frozenset({CAUSAL_LM, SEQ2SEQ})
+"""Tasks whose models answer with tokens of the vocabulary and have no head for classes or numbers."""
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(
         measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
@@ -118,7 +122,8 @@ TASKS: Mapping[str, Task] = {
 }
 """Value of the parameter `task` to its metrics."""
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job
-OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})  # metrics that depend on the cluster and not on what is learnt
+OF_THE_CLUSTER = frozenset({COST_USD, *TIMES})
+"""Metrics that depend on the cluster of a job and not on what its model learnt."""
 
 
 def perplexity(eval_loss: float) -> float | None:

@@ -25,7 +25,8 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
-MODEL_URI = "paretune.model_uri"  # of its LoggedModel, `models:/m-...`; `runs:/ID/model` before MLflow 3.0
+MODEL_URI = "paretune.model_uri"
+"""Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
 NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
@@ -61,11 +62,13 @@ Until 2026-11-22 an F1 below its baseline was a remark, too.
 VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
-WARM_POOL = "paretune.warm_pool"  # state of the instances kept after the job: `Available` while billed and not booked
+WARM_POOL = "paretune.warm_pool"
+"""The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
 WARM_POOL_OF = "paretune.warm_pool_of"  # name of the job whose kept instances this one runs on
 WATCHED_BY = "paretune.watched_by"  # the process that watches the job; empty when nobody does
-WATCHED_AT = "paretune.watched_at"  # when that process last said so, in seconds since the epoch by its machine
+WATCHED_AT = "paretune.watched_at"
+"""When that process last said that it still watches, in seconds since the epoch by its machine's clock."""
 RETRIES_SMALLER = "paretune.retries_smaller"
 """Whether a job that runs out of memory is tried again with a smaller per-device batch: `true` or `false`.
 
@@ -79,7 +82,8 @@ QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is n
 SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
 JOB_ARNS = "paretune.job_arns"
 """ARNs, in the order of their creation, of the training jobs that a queue has named itself, of all attempts."""
-TRAINING_SECONDS = "paretune.training_seconds"  # that on demand would have billed a spot job's last attempt, each
+TRAINING_SECONDS = "paretune.training_seconds"
+"""Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
 CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
@@ -106,7 +110,8 @@ USED_INSTANCE_TYPE = "paretune.used_instance_type"  # instance type that ran
 USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances that ran
 USED_PRECISION = "paretune.used_precision"  # precision that ran
 USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
-USED_VERSIONS = "paretune.used_versions"  # that trained, `python 3.11.7, torch 2.13.0`; absent before 2026-11-21
+USED_VERSIONS = "paretune.used_versions"
+"""Versions that trained, such as `python 3.11.7, torch 2.13.0`; absent before 2026-11-21."""
 METRICS_FROM = "paretune.metrics_from"
 """Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
 
@@ -115,7 +120,8 @@ PRICE_USD_PER_HOUR = "paretune.price_usd_per_hour"  # price of an instance that 
 PRICE_REGION = "paretune.price_region"  # region of that price
 PRICE_AS_OF = "paretune.price_as_of"  # day of that price
 PRICE_SOURCE = "paretune.price_source"  # source of that price
-BILL = "paretune.bill"  # `complete`, so that `billed_usd` is final; or `not complete yet: ` and why
+BILL = "paretune.bill"
+"""Whether the bill of the job is `complete`, so that `billed_usd` is final; or `not complete yet: ` and why."""
 BILL_COMPLETE = "complete"  # its value when it is final
 BILL_UNTIL = "paretune.bill_until"  # up to when that bill has lines: one that ends earlier does not replace its figures
 
