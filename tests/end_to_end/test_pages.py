@@ -19,6 +19,7 @@ from tests.stand_ins.bill import BillMaker, write_file
 pytestmark = pytest.mark.slow
 
 ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a database
+    "demo": "../unit/commands/demo/test_run.py",
     "mcp": "test_agents.py",
     "prices --refresh": "test_refresh_prices.py",
     "study --storage": "test_two_drivers.py",

@@ -163,16 +163,12 @@ class Plan:
     def sentence(self) -> str:
         """The plan in a sentence, as it is shown before the launch."""
         count = f"{self.instance_count} instance{'s' if self.instance_count > 1 else ''}"
-        times = f"finish by {_utc(self.until)}, with probability {min(self.probability, 0.999):.3g} on demand alone"
+        plan = f"finish by {_utc(self.until)} with probability {self.confidence:g}: {count}"
         away = "dollars unknown" if self.on_demand_usd is None else f"{self.on_demand_usd:.3g} USD"
         if not self.instances[1]:
-            return f"{times}: on demand from the beginning, on {count}, {away}"
-        usd = "" if self.expected_usd is None else f"about {self.expected_usd:.3g} USD, "
-        return (
-            f"{times}: on spot first, on {count}, and on demand from {_utc(self.on_demand_at)} if there is no spot "
-            f"capacity by then; lost spot instances are waited for as long as probability {self.confidence:g} allows; "
-            f"{usd}{away} if spot is away"
-        )
+            return f"{plan} on demand, {away}"
+        usd = "dollars unknown" if self.expected_usd is None else f"about {self.expected_usd:.3g} USD"
+        return f"{plan} on spot, {usd}; without spot on demand from {_utc(self.on_demand_at)}, {away}"
 
     def as_json(self) -> str:
         """The text of the run's tag."""

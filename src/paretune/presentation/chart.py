@@ -147,11 +147,15 @@ class Chart:
 
     @cached_property
     def layouts(self) -> list[Layout]:
-        """The layouts for a wide and for a narrow window; the longest tick decides the left margin of both."""
+        """The layouts for a wide and for a narrow window; the longest tick decides the margins beside the plot."""
         longest = max(len(text) for scale in self._scales.values() for _, text in scale.ticks())
-        left = 34 + _CHARACTER * longest
-        wide = Layout(name="wide", width=760, height=490, left=left, right=22, top=14, bottom=76, legend_columns=5)
-        narrow = Layout(name="narrow", width=390, height=380, left=left, right=14, top=24, bottom=108, legend_columns=2)
+        left, right = 34 + _CHARACTER * longest, max(14, 4 + _CHARACTER * longest / 2)  # a tick may end at the edge
+        wide = Layout(
+            name="wide", width=760, height=490, left=left, right=max(22, right), top=14, bottom=76, legend_columns=5
+        )
+        narrow = Layout(
+            name="narrow", width=390, height=380, left=left, right=right, top=24, bottom=108, legend_columns=2
+        )
         return [wide, narrow]
 
     def data(self) -> dict[str, Any]:

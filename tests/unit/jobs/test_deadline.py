@@ -349,7 +349,7 @@ def test_a_local_job_has_a_plan_without_instances(setting: Setting) -> None:
     _, plan = setting.plan(JobSpec(finish_by="3h", max_runtime_minutes=180))
 
     assert plan.instances == {1: False}
-    assert plan.sentence().endswith("on demand from the beginning, on 1 instance, 2 USD")
+    assert plan.sentence().endswith("with probability 0.95: 1 instance on demand, 2 USD")
 
 
 def test_a_dry_run_shows_the_plan_and_the_request_of_its_first_attempt(workplace: Path) -> None:
@@ -358,7 +358,8 @@ def test_a_dry_run_shows_the_plan_and_the_request_of_its_first_attempt(workplace
     )
     preview = launch(spec, dry_run=True)
 
-    assert "on spot first, on 1 instance, and on demand from " in preview.document["finish_by"]
+    assert "with probability 0.95: 1 instance on spot, about " in preview.document["finish_by"]
+    assert len(preview.document["finish_by"]) < 160
     assert preview.summary["plan"] == preview.document["finish_by"]
 
 

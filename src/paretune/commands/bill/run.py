@@ -13,7 +13,7 @@ from paretune.commands.bill.recorded_costs import recorded_cost, runs_on_the_bil
 from paretune.commands.bill.request import ReconcileRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, csv_text
-from paretune.core.untrusted import at_home
+from paretune.core.untrusted import at_home, markdown
 from paretune.jobs.workplace import Workplaces
 from paretune.specification import metrics
 from paretune.specification.inputs import IN_S3
@@ -30,7 +30,7 @@ def run_reconcile(request: ReconcileRequest) -> CommandOutput:
     reconciliation = reconciled.reconciliation
     rate_rows = [rate.row() for rate in reconciliation.rates]
     run = tracking.begin("reconcile")
-    run.set_tags({schema.KIND: "reconcile"})
+    run.set_tags({schema.KIND: "reconcile", schema.NOTE: markdown("\n\n".join(tables.answer(reconciled)))})
     run.log_params({"bill": request.bill})
     run.log_text(csv_text(tables.COLUMNS, tables.rows(reconciliation)), "reconcile.csv")
     run.log_text(csv_text(tables.RESIDUE_COLUMNS, tables.residue_rows(reconciliation)), "residue.csv")

@@ -78,6 +78,17 @@ def as_numbers(table: Iterable[Mapping[str, object]]) -> list[Row]:
     ]
 
 
+def answer(reconciled: Reconciled) -> list[str]:
+    """Return the note of the command's run: the difference of billed and recorded dollars, and what is missing."""
+    reconciliation = reconciled.reconciliation
+    count, complete = len(reconciliation.bills), sum(bill.is_complete for bill in reconciliation.bills)
+    runs = f"{count:,} runs on the bill, {complete:,} of them complete"
+    without = (
+        f"{len(reconciliation.without_lines):,} runs without a line, {len(reconciliation.unknown):,} jobs without a run"
+    )
+    return [*([_sum_of_differences(reconciliation)] if count else []), f"{runs}; {without}"]
+
+
 def text(reconciled: Reconciled) -> str:
     """Return the runs with the largest differences, the totals and the remarks."""
     reconciliation = reconciled.reconciliation

@@ -8,6 +8,7 @@ import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
+from paretune.commands.opened_run import describe_opened_run
 from paretune.core.commands import command_line
 from paretune.core.result import CommandOutput
 from paretune.jobs.progress import say_on_stderr
@@ -38,6 +39,7 @@ def run_demo(*, opens: bool) -> CommandOutput:
         result = run_study_file(StudyFile.read(find_file("demo"), {}), say=_print_trials)
     page = folder / "pareto.html"
     shutil.copy(next(folder.glob(f"mlruns/*/{result.run_id}/artifacts/{page.name}")), page)
+    describe_opened_run("demo", "\n".join([*result.answer.opening()[:2], f"Simulated. The page is {page}."]))
     is_opened = opens and _has_display() and webbrowser.open(page.as_uri())
     return CommandOutput(
         text=_text(result.answer, page, store, is_opened=is_opened),

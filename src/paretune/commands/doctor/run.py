@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from paretune.commands.doctor.examination import examine, paid_worst_case_usd
 from paretune.commands.doctor.request import MOST_USD, DoctorRequest
+from paretune.commands.opened_run import describe_opened_run
 from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, ParetuneError
@@ -29,7 +30,9 @@ def run_doctor(request: DoctorRequest) -> CommandOutput:
     }
     lines = [_table(findings), "", _summary(counts)]
     if not request.paid or counts[Verdict.FAILED]:
-        _open_run(environment)
+        failed = [f"- {item.subject}: {item.text}" for item in findings if item.verdict is Verdict.FAILED]
+        with suppress(ParetuneError):  # a check reports faults of MLflow
+            describe_opened_run("doctor", "\n".join([_summary(counts), *failed]))
     if not request.paid:
         lines += [] if request.is_local else [_offer(document["paid_worst_case_usd"])]
         return CommandOutput(text="\n".join(lines), document=document, exit_code=_code(counts))
@@ -78,16 +81,6 @@ def _pay(request: DoctorRequest, findings: Sequence[Finding]) -> tuple[str, dict
         },
         code,
     )
-
-
-def _open_run(environment: dict[str, str]) -> None:
-    """Mark the run that `mlflow run` has opened for this command; faults of MLflow are reported by a check."""
-    if "MLFLOW_RUN_ID" not in environment:
-        return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
-
-    with suppress(ParetuneError):
-        Tracking(environment, SystemClock()).begin("doctor").set_tags({schema.KIND: "doctor"})
 
 
 def _document(finding: Finding) -> dict[str, object]:

@@ -5,10 +5,11 @@ from functools import partial
 
 from paretune.commands.imports.importing import import_runs
 from paretune.commands.imports.request import ImportRequest
+from paretune.commands.opened_run import describe_opened_run
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
 from paretune.pricing.prices import PriceList, usual_price
-from paretune.tracking import Tracking, schema
+from paretune.tracking import Tracking
 
 
 def run_import(request: ImportRequest) -> CommandOutput:
@@ -16,8 +17,6 @@ def run_import(request: ImportRequest) -> CommandOutput:
     clock, environment = SystemClock(), dict(os.environ)
     price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
     tracking = Tracking(environment, clock)
-    if tracking.opened_run_id() is not None:
-        tracking.begin("import").set_tags({schema.KIND: "import"})  # `mlflow run` shows a run for every command
     imported = import_runs(request, tracking, price_of, clock.now())
     table = request.table
     lines = [
@@ -34,6 +33,7 @@ def run_import(request: ImportRequest) -> CommandOutput:
             f"in {len(imported.deviating_lines)} runs, such as line {imported.deviating_lines[0]}: it may contain "
             "storage or a discount"
         )
+    describe_opened_run("import", "\n".join(lines))
     return CommandOutput(
         text="\n".join(lines),
         document={

@@ -1,8 +1,8 @@
 """Runs `predict`: writes the predictions and reports metrics and cost."""
 
 import os
-from collections.abc import Mapping
 
+from paretune.commands.opened_run import describe_opened_run
 from paretune.commands.predict.predict import Predictions, predict
 from paretune.commands.predict.request import PredictRequest
 from paretune.core.clock import SystemClock
@@ -26,29 +26,13 @@ def run_predict(request: PredictRequest) -> CommandOutput:
 
     No run is created; if `mlflow run` has opened one, it gets the figures.
     """
-    environment, clock = dict(os.environ), SystemClock()
     interruption = Workplaces.of_process().interruption
     with watched(interruption) as on_events:
-        predictions = predict(request, environment, clock, interruption, on_events)
-    _record(predictions, environment)
-    return CommandOutput(text=_text(request, predictions), document=_document(predictions))
-
-
-def _record(predictions: Predictions, environment: Mapping[str, str]) -> None:
-    """Fill the run that `mlflow run` has opened for this command, if there is one."""
-    if "MLFLOW_RUN_ID" not in environment:
-        return
-    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
-
-    run = Tracking(environment, SystemClock()).begin("predict")
-    run.set_tags({schema.KIND: "predict"})
-    run.log_metrics(
-        {
-            **predictions.metrics,
-            "rows": float(predictions.rows),
-            "seconds_per_1000_rows": predictions.seconds_per_1000_rows,
-        }
-    )
+        predictions = predict(request, dict(os.environ), SystemClock(), interruption, on_events)
+    text = _text(request, predictions)
+    counts = {"rows": float(predictions.rows), "seconds_per_1000_rows": predictions.seconds_per_1000_rows}
+    describe_opened_run("predict", text, {**predictions.metrics, **counts})
+    return CommandOutput(text=text, document=_document(predictions))
 
 
 def _text(request: PredictRequest, predictions: Predictions) -> str:

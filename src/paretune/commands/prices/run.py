@@ -5,6 +5,7 @@ import sys
 from collections.abc import Mapping
 from datetime import date
 
+from paretune.commands.opened_run import describe_opened_run
 from paretune.commands.prices.cache import changes, store
 from paretune.commands.prices.request import ALL, PricesRequest
 from paretune.commands.prices.table import PriceTable
@@ -27,20 +28,18 @@ def run_prices(request: PricesRequest) -> CommandOutput:
     if region == ALL:
         return _refresh_all(request.price_source, environment)
     prices = PriceList.read(environment)
-    if "MLFLOW_RUN_ID" in environment:
-        from paretune.tracking import Tracking, schema  # MLflow takes a second to import
-
-        run = Tracking(environment, SystemClock()).begin("prices")  # `mlflow run` shows a run for every command
-        run.set_tags({schema.KIND: "prices"})
     document: dict[str, object] = {"region": region}
     if request.refresh:
         text, document["refreshed"] = _refresh(region, request.price_source, environment, prices)
         print(printable(text))  # at once: the prices are kept, whatever is wrong with the types to show
         prices = PriceList.read(environment)
     if request.refresh and not instance_types:
+        describe_opened_run("prices", text)
         return CommandOutput(document=document)
     today = date.fromtimestamp(SystemClock().now())
     table = PriceTable.of(prices, region, instance_types, today)
+    unknown = sum(price is None for price in table.prices.values())
+    describe_opened_run("prices", f"{table.title}: {len(table.prices)} types, {unknown} without a known price")
     return CommandOutput(text=str(table), document=document | table.to_dict())
 
 

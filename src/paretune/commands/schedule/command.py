@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 import jinja2
 
 from paretune.commands.command import Command, help_lines, reader_of, switches_of
+from paretune.commands.opened_run import describe_opened_run
 from paretune.commands.schedule.request import ScheduleRequest, cron_expression
-from paretune.core.clock import SystemClock
 from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
 from paretune.core.untrusted import at_home, exists
@@ -60,12 +60,8 @@ def run(request: ScheduleRequest) -> CommandOutput:
     budget = str(charged(file.job, environment).get("budget") or "")
     faults = [*_server_faults(request, file, environment), *_budget_faults(request, file, budget)]
     refuse([*faults, *_path_faults(request, file)])
-    if "MLFLOW_RUN_ID" in environment:
-        from paretune.tracking import Tracking, schema  # MLflow takes a second to import
-
-        mlflow_run = Tracking(environment, SystemClock()).begin("schedule")
-        mlflow_run.set_tags({schema.KIND: "schedule"})
     text = _entry(request, file, environment, budget)
+    describe_opened_run("schedule", f"The entry of {request.kind} for the study {file.name}; nothing runs yet.")
     return CommandOutput(text=text, document={"kind": request.kind, "study": file.name, "entry": text})
 
 
