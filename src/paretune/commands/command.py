@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Generic, TypeVar
 
+from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, collecting
 from paretune.core.result import CommandOutput, Result
+from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import annotations, read, spell
@@ -114,6 +116,27 @@ def read_file_argument(
         if ignored := sorted(read_profile(os.environ).keys() - set(CHARGED)):
             print(f"{FILE}: {', '.join(ignored)} without effect on a {kind}: write them into its job", file=sys.stderr)
     return make_or_refuse(lambda: make(path, {key: text for key, text in texts.items() if key != name}), faults)
+
+
+def describe_opened_run(kind: str, answer: str, values: Mapping[str, float] | None = None) -> None:
+    """Give the run that `mlflow run` has opened for this command a name, a note and metrics.
+
+    Does nothing for a command typed by hand. The note begins with the answer, because MLflow shows its first four
+    lines.
+
+    Args:
+        kind: the command, which is the name of the run and its tag `paretune.kind`.
+        answer: the text of the note; a line is a paragraph.
+        values: metrics by name.
+    """
+    if "MLFLOW_RUN_ID" not in os.environ:
+        return
+    from paretune.tracking import Tracking, schema  # MLflow takes a second to import
+
+    run = Tracking(dict(os.environ), SystemClock()).begin(kind)
+    run.set_tags({schema.KIND: kind, schema.NOTE: markdown(answer.replace("\n", "\n\n"))})
+    if values:
+        run.log_metrics(values)
 
 
 def switches_of(cls: type) -> frozenset[str]:

@@ -8,7 +8,7 @@ import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 
-from paretune.commands.opened_run import describe_opened_run
+from paretune.commands.command import describe_opened_run
 from paretune.core.commands import command_line
 from paretune.core.result import CommandOutput
 from paretune.jobs.progress import say_on_stderr

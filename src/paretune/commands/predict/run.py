@@ -2,7 +2,7 @@
 
 import os
 
-from paretune.commands.opened_run import describe_opened_run
+from paretune.commands.command import describe_opened_run
 from paretune.commands.predict.predict import Predictions, predict
 from paretune.commands.predict.request import PredictRequest
 from paretune.core.clock import SystemClock

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from datetime import date
 
-from paretune.commands.opened_run import describe_opened_run
+from paretune.commands.command import describe_opened_run
 from paretune.commands.prices.cache import changes, store
 from paretune.commands.prices.request import ALL, PricesRequest
 from paretune.commands.prices.table import PriceTable

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from paretune.commands.command import Command, help_lines, reader_of, switches_of
-from paretune.commands.opened_run import describe_opened_run
+from paretune.commands.command import Command, describe_opened_run, help_lines, reader_of, switches_of
 from paretune.commands.schedule.request import ScheduleRequest, cron_expression
 from paretune.core.errors import refuse
 from paretune.core.result import CommandOutput
