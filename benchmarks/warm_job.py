@@ -1,24 +1,22 @@
 """Dollars to a good front with one job that searches, beside a job for each trial: simulated, nothing is billed.
 
     python benchmarks/warm_job.py                 # an hour on a quiet thread
-    python benchmarks/warm_job.py --rules         # only what is played on measured curves, seconds
+    python benchmarks/warm_job.py --forecasts     # only forecasts on measured curves, seconds
 
-*Rules.* Trainings of benchmarks/tables/learning_curves.csv (search/measure_curves.py), played by the rules of
-search/curve_rules.py. Constants were chosen on six data sets, the other four judge. Seconds are modelled: 0.04 s a step
-and 100 rows a second (LoRA 133), on ml.g5.xlarge.
+*Forecasts.* Trainings of benchmarks/tables/learning_curves.csv (search/measure_curves.py): the final F1 of trainings
+that have paused, by the product's model of curves and by their last value, and of trainings that have not run, from
+earlier runs on the same data, by their settings alone or by the training loss of steps 31 to 40 as well. Constants were
+chosen on six data sets, the other four judge.
 
-*Probes.* F1 of a training that has not run, forecast from earlier runs on the same data, by their settings alone or by
-the training loss of steps 31 to 40 as well.
-
-*Jobs.* Worlds of search/worlds.py with seeds from 105, whose billed seconds follow public SageMaker jobs of Hugging
-Face models: 214 s before the first line, 11 to 17 % of the bill of a median job for uploading its model (read
-2026-11-23). Rows are scaled until the median training takes 5, 15 or 60 minutes. The default is the method `split` of a
-study with one job for each trial, run by the product itself. The job that searches is simulated here, by its rule
-directly, not by the study's driver: it trains on the cluster that is cheapest by estimate, with gradient accumulation.
-Estimates of seconds are off by 20 %; other clusters that may be cheapest are measured by jobs of 40 steps, which are
-paid, if those cost less than half a median job. The shapes of curves are those of the judging data sets, smoothed over
-three points; how much they gain after the first eighth is the world's. Every rung takes 2 % more for pausing and
-evaluation, and every trial that ends uploads its model. Of the job, fronts are looked at when a training ends.
+*Searches.* Worlds of search/worlds.py, whose billed seconds follow public SageMaker jobs of Hugging Face models: 214 s
+before the first line, 11 to 17 % of the bill of a median job for uploading its model (read 2026-11-23). Rows are scaled
+until the median training takes 5, 15 or 60 minutes. The shapes of curves are those of the judging data sets, smoothed
+over three points; how much they gain after the first eighth is the world's. Both searches are run by the product
+itself: a study with a job for each trial, and the same study with `in_job: search`, whose recommended front is looked
+at whenever a training or a job has ended. Other rules that choose which training goes on (search/curve_rules.py) are
+played without a driver: in one job on the cluster that is cheapest by estimate, with gradient accumulation. Estimates
+of seconds are off by 20 % there; other clusters that may be cheapest are measured by jobs of 40 steps, which are paid,
+if those cost less than half a median job. Every rung takes 2 % more, and every trial that ends uploads its model.
 """
 
 import argparse
@@ -33,17 +31,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import arguments
 import numpy as np
 import published
 from search.curve_rules import PARTS, Play, Rule, Training, rules
-from search.scoring import Score
+from search.scoring import Course, Score
 from search.tables import PRICES, Table
-from search.worlds import BATCHES, COUNTS, EPOCHS, RATES, World
+from search.worlds import BATCHES, COUNTS, EPOCHS, HELD_OUT, RATES, World
 
 from paretune.pricing.prices import VARIABLE, PriceList
-from paretune.studies.search import curves
+from paretune.studies.search.split import curves
+from paretune.studies.search.split.curves import Curve
 
 CURVES = Path(__file__).parent / "tables" / "learning_curves.csv"
 JUDGING = ("tweets", "editorials", "election_tweets", "slovene_comments")
@@ -61,6 +61,8 @@ OFF, OFF_AFTER = 0.20, 0.03
 PROBE_S = BEFORE_S + 60.0
 USD_PER_HOUR = 1.408
 """ml.g5.xlarge, us-east-1, 2026."""
+RULES = ("halving", "asha", "mo-asha", "bohb", "ifbo", "chunks")
+SHARES = (0.9, 0.95, 0.98)
 HARDLY = 0.34
 """F1 of a run that names one class only."""
 
@@ -99,43 +101,31 @@ def measured(path: Path) -> dict[str, list[Measured]]:
     return dict(result)
 
 
-def trainings(rows: Sequence[Measured], minutes: float = 15.0) -> list[Training]:
-    """Measured trainings as those of a search, whose median takes so many minutes."""
-    steps = [row.steps * (0.04 + row.batch / (133 if row.is_lora else 100)) for row in rows]
-    scale = 60 * minutes / statistics.median(steps)
-    upload = statistics.mean(UPLOADING)
-    result = []
-    for number, (row, seconds) in enumerate(zip(rows, steps, strict=True)):
-        usd = scale * seconds * USD_PER_HOUR / 3600
-        alone_usd = (usd + BEFORE_S * USD_PER_HOUR / 3600) / (1 - upload)
-        point = (*curves.comparable_point(row.batch, _as_full(row)), 2.0 * row.is_lora)
-        result.append(
-            Training(
-                key=str(number),
-                curve=row.f1,
-                usd=usd,
-                extra_usd=0.0,
-                own_job_usd=alone_usd,
-                true_usd=alone_usd,
-                point=point,
-            )
-        )
-    return result
+def curve_of(key: str, row: Measured, parts: int = PARTS) -> Curve:
+    """The first parts of a measured curve."""
+    point = (*curves.comparable_point(row.batch, _as_full(row)), 2.0 * row.is_lora)
+    return Curve(key=key, values=tuple((part / PARTS, row.f1[part - 1]) for part in range(1, parts + 1)), point=point)
 
 
-def compare_rules(table: dict[str, list[Measured]], names: Iterable[str], orders: int) -> list[list[str]]:
-    """A row for each rule: dollars to 90 % of the front of each data set, over those of halving, and their mean."""
-    spent: dict[str, dict[str, float]] = {name: {} for name in rules()}
-    for dataset in names:
-        items = trainings(table[dataset])
-        for name, results in spent.items():
-            runs = [Play([*items[seed:], *items[:seed]], seed).run(rules()[name]) for seed in range(orders)]
-            results[dataset] = statistics.mean(runs)
-    usual = spent["halving"]
+def compare_forecasts(table: dict[str, list[Measured]], names: Iterable[str], draws: int) -> list[list[str]]:
+    """A row for each share: errors of the last value and of the forecast, and the share inside 80 % intervals.
+
+    Half of the trainings of a data set have ended, the others have paused.
+    """
     rows = []
-    for name, results in spent.items():
-        ratios = [results[dataset] / usual[dataset] for dataset in results]
-        rows.append([name, *(f"{ratio:.2f}" for ratio in ratios), f"{statistics.geometric_mean(ratios):.2f}"])
+    for part in (1, 2, 4):
+        last, errors, inside = [], [], []
+        for name, draw in itertools.product(names, range(draws)):
+            items = random.Random(draw).sample(table[name], len(table[name]))
+            half = len(items) // 2
+            ended = [curve_of(str(number), row) for number, row in enumerate(items[:half])]
+            paused = [curve_of(str(number), row, part) for number, row in enumerate(items[half:], half)]
+            mean, deviation = curves.forecast([*ended, *paused], paused, [1.0] * len(paused), is_measured=True)
+            actual = np.array([row.f1[-1] for row in items[half:]])
+            errors += list(mean - actual)
+            last += [row.f1[part - 1] - row.f1[-1] for row in items[half:]]
+            inside += list(abs(mean - actual) <= 1.2816 * deviation)
+        rows.append([f"{part}/{PARTS}", _rms(last), _rms(errors), f"{np.mean(inside):.0%}", str(len(errors))])
     return rows
 
 
@@ -147,21 +137,23 @@ def compare_probes(table: dict[str, list[Measured]], names: Iterable[str], draws
         for name, draw in itertools.product(names, range(draws)):
             long = [row for row in table[name] if row.steps > PROBE_STEPS]
             spread = statistics.pstdev([row.early_loss for row in long]) or 1.0
-            states = [
-                replace(
-                    item.state(PARTS), curve=((1.0, row.f1[-1]),), point=(*item.point, weight * row.early_loss / spread)
-                )
-                for item, row in zip(trainings(long), long, strict=True)
+            points = [(*curve_of("", row).point, weight * row.early_loss / spread) for row in long]
+            ends = [
+                Curve(key=str(number), values=((1.0, row.f1[-1]),), point=point)
+                for number, (row, point) in enumerate(zip(long, points, strict=True))
             ]
-            random.Random(draw).shuffle(states)
-            earlier, others = states[: len(states) // 2], states[len(states) // 2 :]
+            random.Random(draw).shuffle(ends)
+            earlier, others = ends[: len(ends) // 2], ends[len(ends) // 2 :]
             mean, deviation = curves.forecast(earlier, others, [1.0] * len(others), is_measured=True)
-            actual = np.array([state.curve[0][1] for state in others])
+            actual = np.array([curve.values[0][1] for curve in others])
             errors += list(mean - actual)
             inside += list(abs(mean - actual) <= 1.2816 * deviation)
-        error = math.sqrt(statistics.mean(value**2 for value in errors))
-        rows.append([basis, f"{error:.3f}", f"{np.mean(inside):.0%}", str(len(errors))])
+        rows.append([basis, _rms(errors), f"{np.mean(inside):.0%}", str(len(errors))])
     return rows
+
+
+def _rms(errors: Iterable[float]) -> str:
+    return f"{math.sqrt(statistics.mean(value**2 for value in errors)):.3f}"
 
 
 class Shapes:
@@ -195,12 +187,14 @@ class WarmWorld:
 
     Attributes:
         world: rows are scaled to the minutes; uploading is part of its start-up.
+        shapes: of its learning curves.
         trainings: of the job that searches, one for each global batch size and rate; dollars of one job.
         truth: dollars and F1, negative, of all jobs.
         before_usd: dollars of that job before its first trial, and of the jobs of 40 steps.
     """
 
     world: World
+    shapes: Shapes
     trainings: tuple[Training, ...]
     truth: tuple[tuple[float, float], ...]
     before_usd: float
@@ -221,14 +215,48 @@ class WarmWorld:
         off |= {at: draw.normal(0, OFF_AFTER) for at in sorted(probed | {(home, 1)})}
         return cls(
             world=world,
+            shapes=shapes,
             trainings=tuple(sorted(_trainings(world, home, price, off, upload_s, shapes, draw), key=_from_usual)),
             truth=tuple(_truth(world, price)),
             before_usd=price(home) * BEFORE_S / 3600 + sum(_probe_usd(price, at) for at in probed),
         )
 
-    def dollars(self, rule: Rule, seed: int, *, is_recommended: bool = True) -> float:
-        """Dollars of the job that searches until its finished trainings have 90 % of the front."""
-        return self.before_usd + Play(self.trainings, seed, is_recommended, self.truth).run(rule)
+    def dollars(self, rule: Rule, seed: int) -> float:
+        """Dollars of the job that searches by a rule until what it recommends has 90 % of the front."""
+        return self.before_usd + Play(self.trainings, seed, True, self.truth).run(rule)
+
+    def write(self, path: Path) -> None:
+        """Write all jobs of the world as recorded runs with curves of PARTS values."""
+        self.world.write(path)
+        draw = np.random.default_rng([8, self.world.seed, self.world.rows])
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        names = [name for name in rows[0] if not name.startswith("f1_epoch_")]
+        curve_names = [f"f1_epoch_{part}" for part in range(1, PARTS + 1)]
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*names, "num_steps", *curve_names], lineterminator="\n")
+            writer.writeheader()
+            for row in rows:
+                values = {name: row[name] for name in names}
+                if row["f1"]:
+                    batch = int(row["per_device_train_batch_size"]) * int(row["instance_count"])
+                    whole = batch * self.world.clusters[row["instance_type"]].accelerators
+                    values["num_steps"] = str(max(PARTS, math.ceil(EPOCHS * self.world.rows / whole)))
+                    curve = _curve(self.world, whole, float(row["learning_rate"]), float(row["f1"]), self.shapes, draw)
+                    values |= zip(curve_names, (f"{min(max(f1, 0.0), 1.0):.5f}" for f1 in curve), strict=True)
+                writer.writerow(values)
+
+
+def _curve(
+    world: World, whole: int, rate: float, last: float, shapes: Shapes, draw: np.random.Generator
+) -> tuple[float, ...]:
+    """The curve of a training of this global batch size that ends at F1 `last`."""
+    octaves = math.log2(rate / world.best_rate) - world.power * math.log2(whole / 64)
+    remains = shapes.remaining(octaves, math.log2(whole))
+    jitter = draw.normal(0, 0.0015 * world.noise, PARTS)
+    gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))  # as in `World.write`
+    curve = [last - gap * share + noise for share, noise in zip(remains, jitter, strict=True)]
+    return (*curve[:-1], last)
 
 
 def _from_usual(training: Training) -> float:
@@ -297,14 +325,9 @@ def _trainings(
         level = world.f1(whole, rate, EPOCHS, 128)
         collapsed = draw.random() < world.collapsing
         last = HARDLY if collapsed else level + draw.normal(0, 0.0015 * world.noise)
-        octaves = math.log2(rate / world.best_rate) - world.power * math.log2(whole / 64)
-        remains = shapes.remaining(octaves, math.log2(whole))
-        jitter = draw.normal(0, 0.0015 * world.noise, PARTS)
-        gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))  # as in `World.write`
-        curve = [last - gap * share + noise for share, noise in zip(remains, jitter, strict=True)]
         yield Training(
             key=f"{whole} {rate:g}",
-            curve=(*curve[:-1], last),
+            curve=_curve(world, whole, rate, last, shapes, draw),
             usd=price(home) * seconds * PAUSE / 3600,
             extra_usd=price(home) * upload_s / 3600,
             own_job_usd=estimated,
@@ -314,35 +337,39 @@ def _trainings(
         )
 
 
-def default_dollars(world: World, options: argparse.Namespace) -> tuple[float, float] | None:
-    """Dollars of `split` with a job for each trial until 90 % of the front: recommended, and run; None: not run.
+def study_dollars(warm: WarmWorld, in_job: str, options: argparse.Namespace) -> dict[str, float] | None:
+    """Dollars of `split` until its recommended front has 90, 95 and 98 % of the best one; None: not run.
 
     A study that is in the file of results is not run again.
     """
-    key = [world.kind, world.seed, world.rows]
+    world = warm.world
+    key = [world.kind, world.seed, world.rows, in_job]
     stored = options.results.read_text().splitlines() if options.results and options.results.exists() else []
     for line in stored:
-        entry = json.loads(line)
-        if entry["key"][:3] == key:
-            return entry["recommended"], entry["run"]
+        entry: dict[str, Any] = json.loads(line)
+        if entry["key"] == key:
+            return entry["usd"]  # type: ignore[no-any-return]
     if not options.most:
         return None
-    from search import product  # with MLflow, which rules on curves do without
+    from search import product  # with MLflow, which forecasts do without
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "world.csv"
-        world.write(path)
+        warm.write(path)
         table = Table(path)
         limits = {"parallel": 1, "budget_usd": options.budget * table.median_usd, "most": options.most}
-        booked, _ = product.search(table, "split", "cost/F1", seed=0, **limits)
+        booked, _ = product.search(table, "split", "cost/F1", seed=0, in_job=in_job, **limits)
         course = Score(table, "cost/F1").course(booked, 0.0)
-    reached = [course.reached(kind, 0.9) for kind in ("recommended", "run")]
-    usd = [math.inf if at is None else course.usd[at] for at in reached]
+    usd = {f"{share:.0%}": _usd_at(course, share) for share in SHARES}
     if options.results:
-        entry = {"key": key, "recommended": usd[0], "run": usd[1], "jobs": len(booked), "spent": course.usd[-1]}
         with options.results.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
-    return usd[0], usd[1]
+            file.write(json.dumps({"key": key, "usd": usd, "jobs": len(booked), "spent": course.usd[-1]}) + "\n")
+    return usd
+
+
+def _usd_at(course: Course, share: float) -> float:
+    at = course.reached("recommended", share)
+    return math.inf if at is None else course.usd[at]
 
 
 def hourly(name: str) -> float:
@@ -353,23 +380,30 @@ def hourly(name: str) -> float:
     return price.usd_per_hour
 
 
-def compare_jobs(options: argparse.Namespace, table: dict[str, list[Measured]]) -> Iterator[list[str]]:
-    """A row for each length of trainings and world: dollars of the default and of one job, and their ratio."""
-    shapes = [Shapes(table[name]) for name in JUDGING]
+def compare_searches(options: argparse.Namespace, table: dict[str, list[Measured]]) -> Iterator[list[str]]:
+    """A row for each length of trainings and world: dollars of both studies, their ratios, and dollars of the rules."""
+    names = [name for name in table if (name in JUDGING) == (options.first >= min(HELD_OUT))]
+    shapes = [Shapes(table[name]) for name in names]
     seeds = range(options.first, options.first + options.seeds)
     for minutes, kind, seed in itertools.product(options.minutes, options.kinds.split(","), seeds):
         warm = WarmWorld.draw(kind, seed, minutes, shapes[seed % len(shapes)], hourly)
-        usd = [
-            statistics.median(warm.dollars(rules()[name], order, is_recommended=recommended) for order in range(3))
-            for name, recommended in (("halving", True), ("forecast", True), ("forecast", False))
-        ]
-        usual = default_dollars(warm.world, options)
-        has_ratio = usual is not None and math.isfinite(usual[0] + usd[1])
-        ratio = f"{usd[1] / usual[0]:.2f}" if usual is not None and has_ratio else ""
-        before = ["not run", "not run"] if usual is None else [_dollars(usual[0]), _dollars(usual[1])]
-        row = [f"{minutes} min, {kind} {seed}", *before, *map(_dollars, usd), ratio]
+        played = [statistics.median(warm.dollars(rules()[name], order) for order in range(3)) for name in RULES]
+        usual, searching = (study_dollars(warm, in_job, options) for in_job in ("none", "search"))
+        row = [f"{minutes} min, {kind} {seed}"]
+        if usual is None or searching is None:
+            row += ["not run"] * (2 + len(SHARES))
+        else:
+            row += [_dollars(usual["90%"]), _dollars(searching["90%"])]
+            row += [_ratio(searching[share], usual[share]) for share in usual]
+        row += map(_dollars, played)
         print("#", *row, flush=True)
         yield row
+
+
+def _ratio(usd: float, usual: float) -> str:
+    if math.isfinite(usd + usual):
+        return f"{usd / usual:.2f}"
+    return "neither" if usd == usual else "only one job" if usd < usual else "only the default"
 
 
 def _dollars(usd: float) -> str:
@@ -379,30 +413,34 @@ def _dollars(usd: float) -> str:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rules", action="store_true", help="only what is played on measured curves")
+    parser.add_argument("--forecasts", action="store_true", help="only forecasts on measured curves")
     parser.add_argument("--orders", type=int, default=8, help="orders in which trainings come")
     parser.add_argument("--kinds", default="plain,cliff,noisy,saturating")
-    parser.add_argument("--first", type=int, default=105, help="seed of the first world")
+    parser.add_argument("--first", type=int, default=106, help="seed of the first world")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--minutes", type=int, nargs="+", default=[5, 15, 60])
-    parser.add_argument("--budget", type=float, default=20.0, help="of the default search, in median jobs")
-    parser.add_argument("--most", type=int, default=60, help="jobs of the default search; 0: it is not run")
-    parser.add_argument("--results", type=Path, help="keep the default's studies in this file, and run none twice")
+    parser.add_argument("--budget", type=float, default=8.0, help="of a study, in median jobs")
+    parser.add_argument("--most", type=int, default=24, help="trials of a study; 0: none is run")
+    parser.add_argument("--results", type=Path, help="keep the studies' dollars in this file, and run none twice")
     options = arguments.parse(parser, orders=1, kinds="plain", minutes=[15], most=2, budget=3.0)
     table = measured(CURVES)
     count = sum(map(len, table.values()))
     made = published.conditions("paretune", "numpy")
-    lines = [f"Played on {count} measured curves, {made}. Dollars to 90 % of the front over those of halving:", ""]
-    sizes = [f"{name} ({len(table[name])})" for name in JUDGING]
-    lines += published.table(["rule", *sizes, "mean"], compare_rules(table, JUDGING, options.orders))
+    lines = [f"Final F1 of trainings that have paused, from {count} measured curves, {made}:", ""]
+    head = ["paused after", "error of the last value", "error of the forecast", "inside 80 %", "forecasts"]
+    lines += published.table(head, compare_forecasts(table, JUDGING, options.orders))
     lines += ["", "F1 of trainings that have not run, on the same data sets:", ""]
     head = ["forecast from", "root mean square error", "inside 80 %", "forecasts"]
     lines += published.table(head, compare_probes(table, JUDGING, options.orders))
-    if not options.rules:
-        lines += ["", "Simulated, dollars to 90 % of the front of dollars and F1:", ""]
-        head = ["trainings, world", "default, recommended", "default, run", "one job, halving, recommended"]
-        head += ["forecast, recommended", "forecast, finished", "forecast over default, recommended"]
-        lines += published.table(head, list(compare_jobs(options, table)))
+    if not options.forecasts:
+        lines += [
+            "",
+            "Simulated, dollars to 90 % of the front, and ratios for more of it:",
+            "",
+        ]
+        head = ["trainings, world", "a job each", "one job"]
+        head += [*(f"ratio, {share:.0%}" for share in SHARES), *(f"one job, {name}" for name in RULES)]
+        lines += published.table(head, list(compare_searches(options, table)))
     print(published.block("warm_job", lines))
 
 

@@ -1,9 +1,9 @@
-"""CPU seconds until the configuration that is best in the end has been trained, in a job that searches.
+"""Seconds until the configuration that is best in the end has been trained, in a job that searches.
 
 Two sets of trainings of MiniLM: eight LoRA learning rates, and sixteen full fine-tunings (learning rate by batch size).
-All trials to their end, one after the other in one job, show which configuration is best in the end. Then a job that
-searches gets the same trials, directed by the decision rule of a study with `in_job: search`. Each way runs the process
-that a launcher would start, `python -m paretune.training FOLDER`, with its start-up.
+All trials to their end, one after the other in one job, show which configuration is best in the end, and are counted in
+CPU seconds. Then a study with `in_job: search` searches the same trials on this machine; of its job the share of those
+steps counts which it has trained when the best configuration, or the best that it trains, has ended.
 """
 
 import argparse
@@ -28,6 +28,7 @@ import psutil
 import published
 import shared_job
 
+import paretune
 from paretune.specification.container import (
     EventReader,
     JobDocument,
@@ -38,12 +39,10 @@ from paretune.specification.container import (
 )
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import F1
-from paretune.studies.search.curves import CurveState, next_entries
 
+Settings = tuple[float, int]
+"""Learning rate and batch size."""
 _LOOK_EVERY_S = 0.1
-_AHEAD = 3
-_GUESSED = 0.5
-"""Macro F1 of guessing one of two classes that are equally frequent."""
 _RUNG = 20
 _IN_TURN = shared_job._IN_TURN
 _PAUSES = """
@@ -74,13 +73,21 @@ Path(sys.argv[2]).write_text(json.dumps([asked[1:], went_on, writes]))
 
 @dataclass
 class Seen:
-    """The state of one trial from the events of its job: step and quality of its evaluations, and its end."""
+    """The state of one trial from the events of its job: its step, and its end."""
 
     step: int = 0
     total_steps: int = 0
-    curve: tuple[tuple[int, float], ...] = ()
     end: MemberEnd | None = None
     cpu: float = math.nan  # of the whole job when the trial ended
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A trial of a searching job; `steps` are those of all its trials until this one was trained."""
+
+    settings: Settings
+    f1: float
+    steps: int
 
 
 def main() -> None:
@@ -96,14 +103,15 @@ def main() -> None:
             place.mkdir()
             inputs = _inputs(specs[0], place)
             documents = [_document(number, spec) for number, spec in enumerate(specs)]
+            documents_by_key = {document.member: _settings(document.spec) for document in documents}
             alone = _alone_cpu(documents[0], inputs, place / "alone")
-            whole = _watch(documents, inputs, place / "all", searches=False)
+            whole = _watch(documents, inputs, place / "all")
             scores = {key: _score(seen) for key, seen in whole.items()}
             best = max(scores, key=lambda key: scores[key])
             total = max(seen.cpu for seen in whole.values())
             for repeat in range(options.repeats):
-                search = _watch(documents, inputs, place / f"search-{repeat}", searches=True)
-                rows.append(_row(kind, whole, search, alone=alone, total=total, best=best))
+                search = _search(specs, place / f"search-{repeat}")
+                rows.append(_row(kind, whole, search, alone=alone, total=total, best=documents_by_key[best]))
                 print(f"# {rows[-1]}", flush=True)
             overheads.append((kind, *_overheads(documents[:2], inputs, place / "pauses")))
     _print(options, rows, overheads)
@@ -118,7 +126,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--max-train-samples", type=int, default=1024)
     parser.add_argument("--max-eval-samples", type=int, default=256)
     parser.add_argument("--repeats", type=int, default=1, help="searches")
-    few = {"adapters": 2, "full": 0, "max_train_samples": 32, "max_eval_samples": 4}
+    few = {"adapters": 2, "full": 0, "max_train_samples": 32, "max_eval_samples": 4, "repeats": 0}
     return arguments.parse(parser, **few)
 
 
@@ -150,55 +158,59 @@ def _alone_cpu(document: JobDocument, inputs: tuple[Path, Path], place: Path) ->
     return max(cpu for _, cpu in _events(folder, ["-m", "paretune.training"]))
 
 
-def _watch(
-    documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path, *, searches: bool
-) -> dict[str, Seen]:
-    """Run all trials in one job, to their ends or as the decision rule says."""
+def _watch(documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path) -> dict[str, Seen]:
+    """Run all trials in one job, one after the other, to their ends."""
     trials: dict[str, Seen] = {}
     limit = len(documents) * documents[0].spec.max_runtime_minutes
     spec = replace(documents[0].spec, max_runtime_minutes=limit)
-    queue = TrialQueue(order=_plan(trials, documents).order) if searches else None
-    job = replace(documents[0], job_name="job", spec=spec, members=tuple(documents), queue=queue)
-    folder = shared_job._folder(place, job, inputs)
-    program = ["-m", "paretune.training"] if searches else ["-c", _IN_TURN]
-    for event, cpu in _events(folder, program):
-        if event is None or not event.member:
-            continue
-        seen = trials.setdefault(event.member, Seen())
-        seen.step, seen.total_steps = max(seen.step, event.step), event.total_steps or seen.total_steps
-        if f"eval/{F1}" in event.metrics:
-            seen.curve += ((event.step, event.metrics[f"eval/{F1}"]),)
-        if event.ended:
-            seen.end, seen.cpu = MemberEnd.read(event.ended), cpu
-        if queue is not None and (event.paused is not None or event.ended) and not queue.is_complete:
-            newer = _plan(trials, documents)
-            if newer.order != queue.order or newer.is_complete:
-                queue = replace(newer, version=queue.version + 1)
-                write_json(folder.queue, queue.as_json())
+    job = replace(documents[0], job_name="job", spec=spec, members=tuple(documents))
+    for event, cpu in _events(shared_job._folder(place, job, inputs), ["-c", _IN_TURN]):
+        if event is not None and event.member:
+            _note(trials.setdefault(event.member, Seen()), event, cpu)
     return trials
 
 
-def _plan(trials: Mapping[str, Seen], documents: Sequence[JobDocument]) -> TrialQueue:
-    """The queue that the decision rule makes of all curves. F1 below that of guessing counts as guessing."""
-    states = {}
-    for document in documents:
-        seen = trials.get(document.member, Seen())
-        rows = document.spec.max_train_samples or 0
-        total = seen.total_steps or -(-rows // document.plan.global_batch_size)
-        states[document.member] = CurveState(
-            key=document.member,
-            usd_per_step=1.0 / total,
-            total_steps=total,
-            own_job_usd=1.0,
-            steps=min(seen.step, total),
-            curve=tuple((step / total, max(value, _GUESSED)) for step, value in seen.curve),
-            point=(math.log2(document.plan.learning_rate), math.log2(document.plan.global_batch_size)),
-            is_given_up=seen.end is not None and seen.end.report is None,
-        )
-    plan = next_entries(
-        [states[key] for key in trials], [state for key, state in states.items() if key not in trials], [], ahead=_AHEAD
-    )
-    return TrialQueue(order=plan.entries, given_up=plan.given_up, is_complete=plan.is_done)
+def _note(seen: Seen, event: Any, cpu: float) -> None:
+    seen.step, seen.total_steps = max(seen.step, event.step), event.total_steps or seen.total_steps
+    if event.ended:
+        seen.end, seen.cpu = MemberEnd.read(event.ended), cpu
+
+
+def _settings(spec: JobSpec) -> Settings:
+    """What the trials differ in: learning rate and batch size."""
+    return float(spec.learning_rate or 0.0), spec.plan().per_device_train_batch_size
+
+
+def _search(specs: Sequence[JobSpec], place: Path) -> list[Finished]:
+    """The trials of the searching job of a study that were trained to their ends, in that order."""
+    place.mkdir()
+    names = ("learning_rate", "per_device_train_batch_size")
+    values = {name: sorted({getattr(spec, name) for spec in specs}) for name in names}
+    searched = {name: choices for name, choices in values.items() if len(choices) > 1}
+    job = {name: text for name, text in specs[0].changed().items() if name not in searched}
+    os.environ |= {"PARETUNE_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}"}
+    content: dict[str, Any] = {"job": {**job, "launcher": "local"}, "in_job": "search", "n_trials": 2 * len(specs)}
+    paretune.study(place.name, searched, quiet=True, **content)
+    finished: list[Finished] = []
+    for path in sorted((place / "home" / "jobs").iterdir()):
+        folder = JobFolder(path)
+        if not folder.document.exists() or JobDocument.read(folder.document).queue is None:
+            continue
+        documents = {item.member: item for item in _members(folder)}
+        steps: dict[str, int] = {}
+        for event in EventReader(folder.events).new():
+            steps[event.member] = max(steps.get(event.member, 0), event.step)
+            end = MemberEnd.read(event.ended) if event.ended else None
+            if end is not None and end.report is not None:
+                settings = _settings(documents[event.member].spec)
+                finished.append(Finished(settings=settings, f1=end.report.metrics[F1], steps=sum(steps.values())))
+    return finished
+
+
+def _members(folder: JobFolder) -> list[JobDocument]:
+    """The trials of a searching job, those that have joined it included."""
+    queue = folder.read_queue()
+    return [*JobDocument.read(folder.document).members, *(queue.members if queue is not None else ())]
 
 
 def _events(folder: JobFolder, program: Sequence[str]) -> Iterator[tuple[Any, float]]:
@@ -261,22 +273,21 @@ def _score(seen: Seen) -> float:
 
 
 def _row(
-    kind: str, whole: Mapping[str, Seen], search: Mapping[str, Seen], *, alone: float, total: float, best: str
+    kind: str, whole: Mapping[str, Seen], search: Sequence[Finished], *, alone: float, total: float, best: Settings
 ) -> dict[str, Any]:
-    """CPU seconds of each way, and what the search has found."""
-    trained = {key: _score(seen) for key, seen in search.items() if _score(seen) > -math.inf}
-    steps = sum(seen.step for seen in search.values()) / sum(seen.step for seen in whole.values())
-    is_best_trained = best in trained
+    """CPU seconds of each way, and what the search has trained: until the best of all, or until its own best."""
+    steps = sum(seen.step for seen in whole.values())
+    at_best = next((item for item in search if item.settings == best), None)
+    top = max(search, key=lambda item: item.f1, default=None)
     return {
         "kind": kind,
         "alone": alone * len(whole),
         "in turn": total,
-        "search": max(seen.cpu for seen in search.values()),
-        "to best": search[best].cpu if is_best_trained else math.nan,
-        "steps": steps,
-        "trained": len(trained),
-        "f1 best": _score(whole[best]),
-        "f1 search": max(trained.values(), default=math.nan),
+        "to best": at_best.steps / steps if at_best else math.nan,
+        "to own best": top.steps / steps if top else math.nan,
+        "trained": len(search),
+        "f1 best": max(map(_score, whole.values())),
+        "f1 search": top.f1 if top else math.nan,
     }
 
 
@@ -303,20 +314,18 @@ def _print(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], overh
     conditions = [published.conditions("torch", "transformers", "peft")]
     conditions.append(f"bundled MiniLM on {options.max_train_samples} rows, {options.max_eval_samples} to evaluate")
     lines = [f"Measured {', '.join(conditions)}:", ""]
-    head = [
-        *("trials", "CPU s, a job each", "one job, in turn", "search", "to the best", "of a job each", "of in turn")
+    head = ["trials", "CPU s, a job each", "one job, in turn", "search: steps to the best", "to its own best"]
+    head += ["trained to the end", "F1 of the best", "best F1 of the search"]
+    table = [
+        (
+            row["kind"],
+            *(f"{row[name]:.0f}" for name in ("alone", "in turn")),
+            *(f"{row[name]:.0%}" if row[name] == row[name] else "not trained" for name in ("to best", "to own best")),
+            str(row["trained"]),
+            *(f"{row[name]:.3f}" for name in ("f1 best", "f1 search")),
+        )
+        for row in rows
     ]
-    head += ["steps trained", "F1 of the best", "best F1 of the search"]
-    table = []
-    for row in rows:
-        to_best = row["to best"]
-        shares = [
-            f"{to_best / row[name]:.2f}" if to_best == to_best else "not trained" for name in ("alone", "in turn")
-        ]
-        seconds = [f"{row[name]:.0f}" for name in ("alone", "in turn", "search")]
-        best = f"{to_best:.0f}" if to_best == to_best else "not trained"
-        f1 = (f"{row['f1 best']:.3f}", f"{row['f1 search']:.3f}")
-        table.append((row["kind"], *seconds, best, *shares, f"{row['steps']:.0%}", *f1))
     lines += published.table(head, table)
     lines.append("")
     for kind, rung, seconds, pause, write in overheads:

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.killed_drivers import _drive, _import_everything
-from tests.unit.studies.search.test_in_job import write_curves
+from tests.unit.studies.search.split.test_in_job import write_curves
 
 LOCAL = """
 name: killed

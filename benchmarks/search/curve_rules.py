@@ -1,7 +1,6 @@
 """Rules that choose which of several trainings goes on, played on learning curves that are recorded.
 
-    halving      paretune's simple rule: asynchronous successive halving by dollars and F1, rungs 1/8, 1/4, 1/2, 1
-    forecast     paretune's rule from forecasts of all curves: `curves.next_entries`
+    halving      asynchronous successive halving by dollars and F1, rungs 1/8, 1/4, 1/2, 1
     all          every training to its end, in the order in which they come
     asha         asynchronous successive halving by F1 alone, a quarter goes on (Li et al., MLSys 2020)
     mo-asha      the same by layers of the front of dollars and F1 (Schmucker et al., 2021)
@@ -11,7 +10,7 @@
     chunks       eight trainings side by side, a chunk of an eighth at a time, an upper confidence bound chooses
                  (the rule of RapidFire AI and its bandit, as its documentation describes them)
 
-The last six are short rules written here after their descriptions, not the libraries of their authors.
+They are short rules written here after their descriptions, not the libraries of their authors.
 """
 
 import itertools
@@ -22,13 +21,39 @@ from dataclasses import dataclass, field, replace
 
 from paretune.core.pareto import front
 from paretune.studies.results.hypervolume import MARGIN, hypervolume, reference_point
-from paretune.studies.search import curves
-from paretune.studies.search.curves import CurveState
+from paretune.studies.search.split import curves
+from paretune.studies.search.split.curves import Curve
 
-Rule = Callable[[Sequence[CurveState], Sequence[CurveState]], tuple[str, int] | None]
+Rule = Callable[[Sequence["State"], Sequence["State"]], tuple[str, int] | None]
 """(trials that have begun, others) to the key of one and the step to train it to; None if it would stop."""
 PARTS = 8
 """Parts of a training after which F1 is measured: its optimiser steps in these plays."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class State:
+    """A training after so many of PARTS parts; `values` are its F1 by the share that was done."""
+
+    key: str
+    own_job_usd: float
+    steps: int
+    values: tuple[tuple[float, float], ...]
+    point: tuple[float, ...]
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it is trained to its end."""
+        return self.steps == PARTS
+
+    @property
+    def curve(self) -> Curve:
+        """What it has shown."""
+        return Curve(key=self.key, values=self.values, point=self.point)
+
+    def value_at(self, share: float) -> float | None:
+        """The newest F1 up to a share of the training; None before the first."""
+        values = [value for at, value in self.values if at <= share + 1e-9]
+        return values[-1] if values else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +84,13 @@ class Training:
         """True dollars and F1, both to be minimised."""
         return self.true_usd, -(self.curve[-1] if self.true_f1 is None else self.true_f1)
 
-    def state(self, steps: int = 0) -> CurveState:
+    def state(self, steps: int = 0) -> State:
         """The curve after so many parts."""
-        return CurveState(
+        return State(
             key=self.key,
-            usd_per_step=self.usd / PARTS,
-            total_steps=PARTS,
             own_job_usd=self.own_job_usd,
             steps=steps,
-            curve=tuple((part / PARTS, self.curve[part - 1]) for part in range(1, steps + 1)),
+            values=tuple((part / PARTS, self.curve[part - 1]) for part in range(1, steps + 1)),
             point=self.point,
         )
 
@@ -125,22 +148,17 @@ class Play:
         points = [training.costs for training in self._order if self._done[training.key] == PARTS]
         if self.is_recommended:
             trials = [state for training in self._order if (state := training.state(self._done[training.key])).steps]
-            mean, _ = curves.forecast(trials, [training.state() for training in self._order], [1.0] * len(self._order))
+            every = [training.state().curve for training in self._order]
+            mean, _ = curves.forecast([trial.curve for trial in trials], every, [1.0] * len(every))
             expected = [(training.own_job_usd, float(m)) for training, m in zip(self._order, mean, strict=True)]
             best = front(expected, [False, True])
             points = [training.costs for training, is_best in zip(self._order, best, strict=True) if is_best]
         return hypervolume(points, self._reference) / self._whole
 
 
-def whole(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+def whole(trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
     """Each training to its end."""
     return (others[0].key, PARTS) if others else None
-
-
-def paretune(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
-    """The first entry of `curves.next_entries`, whose stop does not count here: the next best goes on."""
-    plan = curves.next_entries(trials, others, [], ahead=1)
-    return plan.entries[0] if plan.entries else _resting(trials)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +177,7 @@ class Halving:
     is_by_front: bool = True
     is_model_based: bool = False
 
-    def __call__(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+    def __call__(self, trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
         """The highest rung with somebody to promote, else a new trial, else the best that rests."""
         for rung, following in reversed(list(itertools.pairwise(self.rungs))):
             at = [trial for trial in trials if trial.steps >= rung]
@@ -170,28 +188,28 @@ class Halving:
             return (self._new(trials, others) if self.is_model_based else others[0]).key, self.rungs[0]
         return _resting(trials)
 
-    def _ranked(self, trials: Sequence[CurveState], rung: int) -> list[CurveState]:
+    def _ranked(self, trials: Sequence[State], rung: int) -> list[State]:
         values = [trial.value_at(rung / PARTS) or 0.0 for trial in trials]
         if self.is_by_front:
             points = [(trial.own_job_usd, value) for trial, value in zip(trials, values, strict=True)]
             return [trials[index] for index in ranked(points)]
         return [trials[index] for index in sorted(range(len(trials)), key=lambda index: -values[index])]
 
-    def _new(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> CurveState:
+    def _new(self, trials: Sequence[State], others: Sequence[State]) -> State:
         rung = next((rung for rung in reversed(self.rungs) if sum(t.steps >= rung for t in trials) >= 5), None)
         if rung is None or random.Random(len(others)).random() < 1 / 3:
             return others[0]
         order = self._ranked([trial for trial in trials if trial.steps >= rung], rung)
         count = max(2, len(order) // 4)
 
-        def density(at: CurveState, group: Sequence[CurveState]) -> float:
+        def density(at: State, group: Sequence[State]) -> float:
             off = (sum((a - b) ** 2 for a, b in zip(at.point, trial.point, strict=True)) for trial in group)
             return 1e-3 + sum(math.exp(-0.5 * square) for square in off) / len(group)
 
         return max(others, key=lambda at: density(at, order[:count]) / density(at, order[count:]))
 
 
-def chunks(trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+def chunks(trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
     """A chunk of the one with the highest upper confidence bound among eight; a new one for each that has ended."""
     live = [trial for trial in trials if not trial.is_done]
     if len(live) < 8 and others:
@@ -209,7 +227,7 @@ class IfBo:
     def __init__(self, seed: int = 0) -> None:
         self._draw = random.Random(seed)
 
-    def __call__(self, trials: Sequence[CurveState], others: Sequence[CurveState]) -> tuple[str, int] | None:
+    def __call__(self, trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
         """One part of the most probable improvement."""
         if not trials:
             return others[0].key, 1
@@ -218,13 +236,14 @@ class IfBo:
         if not every:
             return None
         ahead = [replace(trial, steps=min(PARTS, trial.steps + horizon)) for trial in every]
-        mean, deviation = curves.forecast(trials, every, [trial.steps / PARTS for trial in ahead])
-        now, _ = curves.forecast(trials, trials, [trial.steps / PARTS for trial in trials])
+        begun = [trial.curve for trial in trials]
+        mean, deviation = curves.forecast(begun, [t.curve for t in every], [trial.steps / PARTS for trial in ahead])
+        now, _ = curves.forecast(begun, begun, [trial.steps / PARTS for trial in trials])
         usd = [trial.own_job_usd for trial in (*trials, *others)]
         low, spread = min(usd), max(usd) - min(usd) or 1.0
         scale = max(float(max(now) - min(now)), 1e-6)
 
-        def utility(value: float, trial: CurveState) -> float:
+        def utility(value: float, trial: State) -> float:
             return weight * value / scale - (1 - weight) * (trial.own_job_usd - low) / spread
 
         best = max(utility(float(value), trial) for value, trial in zip(now, trials, strict=True))
@@ -237,7 +256,7 @@ class IfBo:
         return best_of.key, best_of.steps + 1
 
 
-def _resting(trials: Sequence[CurveState]) -> tuple[str, int] | None:
+def _resting(trials: Sequence[State]) -> tuple[str, int] | None:
     """The one of the best layer among those that are not done; None if all are."""
     live = [trial for trial in trials if not trial.is_done]
     if not live:
@@ -266,7 +285,6 @@ def rules() -> dict[str, Rule]:
     """Name to a new instance of each rule."""
     return {
         "halving": Halving(),
-        "forecast": paretune,
         "all": whole,
         "asha": Halving(rungs=(2, 8), eta=4, is_by_front=False),
         "mo-asha": Halving(rungs=(2, 8), eta=4),

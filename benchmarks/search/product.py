@@ -28,6 +28,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
+from paretune.studies.search.trial_job import SEARCH
 from paretune.tracking import Tracking
 from search.scoring import OBJECTIVES, Booked
 from search.tables import PRICES, Point, Table
@@ -45,12 +46,13 @@ def search(
     parallel: int,
     budget_usd: float,
     most: int,
+    in_job: str = "none",
 ) -> tuple[list[Booked], str]:
     """Run one study to its end; its jobs in the order of their ends, and why it ended.
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     """
-    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method}
+    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method, "in_job": in_job}
     with empty_home() as home:
         result = run(study(table, objectives, seed, **limits), table, home)
         return result.booked, result.remark
@@ -111,21 +113,42 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
     advisor: list[split.Split] = []
     names = list(file.objectives)
 
+    ahead_usd, trained = [0.0], [0]  # of a job that searches: dollars that are in `booked` already, trials trained
+
+    def advice() -> tuple[Point, ...] | None:
+        if module is not split:
+            return None
+        if not advisor:  # made once a search: its candidates take longer than what it recommends
+            advisor.append(split.Split(driver))
+        return tuple(at for item in advisor[0].recommended() if (at := _point_of(item, table)) is not None)
+
+    def watch_job() -> None:
+        """Book what a job that searches has cost until a training in it has ended."""
+        members = [job for job in driver.running if job.searches and job.trial is not None]
+        ends = sum(job.trial.end is not None for job in members if job.trial is not None)
+        shared = driver.shared_jobs.searching
+        if not members or ends <= trained[0] or shared is None or shared.job is None:
+            return
+        trained[0] = ends
+        price = driver.workplace.launcher.price(members[0].spec)
+        usd = price.cost_usd(shared.job.billable_seconds(), 1) if price else 0.0
+        done = Booked(usd=usd - ahead_usd[0], point=None, measured=None, status="Trained", recommended=advice())
+        booked.append(done)
+        ahead_usd[0] = usd
+
     def finished(trial: Trial) -> None:
         done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
-        advice = None
-        if module is split:
-            if not advisor:  # made once a search: its candidates take longer than what it recommends
-                advisor.append(split.Split(driver))
-            advice = tuple(at for item in advisor[0].recommended() if (at := _point_of(item, table)) is not None)
+        usd = trial.cost_usd or 0.0
+        if driver.history.notes[trial.number].kind == SEARCH:
+            usd, ahead_usd[0] = max(0.0, usd - ahead_usd[0]), max(0.0, ahead_usd[0] - usd)
         booked.append(
             Booked(
-                usd=trial.cost_usd or 0.0,
+                usd=usd,
                 point=point,
                 measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
                 status=trial.status.value if point is not None else f"Probe {trial.status.value}",
-                recommended=advice,
+                recommended=advice(),
             )
         )
 
@@ -147,6 +170,13 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
         on_trial=finished,
         say=lambda text: None,
     )
+    poll = driver.poll
+
+    def watched() -> None:
+        poll()
+        watch_job()
+
+    driver.poll = watched  # type: ignore[method-assign]
     remark = module.search(driver)
     if module is not split:
         return Searched(booked=booked, remark=remark)

@@ -24,9 +24,9 @@ from paretune.studies.results.quality_model import Key
 from paretune.studies.results.trials import PREDICTED, Trial
 from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.in_job import InJobSearch
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.candidates import CandidateSpace
+from paretune.studies.search.split.in_job import InJobSearch
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.stopping import costs_too_much, lacks_objective
@@ -51,8 +51,7 @@ class Split:
         self._pending: dict[int, Action] = {}
         self._impossible: set[tuple[object, ...]] = set()
         self._refused: set[tuple[object, ...]] = set()  # by SageMaker, until a job ends
-        self._jobs: dict[tuple[object, ...], tuple[JobSpec, str, Key]] = {}  # by points and changes
-        self._given_up: set[Key] = set()
+        self._jobs: dict[tuple[object, ...], tuple[JobSpec, str]] = {}  # by points and changes
         self._is_affordable = driver.admission.affordable()
         self._has_unaffordable = False
         self._regret: tuple[float, float] | None = None  # of the best job that is not worth its dollars
@@ -68,8 +67,9 @@ class Split:
         driver = self.driver
         if not self._space.candidates:  # a range of which none of the few values tried makes a job
             return joint.search(driver)
-        shared_job = f"{InJobSearch(driver, self.learner).search()}; " if driver.file.in_job == SEARCH else ""
-        self._find_given_up()
+        shared_job = (
+            f"{InJobSearch(driver, self.learner, self._is_closed).search()}; " if driver.file.in_job == SEARCH else ""
+        )
         reason = ""
         while True:
             if self._judged != driver.history.booking_order:
@@ -239,22 +239,13 @@ class Split:
         key = (*action.point.items(), *_changes(action).items())
         if key not in self._jobs:  # making and hashing jobs takes most of the time of planning
             job = _job_of(action)
-            self._jobs[key] = job, job.spec_hash(), self._space.quality_key(job, job.plan())
-        job, identity, quality = self._jobs[key]
-        is_given_up = action.kind != PROBE and quality in self._given_up
-        if is_given_up or identity in self.driver.history.impossible:
+            self._jobs[key] = job, job.spec_hash()
+        job, identity = self._jobs[key]
+        if identity in self.driver.history.impossible:
             return True
         is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable
         return not is_affordable
-
-    def _find_given_up(self) -> None:
-        """Note the qualities of trials that a job that searches has given up: no other training looks for them."""
-        for number, note in self.driver.history.notes.items():
-            trial = self.driver.trials.get(number)
-            if note.kind == SEARCH and trial is not None and trial.status is TrialStatus.STOPPED:
-                spec = JobSpec.from_text(trial.parameters)
-                self._given_up.add(self._space.quality_key(spec, spec.plan()))
 
     def _forget_ended(self) -> None:
         """Drop what is no longer under way; what failed is not tried again."""

@@ -11,8 +11,9 @@ from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.admission import StudyDeadline
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.in_job import InJobSearch
+from paretune.studies.search.split.in_job import InJobSearch
 from paretune.studies.search.split.learner import Learner
+from paretune.studies.search.split.unfinished import Unfinished
 from paretune.studies.search.trial_job import guessed_f1
 from tests.study_rig import driver_of
 from tests.unit.studies.search.test_shared_jobs import Killed, jobs_of
@@ -53,7 +54,7 @@ def driver(workplace: Path) -> Driver:
 
 
 def search(driver: Driver) -> str:
-    return InJobSearch(driver, Learner(driver)).search()
+    return InJobSearch(driver, Learner(driver), lambda action: False).search()
 
 
 def searching_jobs(workplace: Path, driver: Driver) -> list[float]:
@@ -69,14 +70,12 @@ def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_boun
     best = max((trial for trial in trials if "f1" in trial.values), key=lambda trial: trial.values["f1"])
 
     assert best.point["learning_rate"] == 3e-5
-    assert len(trials) >= 5
+    assert 3 <= len(trials) < 8
     stopped = [trial for trial in trials if trial.status is TrialStatus.STOPPED]
     completed = len(trials) - len(stopped)
-    assert completed <= 5
+    assert completed >= 2
     assert all("given up" in trial.reason for trial in stopped)
     assert f"trained {completed} of {len(trials)} trials to their end" in reason
-    ends = [study.ledger.entry(trial.number).end for trial in stopped]
-    assert all(end is not None and end.curve for end in ends)
     (usd,) = searching_jobs(workplace, study)
     assert usd < 0.66 * 8 * 1700 * USD_PER_SECOND
 
@@ -124,7 +123,7 @@ def test_the_next_driver_directs_the_job_of_a_killed_one(
     search(again)
 
     assert len(searching_jobs(workplace, again)) == 1
-    assert 5 <= len(again.trials) <= 8
+    assert 3 <= len(again.trials) <= 8
     points = [tuple(trial.point.values()) for trial in again.trials.values()]
     assert len(points) == len(set(points))
     assert again.ledger.balance().spent_usd == pytest.approx(sum(searching_jobs(workplace, again)), abs=1e-9)
@@ -199,6 +198,29 @@ def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
     assert study.workplace.clock.now() <= until
 
 
+def test_a_paused_training_is_forecast_once_another_has_ended(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its quality counts with the uncertainty of the forecast, and its candidate counts as not trained."""
+    study = driver(workplace)
+    learner, forecasts = Learner(study), []
+    wait = study.wait
+
+    def looked_at() -> None:
+        wait()
+        quality = study.file.judged_by
+        assert quality is not None
+        forecasts.extend(
+            (list(Unfinished(study).forecasts(quality)), len(Unfinished(study).just_finished())) for _ in "1"
+        )
+
+    monkeypatch.setattr(study, "wait", looked_at)
+    InJobSearch(study, learner, lambda action: False).search()
+
+    assert not any(open_ for open_, finished in forecasts if not finished)
+    means = [mean for open_, _ in forecasts for _, mean, _ in open_]
+    assert means
+    assert all(0.4 < mean < 1.0 for mean in means)
+
+
 @pytest.mark.parametrize(
     ("labels", "majority", "f1"), [((), 0.4, 0.0), (("a", "b", "c", "d"), 0.1, 0.25), (("a", "b"), 0.6, 0.6)]
 )
@@ -211,10 +233,12 @@ def test_guessing_is_any_class_or_the_most_frequent_one(labels: tuple[str, ...],
 def test_f1_below_guessing_counts_as_guessing(workplace: Path) -> None:
     """Such a training has not begun to learn, and says nothing of its end."""
     study = driver(workplace)
-    searching, curve = InJobSearch(study, Learner(study)), [(0.125, 0.2), (0.25, 0.7)]
-    assert searching._comparable(curve) == tuple(curve)  # nothing is known of the data
-    searching._guessed_f1 = 0.5
-    assert searching._comparable(curve) == ((0.125, 0.5), (0.25, 0.7))
+    unfinished, curve = Unfinished(study), [(0.125, 0.2), (0.25, 0.7)]
+    quality = study.file.judged_by
+    assert quality is not None
+    assert unfinished._comparable(quality, curve) == tuple(curve)  # nothing is known of the data
+    unfinished._guessed_f1 = 0.5
+    assert unfinished._comparable(quality, curve) == ((0.125, 0.5), (0.25, 0.7))
 
 
 def test_a_script_in_one_job_has_one_fault(tmp_path: Path) -> None:

@@ -1,0 +1,299 @@
+"""`in_job: search`: the trainings from which a split search learns quality take turns in one job.
+
+All run on the cluster on which most of them are cheapest. The job's maximum runtime is chosen, and its dollars are
+reserved for its first trial, the lead, before it is created; trials that join it reserve nothing. After each rung the
+search chooses as it chooses jobs, by the expected gain of the front for the dollars; in the job a training costs what
+is left of it. What a paused training would reach is forecast from its curve. The job ends when another job is worth
+more. Of several drivers, the lead's directs the job.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from paretune.core.errors import BudgetRefused, LostContact
+from paretune.estimating.workload import training_steps
+from paretune.launchers.shared_jobs import SharedJob, common_parameters
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.specification.job import JobSpec
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.split.actions import LEARN, Action, Actions
+from paretune.studies.search.split.learner import Learner
+from paretune.studies.search.split.rows import OVERHEAD_S
+from paretune.studies.search.trial_job import SEARCH, TrialJob
+
+MOST_TRIALS = 64
+"""Trials of one job, as for `trials_per_job`."""
+RUNGS = (0.125, 0.25, 0.5, 1.0)
+"""Shares of a training after which its trial pauses."""
+_MOST_OF_TRIALS = 0.5
+"""Part of a study's n_trials that the job may train, so that some are left to measure seconds on other clusters."""
+_TRAININGS = 0.5
+"""Part of all trainings for whose limits the job has time."""
+_MOST_OF_BUDGET = 0.7
+"""Part of the dollars left that the job may cost, so that some are left to measure seconds on other clusters."""
+_LONGEST_MINUTES = 40_320.0
+_RESERVE = 0.05
+"""Part of its time that the job keeps to save and upload its models."""
+_SLOWER = 1.2
+"""Times the expected seconds of a training that must be left for it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Training:
+    """A training that the job could go on with or begin.
+
+    Attributes:
+        key: run id of its trial; the identity of its job if it has not begun.
+        action: its dollars are those of what is left of it in this job.
+        steps, total_steps: optimiser steps, done and in all.
+        seconds: of the job for what is left of it.
+    """
+
+    key: str
+    action: Action
+    steps: int
+    total_steps: int
+    seconds: float
+
+    @property
+    def rungs(self) -> list[int]:
+        """The optimiser steps at which it pauses next, the last one included."""
+        ends = (min(self.total_steps, math.ceil(share * self.total_steps)) for share in RUNGS)
+        return [end for end in ends if end > self.steps]
+
+
+class InJobSearch:
+    """One driver's part in the job that searches; `is_closed` says whether a job of its own cannot begin now."""
+
+    def __init__(self, driver: Driver, learner: Learner, is_closed: Callable[[Action], bool]) -> None:
+        self._driver = driver
+        self._learner = learner
+        self._is_closed = is_closed
+        self._actions: dict[str, Action] = {}  # by the identity of their jobs
+        self._has_looked = False
+        self._seen: tuple[object, ...] = ()
+        self._reason = ""
+
+    def search(self) -> str:
+        """Search until nothing in the job is worth most any more; returns how it ended, in words."""
+        driver = self._driver
+        while not self._is_over():
+            driver.workplace.interruption.check()
+            driver.poll()
+            self._direct()
+            if not self._reason:
+                driver.wait()
+        if self._reason:
+            return self._reason
+        trials = [trial for number, trial in driver.trials.items() if driver.history.notes[number].kind == SEARCH]
+        completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
+        return f"one job has trained {completed} of {len(trials)} trials to their end"
+
+    def _is_over(self) -> bool:
+        history = self._driver.history
+        is_running = any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
+        if is_running or any(retry.note.kind == SEARCH for retry in history.retries.values()):
+            return False
+        return bool(self._reason) or any(note.kind == SEARCH for note in history.notes.values())
+
+    def _direct(self) -> None:
+        """Begin the job, or tell it what to train next if this driver directs it and something is new."""
+        driver = self._driver
+        members = [job for job in driver.running if job.searches]
+        if not members:
+            if not self._is_over() and not any(entry.note.kind == SEARCH for entry in driver.ledger.running()):
+                self._begin()
+            return
+        shared = driver.shared_jobs.searching
+        lead = next((job for job in members if job.number == members[0].note.lead), None)
+        if shared is None or shared.queue is None or shared.queue.is_complete or lead is None:
+            return
+        trials = [job for job in members if job.trial and job.trial.shared is shared]
+        seen = shared.name, shared.is_forming, *((job.number, job.steps, _has_ended(job)) for job in trials)
+        if seen == self._seen or not trials or not driver.owns(lead.number):
+            return
+        chosen, order = self._chosen(trials, lead, shared), []
+        for training in chosen:
+            key = training.key if training.steps else self._key_of(training, trials, lead.note)
+            order += [(key, step) for step in training.rungs if key]
+        if shared.is_forming and not chosen:  # after a kill nothing is left to be trained
+            for job in members:
+                job.ask_to_stop()
+            return
+        for job in members:
+            if not chosen and not _has_ended(job):
+                job.stopped_because = "given up in the job that searched: the rest of it would not add enough"
+        with suppress(LostContact):  # sent again with the next news
+            shared.direct(order, is_complete=not chosen)
+            self._seen = seen if len(members) == sum(job.searches for job in driver.running) else ()
+
+    def _chosen(self, trials: Sequence[TrialJob], lead: TrialJob, shared: SharedJob) -> list[_Training]:
+        """The next trainings, the best first; none if the search in the job is over.
+
+        The second one is for the time until the driver has seen the end of the first. It is not begun earlier.
+        """
+        elapsed_s = lead.spent_seconds + (0.0 if shared.job is None else shared.job.billable_seconds())
+        left_s = (1 - _RESERVE) * lead.spec.max_runtime_minutes * 60 - elapsed_s
+        left_usd = self._driver.admission.left_usd(lead.spec)
+        knowledge = self._learner.learn(left_usd=left_usd)
+        open_ = [self._training_of(job) for job in trials if not _has_ended(job)]
+        if len(trials) < lead.spec.trials_per_job:
+            open_ += self._candidates(lead.spec)
+        fitting = [training for training in open_ if training and _SLOWER * training.seconds <= left_s]
+        if not knowledge.predictions.has_quality:  # the first training goes on to its end
+            return [] if any(map(_has_report, trials)) else fitting[:1]
+        spent_usd = self._driver.ledger.balance().spent_usd
+        spent_usd += elapsed_s * self._learner.space.usd_per_second_of(lead.spec)
+        chosen: list[_Training] = []
+        while fitting and len(chosen) < 2:
+            actions = Actions(knowledge, self._is_closed, self._driver.file.value_of_front_usd, spent_usd)
+            gains = [actions.gain_of_training(_spec_of(training.action)) for training in fitting]
+            priced = [replace(item.action, gain=gain) for item, gain in zip(fitting, gains, strict=True)]
+            ranked, elsewhere = actions.ranked(action for action in priced if action.gain), actions.best()
+            if not ranked or (elsewhere is not None and elsewhere.value > ranked[0].value):
+                break
+            index = next(index for index, action in enumerate(priced) if action is ranked[0])
+            chosen.append(fitting.pop(index))
+            if len(chosen[0].rungs) > 1:
+                fitting = [training for training in fitting if training.steps]
+            knowledge = self._learner.learn([_spec_of(ranked[0])], left_usd=left_usd)
+        return chosen
+
+    def _key_of(self, training: _Training, trials: Sequence[TrialJob], lead: TrialNote) -> str:
+        """The key of a training that begins, if it has not; empty if it cannot."""
+        if any(_key(job) == training.key for job in trials):
+            return training.key
+        return self._start(training.action, lead)
+
+    def _begin(self) -> None:
+        """Begin the job with the most usual settings, or with the trials that a job without capacity has left."""
+        driver, now = self._driver, self._driver.workplace.clock.now()
+        retries = {key: retry for key, retry in driver.history.retries.items() if retry.note.kind == SEARCH}
+        if any(retry.not_before > now for retry in retries.values()):
+            return
+        candidates = self._candidates(None)
+        specs = [_spec_of(training.action) for training in candidates]
+        specs += [driver.file.spec_at(retry.note.point) for retry in retries.values()]
+        count = min(len(specs), self._most_trials)
+        limits = [action.limit_minutes or action.spec.max_runtime_minutes for action in self._actions.values()]
+        minutes = self._minutes(specs[0], count, limits) if specs else None
+        if minutes is None:
+            driver.history.retries = {k: r for k, r in driver.history.retries.items() if k not in retries}
+            reason = "no job that searches fits the budget or the time left"
+            self._reason = reason if specs else "nothing can be trained in one job"
+            return
+        changes = {"trials_per_job": max(2, count), "max_runtime_minutes": minutes}
+        note = TrialNote(kind=SEARCH, changes=changes)
+        for retry in retries.values():
+            del driver.history.retries[next(key for key, item in retries.items() if item is retry)]
+            suggestion = driver.study.ask_for(retry.note.point)
+            lead = suggestion.number if note.lead is None else note.lead
+            again = replace(retry.note, changes={**retry.note.changes, **changes}, lead=lead)
+            if driver.start(suggestion, again) and note.lead is None:
+                note = replace(note, lead=suggestion.number)
+        for training in candidates if not retries else ():
+            if self._start(training.action, note):
+                return
+        if note.lead is None and not any(item.kind == SEARCH for item in driver.history.notes.values()):
+            self._reason = "no trial of a job that searches could begin"
+
+    def _start(self, action: Action, lead: TrialNote) -> str:
+        """Start a trial beside the lead, or as the lead if it has no number; returns its key, or an empty text."""
+        driver = self._driver
+        names = "trials_per_job", "max_runtime_minutes"
+        changes = {**action.changes, **{name: lead.changes[name] for name in names}}
+        suggestion = driver.study.ask_for(action.point)
+        number = suggestion.number if lead.lead is None else lead.lead
+        note = TrialNote(kind=SEARCH, changes=changes, lead=number, expected_usd=action.cost_usd)
+        self._actions.pop(_spec_of(action).spec_hash(), None)
+        if not driver.start(suggestion, note):
+            return ""
+        return next((_key(job) for job in driver.running if job.number == suggestion.number), "")
+
+    def _minutes(self, spec: JobSpec, count: int, limits: Sequence[float]) -> float | None:
+        """The maximum runtime of the job: time for a part of all trainings that fits budget and deadline.
+
+        None if too little fits.
+        """
+        admission = self._driver.admission
+        most_usd = _MOST_OF_BUDGET * admission.left_usd(spec)
+        least = max(limits, default=spec.max_runtime_minutes)
+        minutes = min(_LONGEST_MINUTES, max(least, _TRAININGS * sum(limits)))
+        if admission.deadline is not None:
+            left_s = admission.deadline.until - self._driver.workplace.clock.now() - OVERHEAD_S
+            minutes = min(minutes, left_s / 60)
+        while minutes >= least / 2:
+            job = spec.replace(trials_per_job=max(2, count), max_runtime_minutes=round(minutes, 1))
+            with suppress(BudgetRefused):
+                usd = admission.worst_case.reserved_usd(job)
+                if usd is None and not admission.has_budget:
+                    return job.max_runtime_minutes
+                if usd is not None and usd <= most_usd:
+                    return job.max_runtime_minutes
+            minutes *= 0.8
+        return None
+
+    def _candidates(self, lead: JobSpec | None) -> list[_Training]:
+        """The trainings that have not begun, the most usual settings first."""
+        driver = self._driver
+        if not self._has_looked:
+            self._has_looked = True
+            knowledge = self._learner.learn(left_usd=driver.admission.left_usd(lead))
+            actions = Actions(knowledge, lambda _: False, None, 0.0)  # what runs or is settled is left out below
+            cheapest = actions.trainings()
+            common = Counter(common_parameters(action.spec) for action in cheapest).most_common(1)
+            cluster = common[0][0] if common else ()
+            if lead is not None:
+                cluster = common_parameters(lead.replace(trials_per_job=cheapest[0].spec.trials_per_job))
+            trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
+            self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
+        count = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
+        if count >= self._most_trials:
+            return []
+        open_ = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}
+        rest = [self._training(key, action, 0, None) for key, action in open_.items()]
+        return [training for training in rest if training is not None]
+
+    @property
+    def _most_trials(self) -> int:
+        of_study = self._driver.file.n_trials
+        return MOST_TRIALS if of_study is None else min(MOST_TRIALS, max(1, round(_MOST_OF_TRIALS * of_study)))
+
+    def _training_of(self, job: TrialJob) -> _Training | None:
+        """What is left of a trial of the job."""
+        limit = job.spec.max_runtime_minutes
+        action = Action(kind=LEARN, spec=job.spec, limit_minutes=limit, point=job.note.point, changes={}, cost_usd=0.0)
+        return self._training(_key(job), action, *(job.steps or (0, None)))
+
+    def _training(self, key: str, action: Action, steps: int, total_steps: int | None) -> _Training | None:
+        """The rest of a training; None if nobody knows how many rows it trains on."""
+        spec = _spec_of(action)
+        rows = self._learner.rows_of_an_epoch(spec)
+        if not rows:
+            return None
+        expected_steps = training_steps(spec, spec.plan(), rows)
+        total = total_steps or expected_steps
+        seconds = self._learner.seconds_per_step(spec) * expected_steps * (1 - steps / total)
+        usd = seconds * self._learner.space.usd_per_second_of(spec)
+        action = replace(action, cost_usd=usd)
+        return _Training(key=key, action=action, steps=steps, total_steps=total, seconds=seconds)
+
+
+def _key(job: TrialJob) -> str:
+    return job.record.run.run_id
+
+
+def _has_ended(job: TrialJob) -> bool:
+    return job.trial is not None and job.trial.end is not None
+
+
+def _has_report(job: TrialJob) -> bool:
+    end = None if job.trial is None else job.trial.end
+    return end is not None and end.report is not None
+
+
+def _spec_of(action: Action) -> JobSpec:
+    return action.spec.replace(**action.changes)
