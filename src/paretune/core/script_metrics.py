@@ -46,6 +46,7 @@ _WORD = r"[A-Za-z_][\w./@-]{0,59}"
 _IN_A_SENTENCE = re.compile(
     rf"(?<![\w./@-])((?:{_WORD} ){{0,2}}{_WORD}) {{0,30}}[=:] {{0,9}}({_NUMBER})(?=[\s,;)\]}}%]|\.?$)"
 )
+_SETTING = re.compile(r"\s*\w+=[^\s=]*,")  # a line of printed TrainingArguments
 _TABLE_ROW = re.compile(rf"\s*[│┃|]\s*({_WORD})\s*[│┃|]\s*({_NUMBER})\s*[│┃|]")
 _SENTENCE = re.compile(rf"\s*((?:{_WORD} ){{3,5}}{_WORD}) {{0,9}}[=:] {{0,9}}({_NUMBER})\s*")
 _METRIC = re.compile(
@@ -56,16 +57,8 @@ _METRIC = re.compile(
 )
 _FILLERS = {"a", "and", "debug", "epoch", "final", "info", "is", "my", "our", "step", "the", "warning", "with"}
 _NOT_METRICS = (
-    "step",
-    "epoch",
-    "total_flos",
-    "learning_rate",
-    "grad_norm",
-    "length",
-    "mode",
-    "size",
-    "examples",
-    "rows",
+    *("step", "epoch", "total_flos", "learning_rate", "grad_norm"),
+    *("length", "mode", "size", "split", "examples", "rows"),
 )
 
 
@@ -156,6 +149,8 @@ def numbers_in(line: str) -> dict[str, float]:
     match = _LINE.fullmatch(line)
     if match:
         return {match[1]: float(match[2])}
+    if _SETTING.fullmatch(line):
+        return {}
     begin, end = line.find("{"), line.rfind("}") + 1
     if 0 <= begin < end:
         is_all = not (line[:begin] + line[end:]).strip()
