@@ -81,11 +81,7 @@ class RateSums:
 
 
 def read_rates(text: str) -> Mapping[tuple[str, str], EffectiveRate]:
-    """Return the rates in the text of a `rates.csv`, by instance type and region.
-
-    Raises:
-        BadInput: the text is damaged.
-    """
+    """Return the rates in the text of a `rates.csv`, by instance type and region; raises BadInput if it is damaged."""
     try:
         rates = [
             EffectiveRate(

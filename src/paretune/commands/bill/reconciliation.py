@@ -68,11 +68,7 @@ class Reconciled:
 
 
 def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
-    """Read a bill and match its lines with the runs.
-
-    Raises:
-        BadInput: a file of the bill cannot be read, or a month of an account is there twice.
-    """
+    """Read a bill and match its lines with the runs; raises BadInput if files or months cannot be used."""
     runs_by_job, tallies, rates, discounts = RunsByJob(costs), dict[str, RunTally](), RateSums(), Discounts()
     unknown: dict[str, Sum] = {}
     totals = {name: Sum() for name in (RECORDED, APART, UNKNOWN)} | {OTHERS: bill.others}

@@ -56,11 +56,7 @@ class RecordedCost:
 
 
 def runs_on_the_bill(tracking: Tracking) -> list[RecordedRun]:
-    """Return all runs whose jobs AWS bills, newest first.
-
-    Raises:
-        TrackingUnavailable: MLflow does not answer.
-    """
+    """Return all runs whose jobs AWS bills, newest first; raises TrackingUnavailable."""
     return [run for run in tracking.runs(_BILLED_RUNS) if RecordedJob(run).cluster.instance_type.startswith("ml.")]
 
 

@@ -10,11 +10,7 @@ from paretune.specification.parameters import check, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class ReconcileRequest:
-    """The bill to read.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
+    """The bill to read; raises BadInput with all faults at once."""
 
     bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
 

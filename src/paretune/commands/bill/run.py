@@ -111,11 +111,7 @@ def _covers_less(run: RecordedRun, bill: RunBill, until: str) -> bool:
 
 
 def _on_disk(bill: str, environment: Mapping[str, str]) -> Path:
-    """Return the path of the bill; one in S3 is fetched first, unless it is on this disk already.
-
-    Raises:
-        BadInput: it cannot be fetched.
-    """
+    """Return the path of the bill; one in S3 is fetched first, unless it is here. Raises BadInput if it cannot be."""
     if not bill.startswith(IN_S3):
         return at_home(bill)
     # Imported here: a bill on this disk needs no boto3.

@@ -46,11 +46,7 @@ class Detectable:
 
 
 class DesignModel:
-    """The model of a design: its formula, by default the main effects.
-
-    Raises:
-        BadInput: the formula cannot be read.
-    """
+    """The model of a design: its formula, by default the main effects; raises BadInput if it cannot be read."""
 
     def __init__(self, draft: DesignDraft) -> None:
         self._factors = draft.factors

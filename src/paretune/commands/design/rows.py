@@ -66,11 +66,7 @@ class RowJob:
 
 
 def job_of_row(values: Mapping[str, Value]) -> RowJob:
-    """The job of these values.
-
-    Raises:
-        BadInput: with all their faults, such as steps that make no whole epochs.
-    """
+    """The job of these values; raises BadInput with all their faults, such as steps that make no whole epochs."""
     terms = RowTerms(**{name: value for name, value in values.items() if name in ROW_TERMS})  # type: ignore[arg-type]  # they were checked
     job = {name: value for name, value in values.items() if name not in ROW_TERMS}
     refuse(_contradictions(terms, job))

@@ -118,11 +118,7 @@ def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
 
 
 def trust_finding(account: Account) -> Finding:
-    """Return whether the role exists and SageMaker may assume it.
-
-    Raises:
-        BadInput: no role is set.
-    """
+    """Return whether the role exists and SageMaker may assume it; raises BadInput if no role is set."""
     role = account.role_arn
     name = role.rpartition("/")[2]
     if role.split(":")[4] != account.identity["Account"]:

@@ -45,11 +45,7 @@ class DoctorRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str], environment: Mapping[str, str]) -> "DoctorRequest":
-        """Read the typed texts, completed by the profile; a broken profile does not refuse the request.
-
-        Raises:
-            BadInput: all faults of the typed texts.
-        """
+        """Read the typed texts, completed by the profile, broken ones aside; raises BadInput with all faults."""
         faults, paid = list[str](), False
         try:
             paid = bool(texts.get("paid", "").strip() and parse("paid", texts["paid"], bool))

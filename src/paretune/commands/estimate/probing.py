@@ -87,11 +87,7 @@ def run_probes(
 
 
 def require_limit(estimates: Sequence[Estimate]) -> float | None:
-    """The limit of all probes together.
-
-    Raises:
-        BudgetRefused: probes would be billed and no limit is set.
-    """
+    """The limit of all probes together; raises BudgetRefused if probes would be billed and no limit is set."""
     spec = estimates[0].spec
     if spec.max_cost_usd is None and any(item.spec.on_sagemaker for item in estimates):
         raise BudgetRefused("probe=true pays for short jobs: set max_cost_usd to what all of them may cost together")

@@ -33,11 +33,7 @@ class EstimateRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "EstimateRequest":
-        """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows.
-
-        Raises:
-            BadInput: all faults of all rows, each once.
-        """
+        """From what was typed; `instance_type=ml.g5.xlarge,ml.p4d.24xlarge` makes two rows. Raises BadInput."""
         faults, probe = list[str](), False
         try:
             probe = bool(texts.get("probe", "").strip() and parse("probe", texts["probe"], bool))
@@ -54,11 +50,7 @@ class EstimateRequest:
 
     @classmethod
     def of(cls, specs: Sequence[JobSpec], choices: Mapping[str, Sequence[object]], *, probe: bool) -> "EstimateRequest":
-        """Every specification with every combination of `choices`, which win over it.
-
-        Raises:
-            BadInput: all faults of all rows, each once.
-        """
+        """Every specification with every combination of `choices`, which win over it; raises BadInput once a fault."""
         wrong = [name for name in choices if name not in JobSpec().as_text()]
         faults = [f"unknown parameter {name}: choices are parameters of a job" for name in wrong]
         faults += [] if specs else ["there must be at least one job to estimate"]

@@ -18,11 +18,7 @@ _USUAL_LIMIT_S = 120.0
 
 
 def limit_s(environment: Mapping[str, str]) -> float:
-    """Seconds that may be spent.
-
-    Raises:
-        BadInput: the variable is no number.
-    """
+    """Seconds that may be spent; raises BadInput if the variable is no number."""
     text = environment.get(LIMIT) or str(_USUAL_LIMIT_S)
     try:
         return max(0.0, float(text))

@@ -33,10 +33,7 @@ _OWN_HELP = {
 
 @dataclass(frozen=True, kw_only=True)
 class ImportRequest:
-    """A table, and the job of each of its rows.
-
-    `typed` has the parameters typed for all rows.
-    """
+    """A table, and the job of each of its rows; `typed` has the parameters typed for all rows."""
 
     table: RunTable
     specs: tuple[JobSpec, ...]
@@ -44,11 +41,7 @@ class ImportRequest:
 
     @classmethod
     def from_text(cls, texts: Mapping[str, str]) -> "ImportRequest":
-        """Read the typed texts: `recorded_runs` and parameters of a job.
-
-        Raises:
-            BadInput: all faults of the table, and of its rows as jobs.
-        """
+        """Read the typed texts, `recorded_runs` and parameters of a job; raises BadInput with all faults."""
         typed = {name: text for name, text in texts.items() if text.strip()}
         path = typed.pop("recorded_runs", None)
         if path is None:
@@ -85,11 +78,7 @@ def import_help() -> dict[str, str]:
 
 
 def _columns(text: str) -> dict[str, str]:
-    """Return names of columns in the file to names here.
-
-    Raises:
-        BadInput: the text is not a JSON object of texts, or has a name twice.
-    """
+    """Return names of columns in the file to names here; raises BadInput if that is no JSON object of texts."""
     example = 'columns must be a JSON object such as {"seconds": "billable_seconds"}'
     names: list[str] = []
 

@@ -11,11 +11,7 @@ from paretune.specification.parameters import check, parameter
 
 @dataclass(frozen=True, kw_only=True)
 class McpRequest:
-    """Limits of what agents may do through this server.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
+    """Limits of what agents may do through this server; raises BadInput with all faults at once."""
 
     session_budget_usd: float = parameter(
         0.0, "dollars that all that agents launch in a session may cost together; with 0 they may look only", minimum=0
@@ -32,11 +28,7 @@ class McpRequest:
 
 
 def _run(request: McpRequest) -> CommandOutput:
-    """Serve until the agent disconnects.
-
-    Raises:
-        BadInput: the package `mcp` is not installed.
-    """
+    """Serve until the agent disconnects; raises BadInput if the package `mcp` is not installed."""
     try:
         from paretune.commands.mcp.server import serve  # MLflow takes a second to import
 

@@ -46,11 +46,7 @@ class Quotes:
         return f"{payload.decode()}.{self._signature(payload)}"
 
     def read(self, text: str, now: float) -> Quote:
-        """Return the signed quote.
-
-        Raises:
-            BadInput: this server has not signed it, or it has expired; request another quote.
-        """
+        """Return the signed quote; raises BadInput if this server has not signed it, or it has expired."""
         payload, dot, signature = text[:_LONGEST].strip().rpartition(".")
         is_signed = dot and hmac.compare_digest(self._signature(payload.encode()).encode(), signature.encode())
         if not is_signed:

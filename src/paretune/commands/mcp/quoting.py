@@ -66,11 +66,7 @@ class Quoter:
     own_code: bool = False
 
     def job(self, parameters: Mapping[str, str]) -> Quote:
-        """Return a quote of one job: the bill of its instances at its maximum runtime.
-
-        Raises:
-            BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: it cannot be launched; with all faults.
-        """
+        """Return a quote of one job, its bill at its maximum runtime; raises the errors of its launch."""
         refuse(_refused(_NOT_QUOTED, parameters))
         self.check_parameters(parameters)
         refuse(missing_files(parameters))
@@ -124,11 +120,7 @@ class Quoter:
         )
 
     def confirm(self, quote: Quote) -> None:
-        """Check the basis of a quote once more, just before it is launched.
-
-        Raises:
-            BadInput: prices, the study or the specification are no longer those of the quote.
-        """
+        """Check the basis of a quote once more, just before it is launched; raises BadInput if it has changed."""
         if quote.command == "study":
             copy = Path(quote.parameters["study"])
             if not copy.is_file() or hashlib.sha256(copy.read_bytes()).hexdigest() != quote.identity:

@@ -34,11 +34,7 @@ def _value_schema(annotation: Any, rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def as_texts(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """Values as they would be typed; a list becomes a comma-separated text.
-
-    Raises:
-        BadInput: a value is null, or a list within a list.
-    """
+    """Values as they would be typed, lists as comma-separated texts; raises BadInput for null and nested lists."""
     texts = {}
     faults = []
     for name, value in parameters.items():

@@ -67,11 +67,7 @@ def serve(session: str, budget_usd: float, *, own_code: bool = False) -> None:
 
 
 def make_server(tools: "Tools") -> "MCPServer":
-    """The server with its tools, whose arguments have the types, bounds and choices of the parameters.
-
-    Raises:
-        ModuleNotFoundError: the package `mcp` is not installed.
-    """
+    """The server with its tools, whose arguments have the rules of the parameters; raises ModuleNotFoundError."""
     from mcp.server import MCPServer  # an optional extra
     from mcp.server.mcpserver.tools import Tool
 

@@ -89,11 +89,7 @@ class Session:
         return self._launched(self._ledger.entry(number))
 
     def find(self, name: str) -> LaunchedCommand:
-        """The command that was launched under a name.
-
-        Raises:
-            BadInput: there is none.
-        """
+        """The command that was launched under a name; raises BadInput if there is none."""
         commands = {command.name: command for command in self.all()}
         if name not in commands:
             raise BadInput([f"nothing was launched as {name}: {', '.join(commands) or 'nothing was launched yet'}"])

@@ -40,11 +40,7 @@ class Configuration:
 
 
 def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -> Configuration:
-    """The configuration that MLflow passes on, completed by the profile file.
-
-    Raises:
-        BadInput: all its faults.
-    """
+    """The configuration that MLflow passes on, completed by the profile file; raises BadInput with all faults."""
     keys = user_keys(raw)
     faults = _unknown_key_faults(keys) + [
         f"{option} means nothing on SageMaker: give an image in ECR as docker_env or image_uri"

@@ -128,11 +128,7 @@ def start(
 
 
 def _read(request: ProjectRequest, environment: Mapping[str, str], downloads: Path) -> _ProjectJob:
-    """Read project and configuration.
-
-    Raises:
-        BadInput: all their faults.
-    """
+    """Read project and configuration; raises BadInput with all their faults."""
     source = (request.uri, request.version, request.entry_point, request.parameters)
     root = Path(fetch_and_validate_project(*source))  # type: ignore[no-untyped-call]  # MLflow
     project = load_project(str(root))  # type: ignore[no-untyped-call]  # MLflow
@@ -191,11 +187,7 @@ def _unwatched_run(request: ProjectRequest, configuration: Configuration, enviro
 
 
 def _has_job(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bool:
-    """Whether a run has a job.
-
-    Raises:
-        LostContact: the job is in another account or region.
-    """
+    """Whether a run has a job; raises LostContact if the job is in another account or region."""
     name = job_name(run_id, 1)
     if reason := elsewhere(tracking.run(run_id).tags(), launcher):
         raise LostContact(f'{name} cannot be followed from here: {reason} ("again": true starts another)')
@@ -203,11 +195,7 @@ def _has_job(run_id: str, launcher: SageMakerLauncher, tracking: Tracking) -> bo
 
 
 def _check(job: _ProjectJob, launcher: SageMakerLauncher, workplace: Workplace) -> dict[str, Path]:
-    """Check that the job may be launched, print notes about it, and return the files that travel.
-
-    Raises:
-        BadInput, BudgetRefused, LaunchRefused: it may not.
-    """
+    """Check as a launch would, raising its errors, print notes about it, and return the files that travel."""
     spec, needs, account = job.configuration.spec, job.environment, launcher.account
     price = launcher.price(spec)
     launcher.worst_case_usd(spec)

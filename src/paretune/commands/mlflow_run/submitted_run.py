@@ -58,19 +58,11 @@ class SageMakerSubmittedRun(SubmittedRun):
         self._record.leave()  # nobody watches it until `wait` is called
 
     def wait(self) -> bool:
-        """Print the job's output until it ends and fill the run; True if the job is Completed.
-
-        Raises:
-            ExecutionException: AWS no longer answers; the job goes on.
-        """
+        """Print the job's output until it ends and fill the run; True if it is Completed. Raises ExecutionException."""
         return self.follow(Interruption())  # which never happens
 
     def follow(self, interruption: Interruption) -> bool:
-        """Like `wait`; an interruption stops the job and fills the run.
-
-        Raises:
-            Interrupted: the job has been stopped.
-        """
+        """Like `wait`; an interruption stops the job, fills the run and raises Interrupted."""
         if self._job.end is None:
             self._record.watch()
         try:

@@ -107,11 +107,7 @@ def _model(
 
 
 def _price(request: PredictRequest, environment: Mapping[str, str], clock: Clock) -> tuple[Price | None, list[str]]:
-    """Return the price of an hour, and remarks on it.
-
-    Raises:
-        BadInput: the profile or the table of prices cannot be read.
-    """
+    """Return the price of an hour, and remarks on it; raises BadInput if profile or prices cannot be read."""
     profile = read_profile(environment)
     if request.instance_type is None:
         usd_per_hour = request.local_price_usd_per_hour or profile.get("local_price_usd_per_hour")

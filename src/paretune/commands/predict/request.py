@@ -20,11 +20,7 @@ _FORMS = "a folder, models:/NAME@champion, models:/NAME/3 or runs:/RUN_ID"
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRequest:
-    """The model, the rows that it predicts, and the price of the machine.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
+    """The model, the rows that it predicts, and the price of the machine; raises BadInput with all faults."""
 
     model: str | None = parameter(None, f"needed: {_FORMS}")
     data: str | None = parameter(None, "needed: CSV, TSV, JSONL or Parquet file with the rows")

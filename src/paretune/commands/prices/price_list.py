@@ -103,11 +103,7 @@ def _address(region: str, environment: Mapping[str, str]) -> str:
 
 
 def _download(url: str, region: str, clock: Clock) -> bytes:
-    """The file's content.
-
-    Raises:
-        LaunchRefused: it cannot be downloaded; NoPrices if AWS does not have it.
-    """
+    """The file's content; raises NoPrices if AWS has none, LaunchRefused if it cannot be downloaded."""
     until = clock.monotonic() + _LONGEST_S
     content = bytearray()
     try:
@@ -135,11 +131,7 @@ def _download(url: str, region: str, clock: Clock) -> bytes:
 
 
 def _reading(offers: Iterable[tuple[Any, Any]], region: str, source: str, today: date) -> Reading:
-    """One price for each instance type, from products and their on-demand terms.
-
-    Raises:
-        NoPrices: none of them is a price of a training instance.
-    """
+    """One price for each instance type, from products and their on-demand terms; raises NoPrices if there is none."""
     amounts_of: dict[str, set[float]] = {}
     usages: dict[str, str] = {}
     for product, terms in offers:

@@ -13,11 +13,7 @@ _API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of
 
 
 def training_products(region: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The products of a region, each with its terms, as GetProducts describes them.
-
-    Raises:
-        LaunchRefused: AWS does not answer, or refuses.
-    """
+    """The products of a region with their terms, as GetProducts describes them; raises LaunchRefused."""
     fields = {"regionCode": region, "component": "Training"}
     filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
     account = Account(Placement(region=_API_REGION), environment)

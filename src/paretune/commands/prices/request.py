@@ -11,11 +11,7 @@ ALL = "all"  # value of `region` that reads the prices of every region
 
 @dataclass(frozen=True, kw_only=True)
 class PricesRequest:
-    """The prices to show, and whether to read them anew.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
+    """The prices to show, and whether to read them anew; raises BadInput with all faults at once."""
 
     region: str | None = parameter(
         None,

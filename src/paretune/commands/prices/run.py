@@ -44,11 +44,7 @@ def run_prices(request: PricesRequest) -> CommandOutput:
 
 
 def _refresh_all(source: str, environment: Mapping[str, str]) -> CommandOutput:
-    """Read today's prices of every region.
-
-    Raises:
-        LaunchRefused: AWS does not answer; what was read before is kept.
-    """
+    """Read today's prices of every region; raises LaunchRefused, and keeps what it has read until then."""
     from paretune.commands.prices.price_list import NoPrices  # boto3 takes a moment to import
 
     prices, documents, without = PriceList.read(environment), dict[str, object](), list[str]()

@@ -27,11 +27,7 @@ class PriceTable(Result):
 
     @classmethod
     def of(cls, prices: PriceList, region: str, instance_types: Sequence[str], today: date) -> "PriceTable":
-        """The table of these types in their order, or of all types with a price in the region if none are given.
-
-        Raises:
-            BadInput: a type is in neither catalogue nor list.
-        """
+        """The table of these types, or of all with a price in the region; raises BadInput for an unknown type."""
         priced = prices.of_region(region)
         possible = {*instances(), *priced}
         faults = [unknown_type(name, possible) for name in instance_types if name not in possible]

@@ -81,11 +81,7 @@ def _setting_text(value: object) -> str:
 
 
 def read(path: str) -> dict[str, Any]:
-    """Read the document of a finished job.
-
-    Raises:
-        BadInput: the file holds something else.
-    """
+    """Read the document of a finished job; raises BadInput if the file holds something else."""
     try:
         document = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:

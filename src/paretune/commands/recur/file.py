@@ -70,11 +70,7 @@ class RecurFile(RecurTerms):
 
     @classmethod
     def read(cls, path: str, overrides: Mapping[str, str]) -> "RecurFile":
-        """The recurring training of a file, with overrides that win over the file.
-
-        Raises:
-            BadInput: all faults at once, each with its line where it has one.
-        """
+        """The recurring training of a file, with overrides that win; raises BadInput with all faults and lines."""
         return RecurReader(path, overrides).file()
 
     @property

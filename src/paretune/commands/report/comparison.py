@@ -125,11 +125,7 @@ _ENDS = {"": "value", "_low": "low", "_high": "high"}
 
 
 def comparisons(runs: Iterable[Observation], by: str) -> tuple[list[Comparison], list[str]]:
-    """Return the runs that may be compared, by the values of a setting, and a sentence for groups with a single value.
-
-    Raises:
-        BadInput: no group of runs has two values.
-    """
+    """Return the runs to compare by a setting, and a sentence for groups with one value; raises BadInput."""
     apart = () if by in OF_THE_CLUSTER else (SHAPE,)
     comparable, left_out = [], []
     for kind, group in sorted(apart_by(runs, apart).items()):

@@ -14,11 +14,7 @@ _LEARNING_RATES = ("all", "fixed", "scaled")
 
 @dataclass(frozen=True, kw_only=True)
 class ReportRequest:
-    """The recorded runs to table, and the terms on which they are priced again.
-
-    Raises:
-        BadInput: with all faults at once.
-    """
+    """The recorded runs to table, and the terms on which they are priced again; raises BadInput with all faults."""
 
     view: str = parameter(
         "runs",
@@ -87,9 +83,5 @@ class ReportRequest:
 
     @property
     def on(self) -> date | None:
-        """The day of the prices, or None.
-
-        Raises:
-            ValueError: the text is not a day.
-        """
+        """The day of the prices, or None; raises ValueError if the text is not a day."""
         return datetime.strptime(self.price_date, "%Y-%m-%d").date() if self.price_date else None

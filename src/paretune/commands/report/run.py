@@ -150,11 +150,7 @@ def _studies(jobs: list[RecordedJob], tracking: Tracking) -> dict[str, str]:
 
 
 def _jobs(request: ReportRequest, tracking: Tracking) -> list[RecordedJob]:
-    """Return the requested jobs, newest first; named ones in the order of their names.
-
-    Raises:
-        BadInput: a name fits no job or several, or MLflow cannot read the filter.
-    """
+    """Return the requested jobs, newest first, or in the order of their names; raises BadInput for a wrong name."""
     condition = " and ".join(filter(None, [_JOBS, request.filter]))
     names = split_list(request.runs)
     if not names:

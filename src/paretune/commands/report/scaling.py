@@ -152,11 +152,7 @@ _QUANTITIES = (metrics.BILLABLE_SECONDS, metrics.COST_USD, metrics.F1)
 
 
 def scalings(runs: Iterable[Observation], factor: str = SHAPE) -> tuple[list[Scaling], list[str]]:
-    """Return the runs of each kind that has at least two levels of the factor, and a sentence for each other kind.
-
-    Raises:
-        BadInput: no kind has two levels.
-    """
+    """Return the runs of kinds with two levels of the factor, and a sentence for the others; raises BadInput."""
     comparable, left_out = [], []
     kinds = _of_equal_work(apart_by(runs, ())) if factor in OF_THE_CLUSTER else apart_by(runs, (SHAPE,))
     for kind, group in sorted(kinds.items()):

@@ -20,11 +20,7 @@ _APART = "Origins, data sets and models stand in tables of their own: compare wi
 
 
 def scaling_report(jobs: Sequence[RecordedJob], factor: str | None) -> Report:
-    """Report the effect of larger clusters, or of another factor.
-
-    Raises:
-        BadInput: nothing varies.
-    """
+    """Report the effect of larger clusters, or of another factor; raises BadInput if nothing varies."""
     factor = factor or SHAPE
     runs = observations(jobs)
     comparable, left_out = scalings(runs, factor)
@@ -46,11 +42,7 @@ def scaling_report(jobs: Sequence[RecordedJob], factor: str | None) -> Report:
 
 
 def comparison_report(jobs: Sequence[RecordedJob], by: str, curve: Callable[[str, str], Curve]) -> Report:
-    """Report one value of a setting against the others; `curve` returns a curve by run id and name.
-
-    Raises:
-        BadInput: the setting does not vary.
-    """
+    """Report a setting's values against each other, by `curve` of run id and name; raises BadInput if it has one."""
     runs = observations(jobs)
     comparable, left_out = comparisons(runs, by)
     sections = []

@@ -47,11 +47,7 @@ _LONGEST_S = 1800
 
 
 def run(request: ScheduleRequest) -> CommandOutput:
-    """The entry for the scheduler.
-
-    Raises:
-        BadInput: the study cannot be driven in rounds by this scheduler; with all faults at once.
-    """
+    """The entry for the scheduler; raises BadInput with all reasons why it cannot drive the study in rounds."""
     request = replace(request, study=find_file(request.study))
     environment = dict(os.environ)
     overrides = {} if request.storage is None else {"storage": request.storage}

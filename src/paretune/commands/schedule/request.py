@@ -18,11 +18,7 @@ _GITHUB_MINUTES = 5
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleRequest:
-    """The scheduler, the study whose rounds it calls, and how often.
-
-    Raises:
-        BadInput: a parameter is missing or wrong; with all faults at once.
-    """
+    """The scheduler, the study whose rounds it calls, and how often; raises BadInput with all faults."""
 
     study: str = parameter("", "the study's file, such as studies/pareto.yaml")
     kind: str = parameter(
