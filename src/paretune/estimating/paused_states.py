@@ -2,10 +2,6 @@
 
 from dataclasses import dataclass
 
-from paretune.estimating.architecture import Architecture
-from paretune.estimating.workload import trained_weights
-from paretune.specification.job import JobSpec
-
 _BYTES_PER_WEIGHT = 16.0
 """A trained weight, its gradient and two moments of Adam, in fp32. Frozen weights are shared by all trials."""
 _SPARE = 0.1  # share of a device or of main memory that is left free: for fragmentation, and for what is not counted
@@ -19,11 +15,6 @@ class PausedStates:
     on_device: int
     in_memory: int
     on_disk: int
-
-    def __str__(self) -> str:
-        tiers = {"on the device": self.on_device, "in main memory": self.in_memory, "on disk": self.on_disk}
-        counts = ", ".join(f"{count} {tier}" for tier, count in tiers.items() if count)
-        return f"paused trials take {self.bytes_each / 2**30:.2g} GiB each: {counts or 'none'}"
 
 
 def state_bytes(weights: float) -> float:
@@ -47,27 +38,3 @@ def place_paused(count: int, bytes_each: float, *, device_bytes: float, memory_b
 def free_bytes(total: float, used: float) -> float:
     """Bytes of a memory of `total` bytes that paused states may take beside `used` bytes."""
     return max(0.0, (1 - _SPARE) * total - used)
-
-
-def paused_states(
-    spec: JobSpec,
-    built: Architecture,
-    trials: int,
-    *,
-    device_gib: float,
-    running_gib: float,
-    memory_gib: float,
-) -> PausedStates:
-    """Places for the paused trials of a job of `trials` trials, of which one trains.
-
-    `device_gib` is the memory of a GPU, 0 without one. `running_gib` is what a training takes of it, or of the machine
-    without a GPU. `memory_gib` is the main memory of the machine for each of its processes.
-    """
-    free = [free_bytes(total * 2**30, used * 2**30) for total, used in _memories(device_gib, running_gib, memory_gib)]
-    each = state_bytes(trained_weights(spec, built))
-    return place_paused(max(0, trials - 1), each, device_bytes=free[0], memory_bytes=free[1])
-
-
-def _memories(device_gib: float, running_gib: float, memory_gib: float) -> tuple[tuple[float, float], ...]:
-    """Total and used GiB of the device and of main memory."""
-    return ((device_gib, running_gib), (memory_gib, 0.0)) if device_gib else ((0.0, 0.0), (memory_gib, running_gib))

@@ -36,7 +36,7 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search import joint
-from paretune.studies.search.admission import StudyDeadline, without_deadline
+from paretune.studies.search.deadline import StudyDeadline, without_deadline
 from paretune.studies.search.driver import ROUND_S, Driver, drivers_at_work
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.parent_run import without_payer

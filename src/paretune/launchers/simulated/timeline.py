@@ -243,7 +243,8 @@ def in_searching_job(
         for key in queue.given_up:
             if key in trials and not trials[key].has_ended:
                 events.append((now, replace(trials[key].end(), member=key)))
-        following = next(((key, steps) for key, steps in queue.order if _can_train(trials, key, steps)), None)
+        turns = ((key, steps) for key, steps in queue.order if key in trials and trials[key].can_train(steps))
+        following = next(turns, None)
         later = [moment for moment, _ in sent if moment >= now - _ROUNDING_S]
         if following is not None:
             key, steps = following
@@ -267,7 +268,3 @@ def in_searching_job(
         failure=None,
         report=JobReport(metrics={}, facts={"simulated": True, "trials": len(trials)}),
     )
-
-
-def _can_train(trials: Mapping[str, _Trial], key: str, steps: int) -> bool:
-    return key in trials and trials[key].can_train(steps)

@@ -4,7 +4,7 @@
 - `driver.Driver`: starts, polls, books and stops the jobs of a study; `driver.drivers_at_work`.
 - `concurrency.ConcurrencyLimit`: how many jobs run at a time.
 - `curves.next_entries`: what a job that searches trains next, from the curves of its trials.
-- `admission.Admission`: reserves worst cases in the budget of the study and in shared ones, within its deadline.
+- `admission.Admission`: reserves worst cases in the budget of the study and in shared ones.
 - `worst_case.WorstCase`: the most that a job can cost, with its runtime limited.
 - `optuna_study.OptunaStudy`: the trials in Optuna: `ask`, `ask_for`, `report_outcome`.
 - `trial_job.TrialJob`: the job of one trial; `kept_pools.KeptPools`: warm pools that jobs leave.

@@ -9,7 +9,7 @@ import pytest
 from paretune.core.errors import BadInput
 from paretune.estimating.phases import Seconds
 from paretune.specification.job import JobSpec
-from paretune.studies.search.admission import StudyDeadline, without_deadline
+from paretune.studies.search.deadline import StudyDeadline, without_deadline
 from paretune.studies.search.trial_history import hash_without_seed
 from tests.unit.jobs.test_retrying_job import Clock
 
@@ -40,7 +40,7 @@ class Forecast:
 
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("paretune.studies.search.admission.known_inputs", lambda *_: None)
+    monkeypatch.setattr("paretune.studies.search.deadline.known_inputs", lambda *_: None)
     launcher = SimpleNamespace(price=lambda _: None)
     return SimpleNamespace(clock=Clock(), launcher=launcher, forecast=Forecast())
 

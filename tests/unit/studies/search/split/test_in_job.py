@@ -9,7 +9,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification import metrics
 from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.admission import StudyDeadline
+from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.in_job import InJobSearch
 from paretune.studies.search.split.learner import Learner
