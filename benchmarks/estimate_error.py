@@ -1,4 +1,4 @@
-"""How far off are the estimates, and do their intervals hold what they say? From none, some and most of the evidence.
+"""Measure the error of predicted seconds and the coverage of their intervals, by how much is known.
 
     python benchmarks/estimate_error.py                   # local jobs, results/local_runs.csv
     python benchmarks/estimate_error.py --published runs.csv --scaling scaling.csv
@@ -70,16 +70,16 @@ class Predicted:
 Method = Callable[[Sequence[Job], Sequence[Job]], list[Predicted]]
 
 
-def paretune(known: Sequence[Job], asked: Sequence[Job]) -> list[Predicted]:
+def paretune(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Predicted]:
     """The product's time model."""
-    model = TimeModel([Measurement(setting=job.setting, seconds=job.seconds) for job in known])
+    model = TimeModel([Measurement(setting=job.setting, seconds=job.seconds) for job in evidence])
     return [
         Predicted(seconds=result.seconds, low=result.seconds_low, high=result.seconds_high)
-        for result in model.predict([job.setting for job in asked])
+        for result in model.predict([job.setting for job in targets])
     ]
 
 
-def ernest(known: Sequence[Job], asked: Sequence[Job]) -> list[Predicted]:
+def ernest(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Predicted]:
     """Non-negative least squares on 1, work / n, log n, n."""
 
     def features(jobs: Sequence[Job]) -> np.ndarray:
@@ -87,16 +87,16 @@ def ernest(known: Sequence[Job], asked: Sequence[Job]) -> list[Predicted]:
         work = np.array([job.work for job in jobs])
         return np.stack([np.ones_like(n), work / n, np.log(n), n], axis=1)
 
-    scale = max(job.work for job in known)
-    weights, _ = nnls(features(known) / [1, scale, 1, 1], np.array([job.seconds for job in known]))
-    return [Predicted(seconds=float(row @ (weights / [1, scale, 1, 1]))) for row in features(asked)]
+    scale = max(job.work for job in evidence)
+    weights, _ = nnls(features(evidence) / [1, scale, 1, 1], np.array([job.seconds for job in evidence]))
+    return [Predicted(seconds=float(row @ (weights / [1, scale, 1, 1]))) for row in features(targets)]
 
 
-def perfect_scaling(known: Sequence[Job], asked: Sequence[Job]) -> list[Predicted]:
+def perfect_scaling(evidence: Sequence[Job], targets: Sequence[Job]) -> list[Predicted]:
     """Seconds per row and device of the smallest known cluster, everywhere."""
-    fewest = min(job.devices for job in known)
-    per_row = statistics.mean(job.seconds * job.devices / job.work for job in known if job.devices == fewest)
-    return [Predicted(seconds=per_row * job.work / job.devices) for job in asked]
+    fewest = min(job.devices for job in evidence)
+    per_row = statistics.mean(job.seconds * job.devices / job.work for job in evidence if job.devices == fewest)
+    return [Predicted(seconds=per_row * job.work / job.devices) for job in targets]
 
 
 METHODS: Mapping[str, Method] = {"paretune": paretune, "Ernest": ernest, "perfect scaling": perfect_scaling}
@@ -166,14 +166,16 @@ def read_local(path: Path) -> list[Job]:
     return jobs
 
 
-def error(found: Predicted, job: Job) -> float:
+def error(prediction: Predicted, job: Job) -> float:
     """Relative, without its sign."""
-    return abs(found.seconds / job.seconds - 1)
+    return abs(prediction.seconds / job.seconds - 1)
 
 
-def covered(found: Predicted, job: Job) -> bool:
+def covered(prediction: Predicted, job: Job) -> bool:
     """Whether the interval holds the job."""
-    return found.low is not None and found.high is not None and found.low <= job.seconds <= found.high
+    return (
+        prediction.low is not None and prediction.high is not None and prediction.low <= job.seconds <= prediction.high
+    )
 
 
 def splits(jobs: Sequence[Job]) -> dict[str, list[tuple[list[Job], list[Job]]]]:

@@ -1,4 +1,4 @@
-"""How far off are estimates of jobs of which nothing was measured? Against training rates that others have published.
+"""Compare predicted training rates with those that others have published.
 
     python benchmarks/estimate_error_cold.py                     # the two tables of benchmarks/tables
     python benchmarks/estimate_error_cold.py --table rates.csv   # other tables with the same columns
@@ -190,12 +190,12 @@ def _rate(cold: Estimator, row: Mapping[str, str]) -> Rate:
     return Rate(row=row, spec=spec, setting=described.time, step_seconds=step_seconds, estimate=estimate)
 
 
-def forecasts(rates: Sequence[Rate], known: Sequence[Rate]) -> list[Forecast]:
+def forecasts(rates: Sequence[Rate], earlier: Sequence[Rate]) -> list[Forecast]:
     """Predictions of these rates where others are known."""
     if not rates:
         return []
     model = TimeModel(
-        [Measurement(setting=item.setting, step_seconds=item.step_seconds, origin="published") for item in known]
+        [Measurement(setting=item.setting, step_seconds=item.step_seconds, origin="published") for item in earlier]
     )
     predictions = model.predict([rate.setting for rate in rates])
     return [

@@ -1,4 +1,4 @@
-"""How far off are the estimates of jobs of this machine?
+"""Measure the error of estimates for jobs of this machine.
 
     python benchmarks/estimate_error_local.py            # about nine minutes; the machine must be idle
 

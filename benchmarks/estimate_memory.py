@@ -1,4 +1,4 @@
-"""How far off is the memory that is estimated for jobs of this machine, and does all fit that is said to?
+"""Measure the error of estimated memory for jobs of this machine, and whether jobs that are said to fit do.
 
     python benchmarks/estimate_memory.py            # about ten minutes; what else runs does not matter
 
@@ -170,7 +170,7 @@ def job_of(model: str, changes: Mapping[str, object], folder: Path) -> JobSpec:
 
 
 def estimated(jobs: list[JobSpec], facts: list[dict[str, float]], folder: Path) -> list[Estimate]:
-    """What is estimated of the jobs from traced steps, without any job before them."""
+    """Estimates of the jobs from traced steps, without any job before them."""
     built = {spec.model: architecture_of(spec.model, spec.task, {}) for spec in jobs}
     steps = TracedSteps(folder / "home")
     trace(step_settings(jobs, built, facts), steps, {**os.environ, "PARETUNE_TRACE_SECONDS": "1200"})
@@ -225,23 +225,23 @@ AutoTokenizer.from_pretrained(model_folder("bundled:all-MiniLM-L6-v2")).save_pre
 """
 
 
-def report(made: str, found: list[tuple[str, Estimate, float]]) -> None:
+def report(made: str, results: list[tuple[str, Estimate, float]]) -> None:
     """The errors of the models that constants were chosen on, of the others, and of all."""
-    exceeded = sum(measured > item.memory.gib_high for _, item, measured in found)
-    inside = sum(item.memory.gib_low <= measured <= item.memory.gib_high for _, item, measured in found)
+    exceeded = sum(measured > item.memory.gib_high for _, item, measured in results)
+    inside = sum(item.memory.gib_low <= measured <= item.memory.gib_high for _, item, measured in results)
     rows = []
     for title, models in (
         ("models whose jobs the constants were chosen on", CHOSEN_ON),
         ("models that were kept aside", tuple(name for name in MODELS if name not in CHOSEN_ON)),
         ("all", tuple(MODELS)),
     ):
-        off = [abs(item.memory.gib / measured - 1) for model, item, measured in found if model in models]
+        off = [abs(item.memory.gib / measured - 1) for model, item, measured in results if model in models]
         if off:
             rows.append([title, str(len(off)), f"{statistics.median(off):.1%}", f"{max(off):.1%}"])
-    low, high = min(each[2] for each in found), max(each[2] for each in found)
+    low, high = min(each[2] for each in results), max(each[2] for each in results)
     message = [
         f"Measured {made}: local jobs of {low:.2f} to {high:.2f} GiB, estimated from a traced step and no earlier job.",
-        f"{inside} of {len(found)} were inside their interval, and {exceeded} took more than its upper end, which is",
+        f"{inside} of {len(results)} were inside their interval, and {exceeded} took more than its upper end, which is",
         "what is said to fit.",
         "",
         *published.table(["", "settings", "median error", "worst"], rows),

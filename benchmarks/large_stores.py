@@ -1,4 +1,4 @@
-"""How do the commands grow with the number of runs that are recorded already?
+"""Measure the seconds of commands over the number of recorded runs.
 
     python benchmarks/large_stores.py                     # up to 10,000 runs: a quarter of an hour on two hyper-threads
     python benchmarks/large_stores.py --runs 500,1000     # other sizes
@@ -66,7 +66,7 @@ _COPY: dict[str, Any] = {
 
 def write_study(store: "Store", trials: int) -> Path:
     """The study's file, which ends after so many trials."""
-    workspace, path = store.place, store.place / "study.yaml"
+    workspace, path = store.folder, store.folder / "study.yaml"
     path.write_text(
         f"""name: {STUDY}
 job: {{launcher: simulated, recorded_runs: {workspace / "runs.csv"}, num_train_epochs: 3, max_runtime_minutes: 120}}
@@ -95,7 +95,7 @@ class Store:
 
     address: str
     studies: str
-    place: Path
+    folder: Path
     runs: int = 2
     source: random.Random = field(default_factory=lambda: random.Random(0))
 
@@ -281,7 +281,7 @@ def operations(store: Store) -> dict[str, Callable[[], None]]:
     import paretune
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    job = ["--launcher", "simulated", "--recorded_runs", str(store.place / "runs.csv"), "--num_train_epochs", "3"]
+    job = ["--launcher", "simulated", "--recorded_runs", str(store.folder / "runs.csv"), "--num_train_epochs", "3"]
     job += ["--max_runtime_minutes", "120", "--instance_type", "ml.g5.xlarge"]
 
     def one_trial() -> None:
@@ -381,21 +381,21 @@ def measure(store: Store, sizes: list[int], only: str) -> list[str]:
     return [*published.table(header, rows), "", f"With {sizes[-1]:,} runs: {'; '.join(ratios)}."]
 
 
-def run(sizes: list[int], place: Path, address: str, only: str) -> list[str]:
+def run(sizes: list[int], workspace: Path, address: str, only: str) -> list[str]:
     """Make the store with a study of two trials, then measure; `address` is of a PostgreSQL database, or empty."""
-    os.chdir(place)
-    store = Store(address or f"sqlite:///{place / 'mlflow.db'}", f"sqlite:///{place / 'studies.db'}", place)
+    os.chdir(workspace)
+    store = Store(address or f"sqlite:///{workspace / 'mlflow.db'}", f"sqlite:///{workspace / 'studies.db'}", workspace)
     if address:
         store.studies = own_database(address, "studies")
     os.environ["MLFLOW_TRACKING_URI"] = store.address
     os.environ["MLFLOW_EXPERIMENT_NAME"] = "large stores"
-    os.environ["PARETUNE_HOME"] = str(place / "home")
+    os.environ["PARETUNE_HOME"] = str(workspace / "home")
     logging.disable(logging.WARNING)
     if address:
         import mlflow
 
-        mlflow.create_experiment("large stores", str(place / "artifacts"))
-    write_table(place / "runs.csv")
+        mlflow.create_experiment("large stores", str(workspace / "artifacts"))
+    write_table(workspace / "runs.csv")
     with mock.patch("paretune.studies.verification.MOST_REPEATS", 0):
         command("study", "--study", str(write_study(store, 2)))
     return measure(store, sizes, only)

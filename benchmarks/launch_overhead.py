@@ -1,4 +1,4 @@
-"""What does launching through paretune cost, in seconds and in calls to AWS?
+"""Measure what launching through paretune costs, in seconds and in calls to AWS.
 
     python benchmarks/launch_overhead.py                 # about 8 minutes on two cores
 

@@ -94,7 +94,7 @@ class Life:
     draw: random.Random
     kills: Kills
     apart_s: float = APART_S
-    said: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)
     seconds: list[float] = field(default_factory=list)
 
@@ -140,7 +140,7 @@ class Life:
                 with hold_lease(ledger, now, holder):
                     study = OptunaStudy(self.file, self.storage)
                     stack.callback(study.close)
-                    record = StudyRunWriter(self.file, ledger, workplace.tracking, self.said.append)
+                    record = StudyRunWriter(self.file, ledger, workplace.tracking, self.messages.append)
                     driver = Driver(
                         self.file,
                         study,
@@ -149,7 +149,7 @@ class Life:
                         workplace=workplace,
                         now=now,
                         on_trial=record.trial_ended,
-                        say=self.said.append,
+                        say=self.messages.append,
                         owner=holder,
                     )
                     record.watch(driver)
@@ -158,7 +158,7 @@ class Life:
             except Killed:
                 code = -1
             except ParetuneError as error:
-                self.said.append(str(error))
+                self.messages.append(str(error))
                 code = error.exit_code
             finally:
                 self.kills.end()
@@ -181,7 +181,7 @@ class Life:
         self.file = study_of(self.folder, n_trials=max(1, min(started, 10)), once="true", n_parallel=4)
         self.apart_s = 4 * 3600.0
         while (code := self.play()) != 0:
-            assert code == 75, self.said[-1]
+            assert code == 75, self.messages[-1]
 
 
 @contextmanager
@@ -300,16 +300,16 @@ def rounds(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
     return result | {"heartbeats_left": threads}
 
 
-def report(found: dict[str, float]) -> None:
+def report(figures: dict[str, float]) -> None:
     """Print what the books say, and exit with 1 where they are wrong."""
-    for name, value in found.items():
+    for name, value in figures.items():
         print(f"{name:24} {value:,.4f}".rstrip("0").rstrip("."))
     wrong = [
-        name for name in ("not_booked", "jobs_twice", "jobs_without_a_trial", "heartbeats_left") if found.get(name)
+        name for name in ("not_booked", "jobs_twice", "jobs_without_a_trial", "heartbeats_left") if figures.get(name)
     ]
-    if not math.isclose(found["billed_usd"], found["ledger_usd"], rel_tol=1e-9, abs_tol=1e-9):
+    if not math.isclose(figures["billed_usd"], figures["ledger_usd"], rel_tol=1e-9, abs_tol=1e-9):
         wrong.append("dollars of the ledger")
-    if not math.isclose(found["ledger_usd"], found["mlflow_usd"], rel_tol=1e-9, abs_tol=1e-9):
+    if not math.isclose(figures["ledger_usd"], figures["mlflow_usd"], rel_tol=1e-9, abs_tol=1e-9):
         wrong.append("dollars of MLflow")
     print("the books are right" if not wrong else f"WRONG: {', '.join(wrong)}")
     sys.exit(bool(wrong))

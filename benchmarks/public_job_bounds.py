@@ -159,7 +159,7 @@ class Played:
 
     @property
     def own_ratio(self) -> float | None:
-        """What paretune's own training of its model would reserve, over its cost; None for an unknown model."""
+        """Dollars that paretune's own training of its model would reserve, over its cost; None for an unknown model."""
         if well_known(self.public.model) is None:
             return None
         spec = self.spec.replace(entry_script=None, model=self.public.model)

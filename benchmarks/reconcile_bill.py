@@ -1,4 +1,4 @@
-"""How fast is a bill read and matched, and in how much memory: against pyarrow reading the same columns alone?
+"""Measure seconds and memory of reading and matching a bill, beside pyarrow reading the same columns.
 
     python benchmarks/reconcile_bill.py             # a million lines, about a minute on two cores
     python benchmarks/reconcile_bill.py --lines 4000000
@@ -90,24 +90,24 @@ def peak_mib() -> float:
     return int(line.split()[1]) / 1024
 
 
-def measure(reader: str, place: Path) -> dict[str, float]:
+def measure(reader: str, bill: Path) -> dict[str, float]:
     """Read the files of a folder once; seconds, lines and the peak of resident memory in MiB."""
     from paretune.commands.bill.reading import BillFiles, batches
     from paretune.commands.bill.reconciliation import reconcile
 
-    recorded, truth, by_arn = pickle.loads((place.parent / "truth.pickle").read_bytes())  # noqa: S301  # our own
+    recorded, truth, by_arn = pickle.loads((bill.parent / "truth.pickle").read_bytes())  # noqa: S301  # our own
     before = peak_mib()
     began = time.perf_counter()
     if reader == READERS[0]:
-        lines = sum(batch.num_rows for path in sorted(place.iterdir()) for batch in batches(path))
+        lines = sum(batch.num_rows for path in sorted(bill.iterdir()) for batch in batches(path))
     else:
-        report = reconcile(BillFiles(place), recorded)
+        report = reconcile(BillFiles(bill), recorded)
         lines = sum(total.lines for total in report.totals.values())
     seconds = time.perf_counter() - began
     peak = peak_mib()
     if reader == READERS[1]:
         billed = {item.run_id: item.billed_usd for item in report.bills}
-        expected = truth if place.name == "parquet" else {run_id: truth[run_id] for run_id in by_arn}
+        expected = truth if bill.name == "parquet" else {run_id: truth[run_id] for run_id in by_arn}
         wrong = [run_id for run_id, units in expected.items() if billed[run_id] != Decimal(units) / UNIT]
         if wrong:
             sys.exit(f"{len(wrong)} of {len(expected)} jobs were not matched to the cent, such as {wrong[0]}")
@@ -123,7 +123,7 @@ def repeated(folder: Path, repeats: int) -> None:
         result: dict[str, list[dict[str, float]]] = {name: [] for name in READERS}
         for _ in range(repeats):
             for name in READERS:
-                words = [sys.executable, __file__, "--measure", name, "--place", str(folder / kind)]
+                words = [sys.executable, __file__, "--measure", name, "--bill", str(folder / kind)]
                 report = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
                 result[name].append(json.loads(report))
         alone = statistics.median(element["seconds"] for element in result[READERS[0]])
@@ -143,10 +143,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
-    parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--bill", type=Path, help=argparse.SUPPRESS)
     options = arguments.parse(parser, lines=20_000, jobs=100, repeats=1)
     if options.measure:
-        print(json.dumps(measure(options.measure, options.place)))
+        print(json.dumps(measure(options.measure, options.bill)))
         return
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "bill"

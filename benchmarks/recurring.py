@@ -70,7 +70,7 @@ _EARLY_STOP, _WINDOW, _MOST_TRIES = 2.0, 10, 5
 
 @dataclass
 class Course:
-    """What a policy has paid and reached, a value per night."""
+    """Dollars and quality of a policy, a value per night."""
 
     usd: list[float] = field(default_factory=list)
     below: int = 0
@@ -308,7 +308,7 @@ def table_of(name: str, folder: Path) -> Table:
 
 
 def scatter_of(name: str, table: Table) -> Scatter:
-    """How far single jobs of a table are off."""
+    """Deviation of single jobs of a table."""
     if name == "local":
         return local.scatter(HERE / "results" / "local_runs.csv", HERE / "results" / "local_repeats.csv")
     f1, log_seconds = residuals(table.runs.table)

@@ -1,4 +1,4 @@
-"""How many dollars does a search need until its front is good, and what does it have at any budget?
+"""Measure the dollars that a search needs until its front is good, and what it has at any budget.
 
     python benchmarks/search_cost.py                            # held-out worlds; hours on two quiet threads
     python benchmarks/search_cost.py --tables saturating,noisy --seeds 3 --methods random,tpe,split
@@ -51,7 +51,7 @@ LOCAL, REPEATS = RESULTS / "local_runs.csv", RESULTS / "local_repeats.csv"
 OPTUNA = ("random", "tpe", "nsga2", "gp")
 SLOW = ("gp", "botorch-qlognehvi", "ax", "smac-parego", "smac-eips")
 LIBRARIES = {"syne": "syne_tune", "botorch": "botorch", "ax": "ax", "smac": "smac", "flaml": "flaml"}
-"""What the name of a method begins with, and the module that it needs."""
+"""Prefix of a method's name to the module that it needs."""
 METHODS = (*OPTUNA, "syne-morea", "syne-moasha", "flaml-cfo", "flaml-blendsearch", *SLOW[1:], *PRODUCT)
 RANGES = ("learning_rate", "per_device_train_batch_size")
 """Axes that are ranges in the continuous worlds."""
@@ -75,7 +75,7 @@ class Task:
 
     @property
     def most(self) -> int:
-        """How many jobs the search may take at most."""
+        """The most jobs that the search may take."""
         return self.slow if self.method in SLOW else 60 + int(6 * self.budget)
 
 

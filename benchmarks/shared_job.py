@@ -42,17 +42,17 @@ def main() -> None:
     """Run all ways and print the table."""
     options = _options()
     with tempfile.TemporaryDirectory(prefix="shared-job-") as name:
-        place = Path(name)
+        workspace = Path(name)
         specs = _specs(options)
-        inputs = _inputs(specs[0], place)
+        inputs = _inputs(specs[0], workspace)
         made = _conditions(options, specs[0])
-        found: dict[str, list[dict[str, Any]]] = {way: [] for way in _NAMES}
+        results: dict[str, list[dict[str, Any]]] = {way: [] for way in _NAMES}
         for repeat in range(options.repeats):
-            for way, runs in found.items():
-                runs.append(_measure(way, specs, inputs, place / f"{repeat}-{way.replace(' ', '-')}"))
+            for way, runs in results.items():
+                runs.append(_measure(way, specs, inputs, workspace / f"{repeat}-{way.replace(' ', '-')}"))
                 shown = {name: runs[-1][name] for name in ("cpu", "wall")}
                 print(f"# {way:<12} {shown}, F1 {_scores(runs[-1])}", flush=True)
-    _print_table(made, found)
+    _print_table(made, results)
 
 
 def _options() -> argparse.Namespace:
@@ -83,16 +83,23 @@ def _specs(options: argparse.Namespace) -> list[JobSpec]:
     return [replace(spec, learning_rate=options.lowest_rate * 2**number) for number in range(options.trials)]
 
 
-def _inputs(spec: JobSpec, place: Path) -> tuple[Path, Path]:
+def _inputs(spec: JobSpec, workspace: Path) -> tuple[Path, Path]:
     """(Prepared data set, model folder)."""
-    request, answer = place / "request.json", place / "answer.json"
+    request, answer = workspace / "request.json", workspace / "answer.json"
     write_json(request, spec.as_text())
-    command = [sys.executable, "-m", "paretune.training.prepare", str(request), str(place / "datasets"), str(answer)]
+    command = [
+        sys.executable,
+        "-m",
+        "paretune.training.prepare",
+        str(request),
+        str(workspace / "datasets"),
+        str(answer),
+    ]
     subprocess.run(command, check=False, capture_output=True)
-    found = json.loads(answer.read_text())
-    if "faults" in found:
-        raise SystemExit("\n".join(found["faults"]))
-    return Path(found["dataset"]), Path(found["model"])
+    results = json.loads(answer.read_text())
+    if "faults" in results:
+        raise SystemExit("\n".join(results["faults"]))
+    return Path(results["dataset"]), Path(results["model"])
 
 
 def _conditions(options: argparse.Namespace, spec: JobSpec) -> str:
@@ -106,18 +113,18 @@ def _conditions(options: argparse.Namespace, spec: JobSpec) -> str:
     return ", ".join(made)
 
 
-def _measure(way: str, specs: Sequence[JobSpec], inputs: tuple[Path, Path], place: Path) -> dict[str, Any]:
+def _measure(way: str, specs: Sequence[JobSpec], inputs: tuple[Path, Path], workspace: Path) -> dict[str, Any]:
     """CPU and wall seconds of all processes together, and what became of each trial."""
     documents = [JobDocument(job_name=f"job.{n}", spec=spec, plan=spec.plan()) for n, spec in enumerate(specs)]
     if way == "alone":
         jobs = [replace(document, job_name=f"job-{number}") for number, document in enumerate(documents)]
-        folders = [_folder(place / str(number), job, inputs) for number, job in enumerate(jobs)]
+        folders = [_folder(workspace / str(number), job, inputs) for number, job in enumerate(jobs)]
         trials = folders
     else:
         limit = len(specs) * specs[0].max_runtime_minutes
         whole = replace(documents[0].spec, max_runtime_minutes=limit)
         job = replace(documents[0], job_name="job", spec=whole, members=tuple(documents))
-        folders = [_folder(place, job, inputs)]
+        folders = [_folder(workspace, job, inputs)]
         trials = [folders[0].of_member(document.member) for document in documents]
     program = ["-c", _IN_TURN] if way == "in turn" else ["-m", "paretune.training"]
     began, before = time.perf_counter(), os.times()
@@ -154,15 +161,15 @@ def _scores(run: dict[str, Any]) -> str:
     return ", ".join(f"{score:.3f}" for score in run["f1"])
 
 
-def _print_table(made: str, found: dict[str, list[dict[str, Any]]]) -> None:
+def _print_table(made: str, results: dict[str, list[dict[str, Any]]]) -> None:
     """Print the table as the block of the README."""
     head = ("", "CPU seconds, median (range)", "of jobs alone", "wall seconds", "GiB", "largest loss difference", "F1")
-    base = statistics.median(run["cpu"] for run in found["alone"])
+    base = statistics.median(run["cpu"] for run in results["alone"])
     lines = []
-    for way, runs in found.items():
+    for way, runs in results.items():
         seconds = [run["cpu"] for run in runs]
         middle = statistics.median(seconds)
-        pairs = [(run["losses"], alone["losses"]) for run, alone in zip(runs, found["alone"], strict=True)]
+        pairs = [(run["losses"], alone["losses"]) for run, alone in zip(runs, results["alone"], strict=True)]
         apart = [abs(a - b) for mine, its in pairs for one, other in zip(mine, its, strict=True)
                  for a, b in zip(one, other, strict=True)]  # fmt: skip
         lines.append(

@@ -1,4 +1,4 @@
-"""What does the bookkeeping of one trial of a simulated study cost: everything but the sampler?
+"""Measure the bookkeeping of one trial of a simulated study: everything but the sampler.
 
     python benchmarks/simulated_bookkeeping.py            # about a minute on two hyper-threads
     python benchmarks/simulated_bookkeeping.py --trials 100
@@ -115,11 +115,11 @@ class Shares:
             yield
 
 
-def run_study(trials: int, place: Path) -> None:
+def run_study(trials: int, workspace: Path) -> None:
     """Run `paretune study` and print what its trials took, from one that has ended to the next."""
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
-    os.environ["PARETUNE_HOME"] = str(place / "home")
-    os.chdir(place)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{workspace / 'mlflow.db'}"
+    os.environ["PARETUNE_HOME"] = str(workspace / "home")
+    os.chdir(workspace)
     from optuna.study import Study as OptunaStudy
 
     from paretune.cli.main import main as paretune
@@ -127,10 +127,11 @@ def run_study(trials: int, place: Path) -> None:
     from paretune.studies.search.study_run import StudyRunWriter
 
     logging.disable(logging.WARNING)
-    write_table(place / "runs.csv")
-    (place / "study.yaml").write_text(
+    write_table(workspace / "runs.csv")
+    table = workspace / "runs.csv"
+    (workspace / "study.yaml").write_text(
         f"""name: bookkeeping
-job: {{launcher: simulated, recorded_runs: {place / "runs.csv"}, num_train_epochs: {EPOCHS}, max_runtime_minutes: 120}}
+job: {{launcher: simulated, recorded_runs: {table}, num_train_epochs: {EPOCHS}, max_runtime_minutes: 120}}
 search:
   instance_type: {{choices: [{", ".join(TYPES)}]}}
   instance_count: {{choices: [1, 2, 4, 8]}}
@@ -170,19 +171,19 @@ budget_usd: 1000000
     report([1000 * (after - before) for before, after in itertools.pairwise(ends)], trials, shares)
 
 
-def run(trials: int, place: Path) -> None:
+def run(trials: int, workspace: Path) -> None:
     """Launch the jobs and print what they took."""
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{place / 'mlflow.db'}"
-    os.chdir(place)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{workspace / 'mlflow.db'}"
+    os.chdir(workspace)
 
     from paretune.core.interruption import Interruption
     from paretune.jobs.launch import run_job
     from paretune.jobs.workplace import Workplaces
 
     logging.disable(logging.WARNING)
-    table = place / "runs.csv"
+    table = workspace / "runs.csv"
     write_table(table)
-    home = place / "home"
+    home = workspace / "home"
     took: list[float] = []
     shares = Shares()
     workplaces = Workplaces(environment={}, interruption=Interruption(), home=home)

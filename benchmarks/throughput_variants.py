@@ -128,9 +128,9 @@ def collate(examples: list[dict[str, torch.Tensor]], width: int | None = None) -
     return batch | {"labels": torch.stack([example["labels"] for example in examples])}
 
 
-def macro_f1(found: EvalPrediction) -> dict[str, float]:
+def macro_f1(prediction: EvalPrediction) -> dict[str, float]:
     """Macro F1 from logits (N, C) and labels (N,)."""
-    return {"f1": float(f1_score(found.label_ids, np.argmax(found.predictions, -1), average="macro"))}
+    return {"f1": float(f1_score(prediction.label_ids, np.argmax(prediction.predictions, -1), average="macro"))}
 
 
 def trainer_defaults(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""How fast is paretune's training, beside what people use and beside the limit?
+"""Measure the speed of paretune's training, beside what people use and beside the limit.
 
     python benchmarks/training_throughput.py                       # CPU: MiniLM on movie reviews, about 25 minutes
     python benchmarks/training_throughput.py --quality-seeds 0     # speed only, about 10 minutes

@@ -1,4 +1,4 @@
-"""What does a study save that begins with what an earlier one has shown, and what does a misleading one cost?
+"""Measure what a study saves that borrows from an earlier one, and what a misleading one costs.
 
     python benchmarks/transfer.py                       # held-out worlds
     python benchmarks/transfer.py --development         # worlds that may be looked at while something is being built
@@ -45,7 +45,7 @@ EARLIER = (_AGAIN, "same", "other-data", *worlds.MISLEADING)
 PACKAGES = ("paretune", "optuna", "mlflow", "scipy", "numpy")
 _COLD = "cold"
 _END_SHARE = 0.99
-"""Of what a cold search holds at its end: dollars until a search holds as much are those to the end."""
+"""Share of the front of a cold search at its end; dollars until a search holds as much are those to the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +94,11 @@ def search(pair: Pair) -> Found:
     )
 
 
-def _held(found: product.Searched, table: Table, objectives: str) -> tuple[dict[str, int], int]:
+def _held(searched: product.Searched, table: Table, objectives: str) -> tuple[dict[str, int], int]:
     """Objective to how many stated intervals hold the truth, and how many there are."""
     names, stated = OBJECTIVES[objectives], 0
     held = dict.fromkeys(names, 0)
-    for trial in found.forecast:
+    for trial in searched.forecast:
         truth = table.truth(trial.point)
         if truth is None:
             continue
@@ -122,10 +122,10 @@ def _table(world: worlds.World, path: Path) -> Table:
     )
 
 
-def usd_to(found: Found, share: float) -> float:
+def usd_to(searched: Found, share: float) -> float:
     """Dollars until what has run holds a share of the true front; infinite: never."""
-    at = found.course.reached("run", share)
-    return math.inf if at is None else found.course.usd[at]
+    at = searched.course.reached("run", share)
+    return math.inf if at is None else searched.course.usd[at]
 
 
 def lines(earlier: str, pairs: Sequence[tuple[Found, Found]], objectives: str) -> list[str]:
@@ -224,14 +224,14 @@ def main() -> None:
     print(published.block("transfer", [head, "at a time.", "", *published.table(HEAD, rows)]))
 
 
-def _row(task: Pair, found: Found) -> list[object]:
-    usd = usd_to(found, 0.9)
-    held = "/".join(f"{name} {count}" for name, count in found.held.items())
-    last = found.course.usd[-1] if found.course.usd else 0.0
+def _row(task: Pair, searched: Found) -> list[object]:
+    usd = usd_to(searched, 0.9)
+    held = "/".join(f"{name} {count}" for name, count in searched.held.items())
+    last = searched.course.usd[-1] if searched.course.usd else 0.0
     location = [task.earlier, task.objectives, task.kind, task.seed]
-    share = round(found.course.run[-1], 4) if found.course.run else 0.0
+    share = round(searched.course.run[-1], 4) if searched.course.run else 0.0
     usd_text = round(usd, 3) if math.isfinite(usd) else ""
-    return [*location, usd_text, round(last, 3), share, held, found.stated, round(found.borrowed, 3)]
+    return [*location, usd_text, round(last, 3), share, held, searched.stated, round(searched.borrowed, 3)]
 
 
 if __name__ == "__main__":
