@@ -27,7 +27,8 @@ CHROMIUM = Path("/usr/bin/chromium")
 _HOUSE = Path(__file__).resolve().parents[1]
 _SERVER_PATIENCE_S = 120.0
 _PAGE_PATIENCE_MS = 90_000.0
-_WIDTH, _HEIGHT = 1500, 900
+_WIDTH, _HEIGHT = 1440, 900
+_PHONE = 400  # pixels of width
 _NO_ASSISTANT = """
 localStorage.setItem('mlflow.assistant.fab.autoOpenedOnFirstLoad_v1', 'true');
 localStorage.setItem('mlflow.assistant.panelOpen_v1', 'false');
@@ -91,6 +92,14 @@ def open_table(page: Any, address: str, experiment: str, view: str) -> None:
     page.wait_for_selector('.ag-header-cell[col-id="metrics.`cost_usd`"]')
 
 
+def open_chart(page: Any, address: str, experiment: str, view: str) -> None:
+    """Open the chart tab of a view of the runs, and wait until its first chart has points."""
+    query = f"viewStateShareKey={view}&workflowType=machine_learning&compareRunsMode=CHART"
+    page.goto(f"{address}/#/experiments/{experiment}/runs?{query}", wait_until="domcontentloaded")
+    page.wait_for_selector(".scatterlayer .point, canvas.gl-canvas", state="attached")
+    page.wait_for_timeout(2000)
+
+
 def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
     """Open a run, with all of its note."""
     page.goto("about:blank")
@@ -115,12 +124,20 @@ def main(study: Path, folder: Path) -> None:
             open_table(page, address, "0", run_id)
             _dismiss_banner(page)
             page.screenshot(path=folder / "runs.png")
+            page.goto("about:blank")
+            open_chart(page, address, "0", run_id)
+            _dismiss_banner(page)
+            page.screenshot(path=folder / "chart.png")
             open_run(page, address, "0", run_id)
             page.wait_for_timeout(1000)  # the picture in the note
             page.screenshot(path=folder / "study-run.png")
             page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(place))).as_uri())
             page.screenshot(path=folder / "pareto.png")
-    print(f"runs.png, study-run.png and pareto.png are in {folder}")
+            page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
+            page.screenshot(path=folder / "pareto-narrow.png")
+    for name in ("runs", "chart", "study-run", "pareto", "pareto-narrow"):
+        _shrink(folder / f"{name}.png")
+    print(f"runs.png, chart.png, study-run.png, pareto.png and pareto-narrow.png are in {folder}")
 
 
 def _dismiss_banner(page: Any) -> None:
@@ -168,12 +185,12 @@ def gallery(folder: Path) -> None:
 
 
 def _shrink(path: Path) -> None:
-    """Keep 64 colours and at most 1,200 pixels of width."""
+    """Keep 200 colours and at most 1,200 pixels of width."""
     from PIL import Image
 
     picture = Image.open(path).convert("RGB")
     picture.thumbnail((1200, 1200))
-    picture.quantize(64).save(path, optimize=True)
+    picture.quantize(200).save(path, optimize=True)
 
 
 if __name__ == "__main__":

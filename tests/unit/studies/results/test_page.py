@@ -188,6 +188,14 @@ def test_the_budget_adds_up() -> None:
     assert "budget100" not in read(page_of([trial_of(0, 1.0, 0.9)], budget_usd=None)).text
 
 
+def test_the_sentence_below_the_banner_does_not_repeat_that_all_is_simulated() -> None:
+    lead = re.search('<p class="lead">(.*?)</p>', page_of(many_trials(3, origin="simulated")))
+
+    assert lead is not None
+    assert "Take trial" in lead[1]
+    assert "simulated" not in lead[1]
+
+
 @pytest.mark.slow
 def test_a_simulated_study_says_so_at_its_top_and_under_every_figure() -> None:
     page = page_of(many_trials(30, origin="simulated"), ALL_THREE)
