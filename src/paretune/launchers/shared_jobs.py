@@ -480,16 +480,27 @@ class SharedJobs:
 
         `searches` is for a trial of the job that searches, which it may join while that runs.
         """
+        if (shared := self.searching if searches else self._with_room(spec)) is None:
+            name, queue = job_name(run_id, 1), TrialQueue() if searches else None
+            shared = self._jobs[name] = SharedJob(name, common=common_parameters(spec), queue=queue)
+        return f"{shared.name}.{run_id}"
+
+    def beside(self, spec: JobSpec) -> list[JobSpec]:
+        """The trials with whose job a new trial ends, or for whose jobs it waits."""
+        if spec.trials_per_job == 1:
+            return []
+        group = self._with_room(spec)
+        jobs = [shared for shared in self._jobs.values() if shared.queue is None and not shared.has_ended]
+        waits = [group] if group is not None else jobs if len(jobs) >= self._at_a_time else []
+        return [document.spec for shared in waits for document in shared.documents.values()]
+
+    def _with_room(self, spec: JobSpec) -> SharedJob | None:
         common = common_parameters(spec)
-        if searches and self.searching is not None:
-            return f"{self.searching.name}.{run_id}"
-        for name, shared in self._jobs.items():
+        for shared in self._jobs.values():
             has_room = shared.is_forming and shared.queue is None and len(shared.documents) < spec.trials_per_job
-            if has_room and not searches and shared.common == common:
-                return f"{name}.{run_id}"
-        name = job_name(run_id, 1)
-        self._jobs[name] = SharedJob(name, common=common, queue=TrialQueue() if searches else None)
-        return f"{name}.{run_id}"
+            if has_room and shared.common == common:
+                return shared
+        return None
 
     @property
     def searching(self) -> SharedJob | None:

@@ -1,7 +1,7 @@
 """Admits the jobs of a study to its own budget and to the budgets that it shares with others."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import sqlalchemy as sa
@@ -36,6 +36,7 @@ class Admission:
         # whether the study ends for lack of dollars in a shared budget, which may be free later.
         self.is_waiting = False
         self.deadline: StudyDeadline | None = None
+        self.beside: Callable[[JobSpec], Iterable[JobSpec]] = lambda spec: ()
 
     @property
     def has_budget(self) -> bool:
@@ -121,7 +122,9 @@ class Admission:
 
     def why_too_late(self, spec: JobSpec) -> str:
         """The reason why a job would not be done by the study's deadline; empty if it would, or there is none."""
-        return "" if self.deadline is None else self.deadline.why_not(spec, self._history.longest_s)
+        if self.deadline is None:
+            return ""
+        return self.deadline.why_not(spec, self._history.longest_s, self.beside(spec))
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""

@@ -107,6 +107,7 @@ class Driver:
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
         # the jobs of several trials.
         self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
+        self.admission.beside = self.shared_jobs.beside
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -216,10 +217,10 @@ class Driver:
         Called when no more trials can begin, so that the groups of those that share a job are complete.
 
         Raises:
-            LaunchRefused: a job's training plan was dropped, and no job runs any more.
-            JobFailed: two trials have failed with the same error of the code, and no job runs any more.
+            LaunchRefused, JobFailed: no job runs any more; a plan was dropped, or two had the same error of the code.
         """
         refusals = self.shared_jobs.create_jobs()
+        self._keep_to_deadline()
         for job in lead_last(self.running):
             attempt = job.attempt
             if (end := job.poll()) is not None:
@@ -232,6 +233,18 @@ class Driver:
             self.adopt()
         if not self._jobs:
             _refuse_more(self._code_errors, self._off_plan, is_round=self._is_round)
+
+    def _keep_to_deadline(self) -> None:
+        """Stop the trials that still run when the time of the study is over."""
+        deadline, clock = self.admission.deadline, self.workplace.launcher.virtual_clock
+        if deadline is None or not self._jobs:
+            return
+        searching = self.shared_jobs.searching
+        if clock is not None and (searching is None or not searching.is_forming):  # else nothing is simulated yet
+            clock.wake_at(deadline.until)
+        for job in self.running if self.workplace.clock.now() >= deadline.until else ():
+            with suppress(LostContact):  # stopped at the next poll
+                job.stop_early("the time of finish_by was over", {})
 
     def wait(self) -> None:
         """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""

@@ -167,10 +167,10 @@ class TrialJob:
     def stop_early(self, reason: str, expected: Mapping[str, float]) -> None:
         """Ask the job to stop; `poll` says when it has. `expected` is what it would have reached at its end."""
         if not self.stopped_because and self._job.current is not None:
-            self.stopped_because, self._expected = reason, expected
             tag = json.dumps({"reason": reason, "expected": dict(expected)})
             self.record.run.set_tags({schema.STOPPED_EARLY: tag})  # for a driver that adopts it
             self.ask_to_stop()
+            self.stopped_because, self._expected = reason, expected
 
     def ask_to_stop(self) -> None:
         """Begin to stop its job, without waiting for it."""

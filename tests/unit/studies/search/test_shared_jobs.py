@@ -7,6 +7,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from paretune.core.errors import Interrupted
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
 from tests.study_rig import driver_of
@@ -146,6 +148,32 @@ def test_a_driver_killed_before_its_first_job_was_created_starts_each_trial_once
 
     assert len(jobs_of(workplace)) == 2
     assert len(again.trials) == 8
+
+
+def test_trials_begin_only_if_their_shared_job_is_done_by_the_deadline(workplace: Path) -> None:
+    """There is time for two, and the third one would end with the job of all of them."""
+    shared = driver(workplace, 4)
+    points = [{"per_device_train_batch_size": 32, "learning_rate": rate} for rate in (1e-5, 3e-5, 1e-4)]
+    deadline = shared.admission.deadline = StudyDeadline(shared.workplace.clock.now(), 0.95, shared.workplace)
+    deadline.until += 2.5 * deadline.seconds(shared.file.spec_at(points[0]))
+
+    assert [shared.start(shared.study.ask_for(point)) for point in points] == [True, True, False]
+    shared.poll()  # creates their job, and a fourth trial would wait for it
+    assert not shared.start(shared.study.ask_for(points[2]))
+
+
+def test_a_trial_that_overruns_the_deadline_is_stopped(workplace: Path) -> None:
+    alone = driver(workplace, 1)
+    alone.start(alone.study.ask_for({"per_device_train_batch_size": 32, "learning_rate": 1e-5}))
+    until = alone.workplace.clock.now() + 300.0
+    alone.admission.deadline = StudyDeadline(until, 0.95, alone.workplace)
+    while alone.running:
+        alone.poll()
+        alone.wait()
+    (trial,) = alone.trials.values()
+
+    assert (trial.status, trial.reason) == (TrialStatus.STOPPED, "the time of finish_by was over")
+    assert alone.workplace.clock.now() <= until + 30.0
 
 
 @pytest.mark.slow
