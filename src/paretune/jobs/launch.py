@@ -6,6 +6,7 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -24,7 +25,7 @@ from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
-from paretune.jobs.workplace import Workplace, Workplaces
+from paretune.jobs.workplace import Workplace, Workplaces, home_of
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.models.register import register
@@ -32,7 +33,7 @@ from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import completed, remarks
-from paretune.tracking import Run, schema
+from paretune.tracking import Run, is_absent_file, require_answer, schema, tracking_uri
 from paretune.tracking.recorded_job import first_plan
 
 
@@ -72,10 +73,16 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
+    has_home = home_of(os.environ).exists()
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
-    with watched(workplaces.interruption, quiet=quiet) as on_events:
-        workplace = workplaces.of(spec)
-        return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
+    try:
+        with watched(workplaces.interruption, quiet=quiet) as on_events:
+            workplace = workplaces.of(spec)
+            return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
+    finally:
+        if not has_home:
+            with suppress(OSError):  # it holds something
+                workplaces.home.rmdir()
 
 
 def run_job(
@@ -229,9 +236,13 @@ def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs
 
     All are None if this run has started its job before, which only needs to be watched.
     """
-    tracking, launcher = workplace.tracking, workplace.launcher
-    run_id = tracking.opened_run_id()
-    if run_id is not None and (fault := elsewhere(tracking.run(run_id).tags(), launcher)):  # its run stays open
+    launcher = workplace.launcher
+    makes_store = "MLFLOW_RUN_ID" not in workplace.environment and is_absent_file(tracking_uri())
+    if makes_store:  # later: a refused job leaves none
+        require_answer(tracking_uri())
+    run_id = None if makes_store else workplace.tracking.opened_run_id()
+    # Its run stays open.
+    if run_id is not None and (fault := elsewhere(workplace.tracking.run(run_id).tags(), launcher)):
         raise LostContact(f"{job_name(run_id, 1)} cannot be followed from here: {fault}")
     is_new = False
     try:
@@ -239,7 +250,7 @@ def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs
             if launcher.attach(job_name(run_id, 1)) is not None:
                 return None, None, None
             is_new = True
-            opened = tracking.run(run_id)
+            opened = workplace.tracking.run(run_id)
             tags = opened.tags()
             opened.set_tags(own_job_tags(tags) | opening_tags(spec, workplace) | workplace.watches.hold(opened))
         launcher.worst_case_usd(spec)
@@ -255,7 +266,7 @@ def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs
         return inputs, run, None if run is not None else _foresee(spec, inputs, workplace)
     except ParetuneError as error:
         if run_id is not None:  # `mlflow run` has opened it and closes it, unless it was killed
-            run = tracking.run(run_id)
+            run = workplace.tracking.run(run_id)
             state = JobState.STOPPED if isinstance(error, Interrupted) else JobState.FAILED
             closed = workplace.watches.release(run_id)
             closed = {schema.STATE: "", **closed} if is_new else {}  # there is no job

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from paretune.tracking.history import History, Runs
     from paretune.tracking.recorded_job import RecordedJob, RecordedRun
     from paretune.tracking.run import TROUBLE, Run, RunStatus
-    from paretune.tracking.store import Tracking, require_answer, tracking_uri
+    from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
 
 __all__ = [
     "TROUBLE",
@@ -32,6 +32,7 @@ __all__ = [
     "RunStatus",
     "Runs",
     "Tracking",
+    "is_absent_file",
     "require_answer",
     "tracking_uri",
 ]

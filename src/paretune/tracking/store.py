@@ -296,6 +296,12 @@ def sqlite_file(uri: str) -> Path | None:
     return None
 
 
+def is_absent_file(uri: str) -> bool:
+    """Whether this is the address of an SQLite file that MLflow would make."""
+    path = sqlite_file(uri) if uri.startswith("sqlite") else None
+    return path is not None and not path.exists()
+
+
 def require_answer(uri: str) -> None:
     """Connect to the server of an http address once, or look at the file of SQLite; nothing for any other store.
 

@@ -1,6 +1,8 @@
 """What a job that is launched says before it begins, and that a dry run, an estimate and a simulation agree with it."""
 
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
@@ -65,3 +67,22 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     assert run.info.status == "FAILED"
     assert "max_runtime_minutes" in run.data.tags[schema.FAILURE_REASON]
     assert main([*words, "--allow_timeout", "true"]) == 3  # on purpose: it is ended by its limit
+
+
+@pytest.mark.usefixtures("no_store")
+def test_a_refused_job_leaves_nothing(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prepare(words: list[str], **_: object) -> subprocess.Popen[bytes]:
+        Path(words[-1]).write_text('{"faults": ["dataset . has no rows"]}')
+        return subprocess.Popen(["true"])
+
+    monkeypatch.setattr(
+        "paretune.launchers.processes.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
+    )
+    assert main(["train", "--dataset", "."]) == 2
+
+    assert "dataset . has no rows" in capsys.readouterr().err
+    assert list(workplace.iterdir()) == []
+    assert main(["train", "--max_cost_usd", "1e-9", "--local_price_usd_per_hour", "1"]) == 4
+    assert list(workplace.iterdir()) == []
