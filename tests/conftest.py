@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import random
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -61,15 +62,28 @@ def _without_waiting_for_the_disk(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA synchronous = OFF")
 
 
+gc.disable()  # until all is imported
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave modules that are slow as a whole alone where slow tests are not wanted: their imports take seconds."""
+    if config.option.markexpr != "not slow" or collection_path.suffix != ".py":
+        return None
+    is_slow = re.search(r"^pytestmark = (\[\s*)?pytest\.mark\.slow\b", collection_path.read_text(), re.MULTILINE)
+    return True if is_slow else None
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Check the fronts of all studies; let the garbage collector pass over all that is imported by now.
 
-    The garbage collector would take a tenth of these tests' time.
+    It would take a fifth of these tests' time: it looks at what stores and pictures leave a hundred times more seldom.
     """
     if any("stud" in item.nodeid or "end_to_end" in item.nodeid for item in session.items):
         import tests.stated_values  # noqa: F401  # takes half a second
     gc.collect()
     gc.freeze()
+    gc.set_threshold(200_000, 20, 100)
+    gc.enable()
 
 
 GOOD = tuple("great warm funny clever moving fresh lovely bright tender bold".split())  # noqa: SIM905
