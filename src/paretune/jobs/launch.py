@@ -6,7 +6,6 @@ starts, so that a job is never without a record.
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
@@ -25,7 +24,7 @@ from paretune.jobs.record import JobRecord, opening_tags
 from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.warm_pools import settle_reused
-from paretune.jobs.workplace import Workplace, Workplaces, home_of
+from paretune.jobs.workplace import Workplace, Workplaces, without_empty_home
 from paretune.launchers.base import JobState, job_name
 from paretune.ledger.budget_file import BudgetFile
 from paretune.models.register import register
@@ -70,19 +69,13 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
     return launch_here(replace(completed(spec, os.environ), dry_run=dry_run), quiet=quiet)
 
 
+@without_empty_home()
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
     spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
-    has_home = home_of(os.environ).exists()
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
-    try:
-        with watched(workplaces.interruption, quiet=quiet) as on_events:
-            workplace = workplaces.of(spec)
-            return preview(spec, workplace) if spec.dry_run else run_job(spec, workplace, on_events)
-    finally:
-        if not has_home:
-            with suppress(OSError):  # it holds something
-                workplaces.home.rmdir()
+    with watched(workplaces.interruption, quiet=quiet) as on_events:
+        return preview(spec, workplaces.of(spec)) if spec.dry_run else run_job(spec, workplaces.of(spec), on_events)
 
 
 def run_job(

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,19 @@ STORAGE_VARIABLE = "PARETUNE_STORAGE"
 def home_of(environment: Mapping[str, str]) -> Path:
     """The folder of jobs, checkpoints and prepared data: PARETUNE_HOME, or else .paretune of the current one."""
     return Path(environment.get("PARETUNE_HOME") or Path.cwd() / _HOME)
+
+
+@contextmanager
+def without_empty_home() -> Iterator[None]:
+    """Remove the home folder at the end if it was made meanwhile and is empty."""
+    home = home_of(os.environ)
+    existed = home.exists()
+    try:
+        yield
+    finally:
+        if not existed:
+            with suppress(OSError):  # it holds something
+                home.rmdir()
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
