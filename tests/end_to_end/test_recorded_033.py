@@ -154,7 +154,9 @@ def check_books(workspace: Place, before: dict[int, dict[str, Any]], jobs: dict[
     assert not {"RUNNING", "WAITING"} & workspace.asked()
 
 
-@pytest.mark.parametrize(("name", "ends_as"), [("interrupted", "finished"), ("ledger_0", None)])
+@pytest.mark.parametrize(
+    ("name", "ends_as"), [("interrupted", "finished"), pytest.param("ledger_0", None, marks=pytest.mark.slow)]
+)
 def test_a_study_whose_driver_was_killed_goes_on_to_its_end(
     name: str, ends_as: str | None, recorded: Recorded, capsys: pytest.CaptureFixture[str]
 ) -> None:

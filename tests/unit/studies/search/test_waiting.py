@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from paretune.core.errors import Interrupted
+from paretune.studies.search import waiting
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
 from paretune.studies.search.waiting import wait_for_others
@@ -86,11 +87,14 @@ def test_a_study_that_ends_for_another_reason_than_dollars_does_not_wait_for_oth
     assert first.running
 
 
-def test_a_wait_is_bounded_by_the_longest_runtime_and_hears_an_interruption(desk: Desk) -> None:
+def test_a_wait_is_bounded_by_the_longest_runtime_and_hears_an_interruption(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, second = two_drivers(desk, budget_usd=WORST + USD)
     search(second)
     began = desk.clock.now()
     assert isinstance(desk.clock, SharedClock)
+    monkeypatch.setattr(waiting, "WATCH_INTERVAL_S", 20.0)
     desk.clock.meanwhile = lambda: second.ledger.heartbeat("host-a 1 1", desk.clock.now())
 
     assert not wait_for_others(second, desk.said.append)
