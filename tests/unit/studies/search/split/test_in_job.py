@@ -95,14 +95,14 @@ def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_boun
             assert trial.values["cost_usd"] == pytest.approx(seconds * USD_PER_SECOND, rel=0.02)
 
 
-def kill(study: Driver, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a driver that is killed after so many of its waits."""
+def kill(study: Driver, waits: int, monkeypatch: pytest.MonkeyPatch, *, trials: int = 1) -> None:
+    """Run a driver that is killed after so many of its waits, and not before so many trials run."""
     count, wait = 0, study.wait
 
     def counted() -> None:
         nonlocal count
         count += 1
-        if count > waits:
+        if count > waits and len(study.running) >= trials:
             raise Killed
         wait()
 
@@ -136,7 +136,7 @@ def test_the_trials_of_a_dead_driver_s_job_are_taken_over_by_one_driver(
     """If the job dies as well, its next attempt is created by the driver of its lead, with the trials of that."""
     dead, one, other = (driver(workplace) for _ in range(3))
     dead._owner, one._owner, other._owner = "dead", "one", "other"
-    kill(dead, 4, monkeypatch)
+    kill(dead, 0, monkeypatch, trials=2)
     dead._heartbeat.stop()
     one.ledger.deregister("dead")
     take_over = one.ledger.take_over
