@@ -170,7 +170,7 @@ def test_type_dependence_is_declared_from_matched_pairs_alone() -> None:
     assert not QualityModel(unmatched, values, F1_PRIOR).is_shifted(types)
 
 
-@pytest.mark.parametrize("noise", [0.0015, 0.0075])
+@pytest.mark.parametrize("noise", [0.0015, pytest.param(0.0075, marks=pytest.mark.slow)])
 def test_type_dependence_is_rarely_declared_falsely_and_a_large_one_is_noticed(noise: float) -> None:
     def declared(shift: float, seed: int) -> bool:
         keys, types, values = pairs(shift, noise, 3, seed)
