@@ -67,37 +67,25 @@ class StepSetting:
 
 @dataclass(frozen=True, kw_only=True)
 class Division:
-    """The division of a job's rows and model over its devices, and what they offload.
+    """The division of a job's rows and model over its devices, and what they offload."""
 
-    Attributes:
-        rows: of a micro-batch of one device; `evaluated_rows` of a batch of an evaluation, 0 without one.
-        accumulates: whether gradients of earlier micro-batches are kept.
-        gathers: whether shared weights are gathered a layer at a time.
-        has_buckets: whether gradients are copied to be averaged.
-        half: whether gathered weights are in half precision.
-        offloads_inputs, offloads_weights: whether they are kept in the memory of the machine.
-        quantised: whether frozen matrices have 4 bits.
-        collects: whether the first process collects all weights in its memory when the training ends.
-        live: weights that are kept gathered at once; 0 for those of two layers.
-    """
-
-    rows: float
-    evaluated_rows: float = 0.0
-    accumulates: bool = False
+    rows: float  # of a micro-batch of one device
+    evaluated_rows: float = 0.0  # of a batch of an evaluation, 0 without one
+    accumulates: bool = False  # whether gradients of earlier micro-batches are kept
     weight_sharers: int = 1
     state_sharers: int = 1
-    gathers: bool = False
-    has_buckets: bool = False
-    half: bool = False
+    gathers: bool = False  # whether shared weights are gathered a layer at a time
+    has_buckets: bool = False  # whether gradients are copied to be averaged
+    half: bool = False  # whether gathered weights are in half precision
     tensor: int = 1
     context: int = 1
     pipeline: int = 1
     micro_batches: int = 1
-    offloads_inputs: bool = False
-    offloads_weights: bool = False
-    quantised: bool = False
-    collects: bool = False
-    live: int = 0
+    offloads_inputs: bool = False  # whether they are kept in the memory of the machine
+    offloads_weights: bool = False  # the same of weights
+    quantised: bool = False  # whether frozen matrices have 4 bits
+    collects: bool = False  # whether the first process collects all weights in its memory when the training ends
+    live: int = 0  # weights that are kept gathered at once; 0 for those of two layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,28 +98,20 @@ class Peak:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedStep:
-    """Bytes of one device that trains the whole model alone.
+    """Bytes of one device that trains the whole model alone."""
 
-    Attributes:
-        layers: repeated layers; their weights and gradients are counted apart from all others.
-        input_weights: of `other_weights`, those of the embedding table.
-        quantisable: number of frozen weights of linear layers; `quantisable_bytes` are their traced bytes.
-        state: of the optimiser.
-        train, evaluate: moments of a training step and of an evaluation.
-    """
-
-    layers: float
+    layers: float  # repeated layers; their weights and gradients are counted apart from all others
     layer_weights: float
     other_weights: float
-    input_weights: float
+    input_weights: float  # of `other_weights`, those of the embedding table
     largest_layer: float
-    quantisable: float
+    quantisable: float  # number of frozen weights of linear layers; `quantisable_bytes` are their traced bytes
     quantisable_bytes: float
     layer_gradients: float
     other_gradients: float
-    state: float
-    train: Moments
-    evaluate: Moments
+    state: float  # of the optimiser
+    train: Moments  # moments of a training step
+    evaluate: Moments  # moments of an evaluation
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> "TracedStep":

@@ -133,28 +133,17 @@ def _log_deviation(seconds: Seconds) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The plan with which a job is finished in time, as its run records it.
+    """The plan with which a job is finished in time, as its run records it."""
 
-    Attributes:
-        until: when it has to be finished, in seconds since the epoch.
-        phases: predicted seconds of its phases on demand.
-        instance_count: of its cluster, which may be larger than the one that was asked for.
-        probability: of being in time if it runs on demand from the beginning.
-        expected_usd, on_demand_usd: dollars that are expected, and those if there are no spot instances; None if the
-            price or the time is unknown.
-        on_demand_at: when it changes to on demand at the latest if it never gets spot instances.
-        instances: number of an attempt to whether it, and those after it, are on spot instances.
-    """
-
-    until: float
+    until: float  # when it has to be finished, in seconds since the epoch
     confidence: float
-    phases: Mapping[str, Seconds]
-    instance_count: int
-    probability: float
-    expected_usd: float | None
-    on_demand_usd: float | None
-    on_demand_at: float
-    instances: Mapping[int, bool]
+    phases: Mapping[str, Seconds]  # predicted seconds of its phases on demand
+    instance_count: int  # of its cluster, which may be larger than the one that was asked for
+    probability: float  # of being in time if it runs on demand from the beginning
+    expected_usd: float | None  # dollars that are expected; None if the price or the time is unknown
+    on_demand_usd: float | None  # the same if there are no spot instances
+    on_demand_at: float  # when it changes to on demand at the latest if it never gets spot instances
+    instances: Mapping[int, bool]  # number of an attempt to whether it, and those after it, are on spot instances
 
     def is_on_spot(self, attempt: int) -> bool:
         """Whether the attempt of this number is on spot instances."""

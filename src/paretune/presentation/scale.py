@@ -24,22 +24,14 @@ _FOR_BARS = 0.3  # most of the extent of the values that error bars may add at e
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """An axis from 0, left or bottom, to 1.
+    """An axis from 0, left or bottom, to 1."""
 
-    Attributes:
-        low, high: ends of the part that is drawn in full.
-        is_log: whether that part is logarithmic.
-        least: the smallest value if the axis is broken below `low`, else None.
-        most: the largest value if the axis is broken above `high`, else None.
-        beyond: number of values past a break.
-    """
-
-    low: float
-    high: float
-    is_log: bool = False
-    least: float | None = None
-    most: float | None = None
-    beyond: int = 0
+    low: float  # lower end of the part that is drawn in full
+    high: float  # its upper end
+    is_log: bool = False  # whether that part is logarithmic
+    least: float | None = None  # the smallest value if the axis is broken below `low`, else None
+    most: float | None = None  # the largest value if the axis is broken above `high`, else None
+    beyond: int = 0  # number of values past a break
 
     @property
     def breaks(self) -> list[float]:

@@ -46,41 +46,28 @@ the line's share of the fee is in `effective_usd`.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """A line of the bill; dollars are exact.
-
-    Attributes:
-        type: `line_item_line_item_type`.
-        resource: usually the ARN of a training job.
-        account: that has used it; empty if the bill does not have it, as `sku`, AWS's id of product and price.
-        start, end: seconds since the epoch.
-        charge: hash of all that says what it is for, but not of its id and amounts.
-        file: name of its file.
-        run_tag: value of the tag `paretune:run`; empty without one.
-        amount: hours of an instance, GB-months of storage.
-        unblended_usd: `line_item_unblended_cost`.
-        list_usd: cost on demand by the public price; None if the bill does not have it.
-        rate: dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if unknown.
-        effective_usd: cost with Savings Plans, reservations and private rates; None if a plan or a reservation
-            covers it and the bill does not have its share of that.
-    """
+    """A line of the bill; dollars are exact."""
 
     id: str
-    type: str
+    type: str  # `line_item_line_item_type`
     usage_type: str
-    resource: str = ""
-    account: str = ""
+    resource: str = ""  # usually the ARN of a training job
+    account: str = ""  # that has used it; empty if the bill does not have it, as `sku`, AWS's id of product and price
     sku: str = ""
-    start: int = 0
-    end: int = 0
-    charge: int = 0
-    file: str = ""
-    run_tag: str = ""
+    start: int = 0  # seconds since the epoch
+    end: int = 0  # the same
+    charge: int = 0  # hash of all that says what it is for, but not of its id and amounts
+    file: str = ""  # name of its file
+    run_tag: str = ""  # value of the tag `paretune:run`; empty without one
     unit: str = ""
-    amount: Decimal = field(default=Decimal(0))
-    unblended_usd: Decimal = field(default=Decimal(0))
-    list_usd: Decimal | None = None
+    amount: Decimal = field(default=Decimal(0))  # hours of an instance, GB-months of storage
+    unblended_usd: Decimal = field(default=Decimal(0))  # `line_item_unblended_cost`
+    list_usd: Decimal | None = None  # cost on demand by the public price; None if the bill does not have it
     rate: Decimal | None = None
+    """Dollars per unit of `amount` behind `list_usd`, or behind `unblended_usd` without one; None if unknown."""
     effective_usd: Decimal | None = field(default=Decimal(0))
+    """Cost with Savings Plans, reservations and private rates; None if a plan or a reservation covers it and the bill
+    does not have its share of that."""
 
     @property
     def kind(self) -> LineKind:

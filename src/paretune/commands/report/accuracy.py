@@ -16,19 +16,14 @@ _PAIRS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EstimateError:
-    """One quantity of one job, predicted and measured.
-
-    Attributes:
-        quantity: seconds, cost_usd or memory_gib.
-        low, high: of the 80 % interval; None if none was recorded.
-    """
+    """One quantity of one job, predicted and measured."""
 
     job: RecordedJob
-    quantity: str
+    quantity: str  # seconds, cost_usd or memory_gib
     predicted: float
     measured: float
-    low: float | None = None
-    high: float | None = None
+    low: float | None = None  # end of the 80 % interval; None if none was recorded
+    high: float | None = None  # its other end
 
     @property
     def error(self) -> float:

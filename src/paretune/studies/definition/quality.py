@@ -13,25 +13,18 @@ LAST, BEST = TAKES = ("last", "best")  # which of the values counts that a run h
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """The metric that says how good a model is.
-
-    Attributes:
-        take: the last value of a run, or the best over its steps.
-        noise: prior standard deviation of one run, or None if nothing is known.
-        is_relative: whether the noise grows with the value.
-        lowest, highest: the range of its values.
-        factors: parameters that it depends on; empty for all searched ones; None for global batch size, learning rate
-            and epochs, as for F1 of paretune's own training.
-    """
+    """The metric that says how good a model is."""
 
     metric: str
     direction: str
-    take: str = LAST
-    noise: float | None = None
-    is_relative: bool = False
-    lowest: float = -math.inf
-    highest: float = math.inf
+    take: str = LAST  # the last value of a run, or the best over its steps
+    noise: float | None = None  # prior standard deviation of one run, or None if nothing is known
+    is_relative: bool = False  # whether the noise grows with the value
+    lowest: float = -math.inf  # end of the range of its values
+    highest: float = math.inf  # its other end
     factors: tuple[str, ...] | None = ()
+    """Parameters that it depends on; empty for all searched ones; None for global batch size, learning rate and epochs,
+    as for F1 of paretune's own training."""
 
     @property
     def sign(self) -> float:
