@@ -105,7 +105,6 @@ class Driver:
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
-        # the jobs of several trials.
         self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
         self.admission.beside = self.shared_jobs.beside
 
@@ -279,14 +278,18 @@ class Driver:
             if not isinstance(error, LeaseLost):  # else it belongs to another round by now
                 job.record.leave()
         with suppress(LostContact):
-            if not left and not self._is_round:
-                self._give_back_pools()
-            self._deregister()
+            self.finish(gives_back=not left and not self._is_round)
 
-    def finish(self) -> None:
-        """Give back warm pools, and record that this driver no longer runs."""
-        self._give_back_pools()
-        self._deregister()
+    def finish(self, *, gives_back: bool = True) -> None:
+        """Give back warm pools that no other driver may use, and record that this driver no longer runs."""
+        if gives_back:
+            self._pools.find()
+            if not self.other_drivers():
+                self._pools.give_back(waits=not self._is_round)
+                self.history.refresh()
+        self._heartbeat.stop()
+        if not self._is_round:
+            self.ledger.deregister(self._owner)
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -359,18 +362,6 @@ class Driver:
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
                 virtual_clock.wake_at(retry.not_before)
         return entries
-
-    def _give_back_pools(self) -> None:
-        """Give back the warm pools of the study, unless another driver may use them."""
-        self._pools.find()
-        if not self.other_drivers():
-            self._pools.give_back(waits=not self._is_round)
-            self.history.refresh()
-
-    def _deregister(self) -> None:
-        self._heartbeat.stop()
-        if not self._is_round:
-            self.ledger.deregister(self._owner)
 
 
 def _progress(study: str, ended: int, running: Collection[int]) -> str:
