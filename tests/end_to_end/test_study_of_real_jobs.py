@@ -130,7 +130,7 @@ def test_trials_that_share_jobs_on_sagemaker_are_adopted_after_a_kill_and_add_up
 def test_a_job_on_sagemaker_that_searches_is_directed_by_the_next_driver_after_a_kill(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, sampler=None, in_job="search", n_trials=2)
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, sampler=None, in_job="search", n_trials=4)
     with cloud.start(*STUDY) as running:
         cloud.until_it_trains(running)
         running.process.send_signal(signal.SIGKILL)
