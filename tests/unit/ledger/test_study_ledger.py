@@ -50,6 +50,16 @@ def book(ledger: StudyLedger, trial: int, usd: float | None, *, settled: bool = 
     ledger.book(trial, TrialEnd(**{"status": TrialStatus.COMPLETED, "cost_usd": usd, **fields}), settled=settled)
 
 
+def test_of_two_drivers_that_begin_a_job_that_searches_one_wins(ledger: StudyLedger) -> None:
+    first, member, second = TrialNote(lead=0), TrialNote(lead=0), TrialNote(lead=2)
+    answers = [reserve(ledger, number, note=note) for number, note in enumerate((first, member, second))]
+    book(ledger, 1, 0.5)
+    book(ledger, 0, 1.0)
+
+    assert answers == [Reservation.GRANTED, Reservation.GRANTED, Reservation.DUPLICATE]
+    assert reserve(ledger, 3, note=TrialNote(lead=3)) is Reservation.GRANTED
+
+
 def test_a_promise_is_committed_until_it_is_booked(ledger: StudyLedger) -> None:
     reserve(ledger, 0, 3.0)
     reserve(ledger, 1, 2.0)

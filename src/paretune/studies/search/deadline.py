@@ -58,7 +58,7 @@ class StudyDeadline:
             raise BadInput(
                 [
                     f"finish_by={text}: the quickest trial takes {duration(least_s)} with probability "
-                    f"{deadline.confidence:g}, and {duration(until - now)} are left: set a later time"
+                    f"{deadline.confidence:g}, and {duration(max(0.0, until - now))} are left: set a later time"
                 ]
             )
         run.set_tags({schema.DEADLINE: json.dumps({"finish_by": text, "until": until})})

@@ -94,17 +94,19 @@ class InJobSearch:
 
     def _is_over(self) -> bool:
         history = self._driver.history
-        is_running = any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
-        if is_running or any(retry.note.kind == SEARCH for retry in history.retries.values()):
+        if self._is_running() or any(retry.note.kind == SEARCH for retry in history.retries.values()):
             return False
         return bool(self._reason) or any(note.kind == SEARCH for note in history.notes.values())
+
+    def _is_running(self) -> bool:
+        return any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
 
     def _direct(self) -> None:
         """Begin the job, or tell it what to train next if this driver directs it and something is new."""
         driver = self._driver
         members = [job for job in driver.running if job.searches]
         if not members:
-            if not self._is_over() and not any(entry.note.kind == SEARCH for entry in driver.ledger.running()):
+            if not self._is_over() and not self._is_running():
                 self._begin()
             return
         shared = driver.shared_jobs.searching
@@ -195,7 +197,7 @@ class InJobSearch:
             if driver.start(suggestion, again) and note.lead is None:
                 note = replace(note, lead=suggestion.number)
         for training in candidates if not retries else ():
-            if self._start(training.action, note):
+            if self._start(training.action, note) or self._is_running():  # another driver may have begun it
                 return
         if note.lead is None and not any(item.kind == SEARCH for item in driver.history.notes.values()):
             self._reason = "no trial of a job that searches could begin"
