@@ -872,6 +872,7 @@ def test_the_shipped_studies_are_those_of_the_issue() -> None:
     assert {path.name for path in STUDIES} == {
         "demo.yaml",
         "smoke.yaml",
+        "one_job.yaml",
         "rate_search.yaml",
         "scaling.yaml",
         "pareto.yaml",
