@@ -185,7 +185,7 @@ def job_of(words: list[str]) -> tuple[str, dict[str, str]]:
     """Entry point and parameters of one command line."""
     if words[0] == "paretune":
         entry_point, *rest = words[1:]
-        named = {}
+        named = {"study": rest[0]} if entry_point == "study" and rest and not rest[0].startswith("-") else {}
         for word, following in itertools.pairwise([*rest, "--"]):
             if word.startswith("--"):
                 name, equals, text = word.removeprefix("--").partition("=")
