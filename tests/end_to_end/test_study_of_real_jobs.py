@@ -153,7 +153,7 @@ def test_a_job_on_sagemaker_that_searches_is_directed_by_the_next_driver_after_a
 def test_one_trial_of_a_job_on_sagemaker_is_stopped_and_the_other_one_goes_on(
     cloud: Cloud, tiny_job: dict[str, object]
 ) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 25, "trials_per_job": 2}, n_trials=2)
+    write_study(cloud.folder, tiny_job | {"num_train_epochs": 120, "trials_per_job": 2}, n_trials=2)
     with cloud.start(*STUDY) as running:
         shared = cloud.until_it_trains(running)
         folder = cloud.emulator.job_folder(shared) / "1" / "algo-1" / "ml"
