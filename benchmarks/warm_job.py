@@ -118,9 +118,9 @@ def compare_forecasts(table: dict[str, list[Measured]], names: Iterable[str], dr
         for name, draw in itertools.product(names, range(draws)):
             items = random.Random(draw).sample(table[name], len(table[name]))
             half = len(items) // 2
-            ended = [curve_of(str(number), row) for number, row in enumerate(items[:half])]
+            whole = [curve_of(str(number), row) for number, row in enumerate(items[:half])]
             paused = [curve_of(str(number), row, part) for number, row in enumerate(items[half:], half)]
-            mean, deviation = curves.forecast([*ended, *paused], paused, [1.0] * len(paused), is_measured=True)
+            mean, deviation = curves.forecast([*whole, *paused], paused, [1.0] * len(paused), is_measured=True)
             actual = np.array([row.f1[-1] for row in items[half:]])
             errors += list(mean - actual)
             last += [row.f1[part - 1] - row.f1[-1] for row in items[half:]]

@@ -177,7 +177,7 @@ def _note(seen: Seen, event: Any, cpu: float) -> None:
 
 
 def _settings(spec: JobSpec) -> Settings:
-    """What the trials differ in: learning rate and batch size."""
+    """The learning rate and batch size of a trial."""
     return float(spec.learning_rate or 0.0), spec.plan().per_device_train_batch_size
 
 

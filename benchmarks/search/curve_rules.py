@@ -47,7 +47,7 @@ class State:
 
     @property
     def curve(self) -> Curve:
-        """What it has shown."""
+        """Its measured curve."""
         return Curve(key=self.key, values=self.values, point=self.point)
 
     def value_at(self, share: float) -> float | None:
@@ -236,9 +236,9 @@ class IfBo:
         if not every:
             return None
         ahead = [replace(trial, steps=min(PARTS, trial.steps + horizon)) for trial in every]
-        begun = [trial.curve for trial in trials]
-        mean, deviation = curves.forecast(begun, [t.curve for t in every], [trial.steps / PARTS for trial in ahead])
-        now, _ = curves.forecast(begun, begun, [trial.steps / PARTS for trial in trials])
+        measured = [trial.curve for trial in trials]
+        mean, deviation = curves.forecast(measured, [t.curve for t in every], [trial.steps / PARTS for trial in ahead])
+        now, _ = curves.forecast(measured, measured, [trial.steps / PARTS for trial in trials])
         usd = [trial.own_job_usd for trial in (*trials, *others)]
         low, spread = min(usd), max(usd) - min(usd) or 1.0
         scale = max(float(max(now) - min(now)), 1e-6)

@@ -80,7 +80,7 @@ def study(table: Table, objectives: str, seed: int, **terms: Any) -> StudyFile:
 
 
 def entry(table: Table, name: str) -> Choices | Range:
-    """What a study searches on an axis."""
+    """The values of an axis that a study searches."""
     values = table.axes[name]
     return Range(low=values[0], high=values[-1], log=True) if name in table.ranges else Choices(values=values)
 

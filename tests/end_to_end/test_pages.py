@@ -18,10 +18,12 @@ from tests.stand_ins.bill import BillMaker, write_file
 
 pytestmark = pytest.mark.slow
 
-ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers, or share a database
+ELSEWHERE = {  # commands that other tests run: they serve, ask AWS's servers or the Hub, or share a study
     "demo": "../unit/commands/demo/test_run.py",
+    "main --finish_by": "../unit/jobs/test_deadline.py",
     "mcp": "test_agents.py",
     "prices --refresh": "test_refresh_prices.py",
+    "study --finish_by": "../unit/studies/search/test_deadline.py",
     "study --storage": "test_two_drivers.py",
 }
 ENDS_WITH = {"max_cost_usd": 4, "once": 75}

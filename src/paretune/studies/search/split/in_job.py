@@ -117,9 +117,9 @@ class InJobSearch:
         seen = shared.name, shared.is_forming, *((job.number, job.steps, _has_ended(job)) for job in trials)
         if seen == self._seen or not trials or not driver.owns(lead.number):
             return
-        chosen, order = self._chosen(trials, lead, shared), []
+        chosen, order, keys = self._chosen(trials, lead, shared), [], set(map(_key, trials))
         for training in chosen:
-            key = training.key if training.steps else self._key_of(training, trials, lead.note)
+            key = training.key if training.key in keys else self._start(training.action, lead.note)
             order += [(key, step) for step in training.rungs if key]
         if shared.is_forming and not chosen:  # after a kill nothing is left to be trained
             for job in members:
@@ -163,12 +163,6 @@ class InJobSearch:
                 fitting = [training for training in fitting if training.steps]
             knowledge = self._learner.learn([_spec_of(ranked[0])], left_usd=left_usd)
         return chosen
-
-    def _key_of(self, training: _Training, trials: Sequence[TrialJob], lead: TrialNote) -> str:
-        """The key of a training that begins, if it has not; empty if it cannot."""
-        if any(_key(job) == training.key for job in trials):
-            return training.key
-        return self._start(training.action, lead)
 
     def _begin(self) -> None:
         """Begin the job with the most usual settings, or with the trials that a job without capacity has left."""
@@ -265,7 +259,7 @@ class InJobSearch:
         return MOST_TRIALS if of_study is None else min(MOST_TRIALS, max(1, round(_MOST_OF_TRIALS * of_study)))
 
     def _training_of(self, job: TrialJob) -> _Training | None:
-        """What is left of a trial of the job."""
+        """The rest of a trial of the job; its dollars are set by `_training`."""
         limit = job.spec.max_runtime_minutes
         action = Action(kind=LEARN, spec=job.spec, limit_minutes=limit, point=job.note.point, changes={}, cost_usd=0.0)
         return self._training(_key(job), action, *(job.steps or (0, None)))
