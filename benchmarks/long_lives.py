@@ -280,14 +280,14 @@ def books(folder: Path, storage: str, name: str = "long life") -> dict[str, floa
     }
 
 
-def rounds(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
+def rounds(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """The life of a study in rounds, a third of them killed."""
-    draw = random.Random(asked.seed)
+    draw = random.Random(options.seed)
     kills = Kills(draw)
-    life = Life(folder, draw, kills, 60.0 * asked.minutes)
+    life = Life(folder, draw, kills, 60.0 * options.minutes)
     start = life.clock.now()
     with faults(kills):
-        for number in range(asked.rounds):
+        for number in range(options.rounds):
             life.play(is_killed=draw.random() < 1 / 3)
             if number % 500 == 499:
                 print(f"  {number + 1} rounds, {time.process_time():.0f} s of processor time", flush=True)
@@ -323,15 +323,15 @@ def command(*words: str, log: Path = Path(os.devnull)) -> int:
         return paretune(list(words))
 
 
-def drivers(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
+def drivers(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Eight processes on one study at once."""
     import paretune.studies.run  # noqa: F401  # imported once, before the forks
 
-    study_of(folder, quality="job_seconds: minimize", n_trials=asked.trials)  # nothing is trained again at its end
-    words = ["study", "--study", "study.yaml", "--n_trials", str(asked.trials), "--n_parallel", "2"]
-    storage = asked.storage or f"sqlite:///{folder / '.paretune' / 'studies.db'}"
+    study_of(folder, quality="job_seconds: minimize", n_trials=options.trials)  # nothing is trained again at its end
+    words = ["study", "--study", "study.yaml", "--n_trials", str(options.trials), "--n_parallel", "2"]
+    storage = options.storage or f"sqlite:///{folder / '.paretune' / 'studies.db'}"
     began, children = time.perf_counter(), []
-    for _ in range(asked.drivers):
+    for _ in range(options.drivers):
         child = os.fork()
         if child == 0:
             code = 70
@@ -346,23 +346,21 @@ def drivers(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     for child in [child for child, code in zip(children, codes, strict=True) if code]:
         print(f"driver {child}:", *Path(f"driver-{child}.log").read_text().splitlines()[-12:], sep="\n  ")
-    print(
-        f"{asked.drivers} drivers, {storage.partition(':')[0]}: {time.perf_counter() - began:.1f} s, exit codes {codes}"
-    )
+    print(f"{options.drivers} drivers, {storage.partition(':')[0]}: {time.perf_counter() - began:.1f} s, codes {codes}")
     return books(folder, storage) | {"failed": sum(code != 0 for code in codes)}
 
 
-def jobs(asked: argparse.Namespace, folder: Path) -> dict[str, float]:
+def jobs(options: argparse.Namespace, folder: Path) -> dict[str, float]:
     """Many simulated jobs at a time under one driver."""
-    study_of(folder, n_trials=asked.trials, n_parallel=asked.jobs)
+    study_of(folder, n_trials=options.trials, n_parallel=options.jobs)
     began = time.perf_counter()
     with mock.patch("paretune.studies.search.stopping.PATIENCE", 10**9):
         code = command(
-            *("study", "--study", "study.yaml"), *("--n_trials", str(asked.trials), "--n_parallel", str(asked.jobs))
+            *("study", "--study", "study.yaml"), *("--n_trials", str(options.trials), "--n_parallel", str(options.jobs))
         )
     seconds = time.perf_counter() - began
-    each = f"{1000 * seconds / asked.trials:.0f} ms a trial"
-    print(f"{asked.trials} trials, {asked.jobs} jobs at a time: {seconds:.1f} s, {each}, exit code {code}")
+    each = f"{1000 * seconds / options.trials:.0f} ms a trial"
+    print(f"{options.trials} trials, {options.jobs} jobs at a time: {seconds:.1f} s, {each}, exit code {code}")
     return books(folder, f"sqlite:///{folder / '.paretune' / 'studies.db'}")
 
 
@@ -374,11 +372,11 @@ def resident_mib() -> float:
     return float(psutil.Process().memory_info().rss) / 2**20
 
 
-def memory(asked: argparse.Namespace, folder: Path) -> None:
+def memory(options: argparse.Namespace, folder: Path) -> None:
     """Memory and time of one driver over many trials, and of Optuna and MLflow alone."""
     from paretune.studies.search.study_run import StudyRunWriter
 
-    marks = {*range(500, asked.trials, 500), asked.trials // 10, asked.trials - 1}
+    marks = {*range(500, options.trials, 500), options.trials // 10, options.trials - 1}
     finished, printed, seen = StudyRunWriter.trial_ended, sys.stdout, set[int]()
 
     def watched(self: Any, trial: Any) -> None:
@@ -388,13 +386,13 @@ def memory(asked: argparse.Namespace, folder: Path) -> None:
             seen.add(count)
             print(MEMORY.format(count, resident_mib(), time.process_time()), file=printed, flush=True)
 
-    study_of(folder, n_trials=asked.trials)
+    study_of(folder, n_trials=options.trials)
     print("paretune", flush=True)
     with (
         mock.patch("paretune.studies.search.stopping._is_matched", never_matched),
         mock.patch.object(StudyRunWriter, "trial_ended", watched),
     ):
-        command("study", "--study", "study.yaml", "--n_trials", str(asked.trials), "--n_parallel", "4")
+        command("study", "--study", "study.yaml", "--n_trials", str(options.trials), "--n_parallel", "4")
     print("Optuna and MLflow alone", flush=True)
     libraries_alone(folder, marks)
 

@@ -137,7 +137,7 @@ def fit(jobs: Sequence[PublicJob], column: str, deviations: tuple[float, float] 
     rows = [job for job in jobs if job.seconds.get(column, 0.0) > 0]
     logs = np.log([job.seconds[column] for job in rows])
     kinds = np.array([[1.0, *(job.kind == kind for kind in KINDS[1:])] for job in rows])
-    same = np.array([[one.repository == other.repository for other in rows] for one in rows], dtype=float)
+    same = np.array([[row.repository == other.repository for other in rows] for row in rows], dtype=float)
     prior = np.diag([9.0, *[_OF_A_KIND**2] * (len(KINDS) - 1)])
     centre = logs.mean()
 

@@ -50,8 +50,8 @@ def main() -> None:
         for repeat in range(options.repeats):
             for way, runs in results.items():
                 runs.append(_measure(way, specs, inputs, workspace / f"{repeat}-{way.replace(' ', '-')}"))
-                shown = {name: runs[-1][name] for name in ("cpu", "wall")}
-                print(f"# {way:<12} {shown}, F1 {_scores(runs[-1])}", flush=True)
+                seconds = {name: runs[-1][name] for name in ("cpu", "wall")}
+                print(f"# {way:<12} {seconds}, F1 {_scores(runs[-1])}", flush=True)
     _print_table(made, results)
 
 
@@ -170,8 +170,8 @@ def _print_table(made: str, results: dict[str, list[dict[str, Any]]]) -> None:
         seconds = [run["cpu"] for run in runs]
         middle = statistics.median(seconds)
         pairs = [(run["losses"], alone["losses"]) for run, alone in zip(runs, results["alone"], strict=True)]
-        apart = [abs(a - b) for mine, its in pairs for one, other in zip(mine, its, strict=True)
-                 for a, b in zip(one, other, strict=True)]  # fmt: skip
+        apart = [abs(a - b) for mine, its in pairs for left, right in zip(mine, its, strict=True)
+                 for a, b in zip(left, right, strict=True)]  # fmt: skip
         lines.append(
             (
                 _NAMES[way],

@@ -51,10 +51,10 @@ from pathlib import Path
 from paretune.specification.container import JobDocument, JobFolder
 from paretune.training.shared_job import cooperative_threads, job, pausing, trials
 from paretune.training.stop_signal import StopSignal
-asked, went_on, writes = [], [], []
+pauses, went_on, writes = [], [], []
 class Thread(cooperative_threads.CooperativeThread):
     def ask(self, request):
-        asked.append(time.perf_counter())
+        pauses.append(time.perf_counter())
         answer = super().ask(request)
         went_on.append(time.perf_counter())
         return answer
@@ -66,7 +66,7 @@ class Writer(pausing.CheckpointWriter):
 trials.CooperativeThread, job.CheckpointWriter = Thread, Writer
 folder = JobFolder(Path(sys.argv[1]))
 job.train_trials(JobDocument.read(folder.document), folder, StopSignal())
-Path(sys.argv[2]).write_text(json.dumps([asked[1:], went_on, writes]))
+Path(sys.argv[2]).write_text(json.dumps([pauses[1:], went_on, writes]))
 """
 """Two trials pause by turns: moments of all pauses but the first, and of continuing; CPU seconds of checkpoints."""
 
@@ -99,21 +99,21 @@ def main() -> None:
     rows, overheads = [], []
     with tempfile.TemporaryDirectory(prefix="warm-job-") as name:
         for kind, specs in _sets(options).items():
-            place = Path(name) / kind
-            place.mkdir()
-            inputs = _inputs(specs[0], place)
+            parent = Path(name) / kind
+            parent.mkdir()
+            inputs = _inputs(specs[0], parent)
             documents = [_document(number, spec) for number, spec in enumerate(specs)]
             documents_by_key = {document.member: _settings(document.spec) for document in documents}
-            alone = _alone_cpu(documents[0], inputs, place / "alone")
-            whole = _watch(documents, inputs, place / "all")
+            alone = _alone_cpu(documents[0], inputs, parent / "alone")
+            whole = _watch(documents, inputs, parent / "all")
             scores = {key: _score(seen) for key, seen in whole.items()}
             best = max(scores, key=lambda key: scores[key])
             total = max(seen.cpu for seen in whole.values())
             for repeat in range(options.repeats):
-                search = _search(specs, place / f"search-{repeat}")
+                search = _search(specs, parent / f"search-{repeat}")
                 rows.append(_row(kind, whole, search, alone=alone, total=total, best=documents_by_key[best]))
                 print(f"# {rows[-1]}", flush=True)
-            overheads.append((kind, *_overheads(documents[:2], inputs, place / "pauses")))
+            overheads.append((kind, *_overheads(documents[:2], inputs, parent / "pauses")))
     _print(options, rows, overheads)
 
 
@@ -152,19 +152,19 @@ def _document(number: int, spec: JobSpec) -> JobDocument:
     return JobDocument(job_name=f"job.{number}", spec=spec, plan=spec.plan())
 
 
-def _alone_cpu(document: JobDocument, inputs: tuple[Path, Path], place: Path) -> float:
+def _alone_cpu(document: JobDocument, inputs: tuple[Path, Path], parent: Path) -> float:
     """CPU seconds of a job of its own."""
-    folder = shared_job._folder(place, replace(document, job_name="job"), inputs)
+    folder = shared_job._folder(parent, replace(document, job_name="job"), inputs)
     return max(cpu for _, cpu in _events(folder, ["-m", "paretune.training"]))
 
 
-def _watch(documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path) -> dict[str, Seen]:
+def _watch(documents: Sequence[JobDocument], inputs: tuple[Path, Path], parent: Path) -> dict[str, Seen]:
     """Run all trials in one job, one after the other, to their ends."""
     trials: dict[str, Seen] = {}
     limit = len(documents) * documents[0].spec.max_runtime_minutes
     spec = replace(documents[0].spec, max_runtime_minutes=limit)
     job = replace(documents[0], job_name="job", spec=spec, members=tuple(documents))
-    for event, cpu in _events(shared_job._folder(place, job, inputs), ["-c", _IN_TURN]):
+    for event, cpu in _events(shared_job._folder(parent, job, inputs), ["-c", _IN_TURN]):
         if event is not None and event.member:
             _note(trials.setdefault(event.member, Seen()), event, cpu)
     return trials
@@ -181,18 +181,18 @@ def _settings(spec: JobSpec) -> Settings:
     return float(spec.learning_rate or 0.0), spec.plan().per_device_train_batch_size
 
 
-def _search(specs: Sequence[JobSpec], place: Path) -> list[Finished]:
+def _search(specs: Sequence[JobSpec], parent: Path) -> list[Finished]:
     """The trials of the searching job of a study that were trained to their ends, in that order."""
-    place.mkdir()
+    parent.mkdir()
     names = ("learning_rate", "per_device_train_batch_size")
     values = {name: sorted({getattr(spec, name) for spec in specs}) for name in names}
     searched = {name: choices for name, choices in values.items() if len(choices) > 1}
     job = {name: text for name, text in specs[0].changed().items() if name not in searched}
-    os.environ |= {"PARETUNE_HOME": str(place / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{place / 'mlflow.db'}"}
+    os.environ |= {"PARETUNE_HOME": str(parent / "home"), "MLFLOW_TRACKING_URI": f"sqlite:///{parent / 'mlflow.db'}"}
     content: dict[str, Any] = {"job": {**job, "launcher": "local"}, "in_job": "search", "n_trials": 2 * len(specs)}
-    paretune.study(place.name, searched, quiet=True, **content)
+    paretune.study(parent.name, searched, quiet=True, **content)
     finished: list[Finished] = []
-    for path in sorted((place / "home" / "jobs").iterdir()):
+    for path in sorted((parent / "home" / "jobs").iterdir()):
         folder = JobFolder(path)
         if not folder.document.exists() or JobDocument.read(folder.document).queue is None:
             continue
@@ -255,12 +255,12 @@ def _start(words: Sequence[str], log: Path) -> int:
         os._exit(int(error.code or 0) if isinstance(error, SystemExit) else 1)
 
 
-def _inputs(spec: JobSpec, place: Path) -> tuple[Path, Path]:
+def _inputs(spec: JobSpec, parent: Path) -> tuple[Path, Path]:
     """(Prepared data set, model folder)."""
-    request, answer = place / "request.json", place / "answer.json"
+    request, answer = parent / "request.json", parent / "answer.json"
     write_json(request, spec.as_text())
-    words = ["-m", "paretune.training.prepare", str(request), str(place / "datasets"), str(answer)]
-    os.waitpid(_start(words, place / "prepare.log"), 0)
+    words = ["-m", "paretune.training.prepare", str(request), str(parent / "datasets"), str(answer)]
+    os.waitpid(_start(words, parent / "prepare.log"), 0)
     prepared = json.loads(answer.read_text())
     if "faults" in prepared:
         raise SystemExit("\n".join(prepared["faults"]))
@@ -291,7 +291,7 @@ def _row(
     }
 
 
-def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], place: Path) -> tuple[float, ...]:
+def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], parent: Path) -> tuple[float, ...]:
     """Median seconds of a rung, of pausing one trial and continuing the other, and CPU seconds of a checkpoint."""
     rows = documents[0].spec.max_train_samples or 0
     total = max(1, rows // documents[0].plan.global_batch_size)
@@ -299,14 +299,14 @@ def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], plac
     same = [replace(document, spec=documents[0].spec, plan=documents[0].plan) for document in documents]
     order = tuple((document.member, rung * number) for number in range(1, 4) for document in same)
     queue = TrialQueue(order=order, is_complete=True)
-    folder = shared_job._folder(place, replace(same[0], job_name="job", members=tuple(same), queue=queue), inputs)
-    answer = place / "pauses.json"
+    folder = shared_job._folder(parent, replace(same[0], job_name="job", members=tuple(same), queue=queue), inputs)
+    answer = parent / "pauses.json"
     if os.waitpid(_start(["-c", _PAUSES, str(folder.root), str(answer)], folder.log), 0)[1]:
         raise SystemExit(folder.log.read_text()[-3000:])
-    asked, went_on, writes = json.loads(answer.read_text())
-    went_on = [moment for moment in went_on if moment > asked[0]]
-    pauses = [min(moment for moment in went_on if moment > begin) - begin for begin in asked if begin < went_on[-1]]
-    rungs = [min(moment for moment in asked if moment > begin) - begin for begin in went_on if begin < asked[-1]]
+    paused, went_on, writes = json.loads(answer.read_text())
+    went_on = [moment for moment in went_on if moment > paused[0]]
+    pauses = [min(moment for moment in went_on if moment > begin) - begin for begin in paused if begin < went_on[-1]]
+    rungs = [min(moment for moment in paused if moment > begin) - begin for begin in went_on if begin < paused[-1]]
     return rung, statistics.median(rungs), statistics.median(pauses), statistics.median(writes)
 
 

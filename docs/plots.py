@@ -201,9 +201,9 @@ def _estimate_error(axes: Any) -> None:
         cells = [numbers(row[name]) for row in rows]
         places = [number + (offset - 1) * 0.26 for number in range(len(rows))]
         axes.barh(places, [cell[0] if cell else 0 for cell in cells], height=0.24, color=colour, label=name)
-        for place, cell in zip(places, cells, strict=True):
+        for height, cell in zip(places, cells, strict=True):
             if cell:
-                axes.text(cell[0] + 1, place, f"{cell[0]:g}", va="center", fontsize=9)
+                axes.text(cell[0] + 1, height, f"{cell[0]:g}", va="center", fontsize=9)
     axes.set_yticks(range(len(rows)), [row["mean error of seconds"] for row in rows])
     axes.invert_yaxis()
     axes.set(xlabel="mean error of seconds, in percent")

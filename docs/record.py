@@ -83,11 +83,11 @@ def page_of(cast: Path) -> str:
     for part in re.split(r"^# (?=.*\n\$ )", text, flags=re.MULTILINE)[1:]:
         title, line, output = part.split("\n", 2)
         line = line.removeprefix("$ ")
-        shown = f"```text\n{output.rstrip()}\n```"
+        printed = f"```text\n{output.rstrip()}\n```"
         if output.count("\n") > _MOST_LINES:
-            shown = f'<details markdown="1">\n<summary>What it prints</summary>\n\n{shown}\n\n</details>'
+            printed = f'<details markdown="1">\n<summary>What it prints</summary>\n\n{printed}\n\n</details>'
         fence = "bash" if " " in line else "text"
-        blocks.append(f"{title}\n\n```{fence}\n{line}\n```\n\n{shown}\n")
+        blocks.append(f"{title}\n\n```{fence}\n{line}\n```\n\n{printed}\n")
     return f"""<!-- Made by `python docs/record.py terminal`; edits here are lost. -->
 # Three minutes at the terminal
 

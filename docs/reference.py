@@ -218,10 +218,10 @@ def _commands() -> Iterator[str]:
             yield f"`paretune {alias}{f' {argument.upper()}' if argument else ''}` is {meaning}."
             yield ""
         shared = [] if command.takes_jobs else [key for key in command.parameters if key in job_names]
-        if own := {key: text for key, text in command.parameters.items() if key not in shared}:
+        if others := {key: text for key, text in command.parameters.items() if key not in shared}:
             yield from _table(
                 ("name", "meaning", "values", "default"),
-                [(f"`{key}`", *_split_help(help_line)) for key, help_line in own.items()],
+                [(f"`{key}`", *_split_help(help_line)) for key, help_line in others.items()],
             )
         if shared:
             yield f"Of the [parameters of a job](job-parameters.md) it takes {', '.join(map(_code, shared))}."
@@ -380,7 +380,7 @@ def _environment() -> Iterator[str]:
 def _exit_codes() -> list[tuple[str, str, str]]:
     tree = inspect.getdoc(errors) or ""
     rows = re.findall(r"[├└]── (\w+) +(\d+) +(.+)", tree)
-    return [(code, f"`{name}`", what) for name, code, what in rows]
+    return [(code, f"`{name}`", meaning) for name, code, meaning in rows]
 
 
 def main() -> None:

@@ -86,8 +86,8 @@ def browser() -> Iterator[Any]:
 
 def open_table(page: Any, address: str, experiment: str, view: str) -> None:
     """Open a view of the runs table, see `paretune.tracking.ui_view`, and wait until it has rows."""
-    place = f"#/experiments/{experiment}/runs?viewStateShareKey={view}&workflowType=machine_learning"
-    page.goto(f"{address}/{place}", wait_until="domcontentloaded")
+    fragment = f"#/experiments/{experiment}/runs?viewStateShareKey={view}&workflowType=machine_learning"
+    page.goto(f"{address}/{fragment}", wait_until="domcontentloaded")
     page.wait_for_selector(".ag-center-cols-container .ag-row", state="attached")
     page.wait_for_selector('.ag-header-cell[col-id="metrics.`cost_usd`"]')
 
@@ -103,8 +103,8 @@ def open_chart(page: Any, address: str, experiment: str, view: str) -> None:
 def open_run(page: Any, address: str, experiment: str, run_id: str) -> None:
     """Open a run, with all of its note."""
     page.goto("about:blank")
-    place = f"#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
-    page.goto(f"{address}/{place}", wait_until="domcontentloaded")
+    fragment = f"#/experiments/{experiment}/runs/{run_id}?workflowType=machine_learning"
+    page.goto(f"{address}/{fragment}", wait_until="domcontentloaded")
     page.wait_for_selector("text=About this run")
     page.get_by_text("Show more", exact=True).first.click()
 
@@ -113,14 +113,14 @@ def main(study: Path, folder: Path) -> None:
     """Run the study and photograph its runs, its own run and its page."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
-        place, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
-        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(place / ".paretune")}
+        workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
+        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
         subprocess.run(
-            [str(Path(sys.executable).with_name("paretune")), "study", "--study", str(study)], cwd=place, check=True
+            [str(Path(sys.executable).with_name("paretune")), "study", "--study", str(study)], cwd=workspace, check=True
         )
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
         run_id = parent.info.run_id
-        with mlflow_ui(store, place) as address, browser() as page:
+        with mlflow_ui(store, workspace) as address, browser() as page:
             open_table(page, address, "0", run_id)
             _dismiss_banner(page)
             page.screenshot(path=folder / "runs.png")
@@ -131,7 +131,7 @@ def main(study: Path, folder: Path) -> None:
             open_run(page, address, "0", run_id)
             page.wait_for_timeout(1000)  # the picture in the note
             page.screenshot(path=folder / "study-run.png")
-            page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(place))).as_uri())
+            page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(workspace))).as_uri())
             page.screenshot(path=folder / "pareto.png")
             page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
             page.screenshot(path=folder / "pareto-narrow.png")
@@ -163,17 +163,17 @@ def gallery(folder: Path) -> None:
     """Run the commands of the gallery in one folder and take a picture of an artifact of each."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name, browser() as page:
-        place, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
-        (place / "studies").symlink_to(_HOUSE / "studies")
-        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(place / ".paretune")}
+        workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
+        (workspace / "studies").symlink_to(_HOUSE / "studies")
+        os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
         for line, kind, artifact in GALLERY:
             words = line.split()[1:]
             program = str(Path(sys.executable).with_name("paretune"))
-            subprocess.run([program, *words], cwd=place, check=True)
+            subprocess.run([program, *words], cwd=workspace, check=True)
             client = MlflowClient(store)
             experiments = [experiment.experiment_id for experiment in client.search_experiments()]
             run = client.search_runs(experiments, f"tags.`paretune.kind` = '{kind}'")[0]
-            path = Path(client.download_artifacts(run.info.run_id, artifact, str(place)))
+            path = Path(client.download_artifacts(run.info.run_id, artifact, str(workspace)))
             page.goto(path.as_uri())
             page.set_viewport_size({"width": 1200, "height": 900})
             target = folder / f"{kind}.png"
@@ -199,6 +199,6 @@ if __name__ == "__main__":
     if not CHROMIUM.exists():
         sys.exit(f"{CHROMIUM} is not there: apt-get install chromium")
     usual = [_HOUSE / "studies/pareto.yaml", _HOUSE / "docs/pictures"]
-    given = [Path(word) for word in sys.argv[1:]]
-    study, folder = [*given, *usual[len(given) :]]
+    paths = [Path(word) for word in sys.argv[1:]]
+    study, folder = [*paths, *usual[len(paths) :]]
     main(study.resolve(), folder.resolve())

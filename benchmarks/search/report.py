@@ -70,16 +70,16 @@ class Setting:
     searches: Sequence[Searches]
 
 
-def lines_of(found: Searches) -> Iterable[tuple[str, ...]]:
+def lines_of(search: Searches) -> Iterable[tuple[str, ...]]:
     """The lines of a method in the printed table, under `head`."""
-    courses = found.longest
-    for front in found.fronts():
-        usd = [middle(found.usd_to(front, share), found.spent()) for share in SHARES]
-        shares = [f"{statistics.median(found.shares(front, budget)):.2f}" for budget in found.budgets]
+    courses = search.longest
+    for front in search.fronts():
+        usd = [middle(search.usd_to(front, share), search.spent()) for share in SHARES]
+        shares = [f"{statistics.median(search.shares(front, budget)):.2f}" for budget in search.budgets]
         full = statistics.median(sum(not status.endswith("Completed") for status in c.statuses) for c in courses)
         again = statistics.median(c.again for c in courses)
         jobs = statistics.median(len(c.usd) for c in courses)
-        label = found.method if front == "run" else f"{found.method}, recommended"
+        label = search.method if front == "run" else f"{search.method}, recommended"
         cpu = statistics.median(c.cpu_seconds for c in courses)
         yield label, *usd, *shares, f"{full:g}/{again:g}/{jobs:g}", f"{cpu:.1f}"
 
@@ -140,7 +140,7 @@ def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
         chosen = [item for item in settings if (item.objectives, item.parallel) == ("cost/F1", 1)]
         chosen = [item for item in chosen if item.searches[0].budgets[-1] >= budget]
         values = {
-            method: over_tables([statistics.median(found.shares("run", budget)) for found in searches])
+            method: over_tables([statistics.median(search.shares("run", budget)) for search in searches])
             for method, searches in _by_method(chosen).items()
         }
         yield label, aim, *_cells(values, max)
@@ -165,8 +165,8 @@ _HELD: tuple[tuple[str, float, Callable[[Iterable[float]], float], str], ...] = 
 def _by_method(settings: Sequence[Setting]) -> dict[str, list[Searches]]:
     """The searches of each method that has searched all these tables."""
     result: dict[str, list[Searches]] = {}
-    for found in (found for setting in settings for found in setting.searches):
-        result.setdefault(found.method, []).append(found)
+    for search in (search for setting in settings for search in setting.searches):
+        result.setdefault(search.method, []).append(search)
     return {method: searches for method, searches in result.items() if len(searches) == len(settings)}
 
 
@@ -180,12 +180,12 @@ def _cells(values: Mapping[str, float], best: Callable[[Iterable[float]], float]
 
 
 def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
-    ends = [statistics.median(found.shares("run", found.budgets[-1])) for found in searches]
-    courses = [course for found in searches for course in found.longest]
+    ends = [statistics.median(search.shares("run", search.budgets[-1])) for search in searches]
+    courses = [course for search in searches for course in search.longest]
     return (
         method,
         *(_text(_usd(searches, "run", share)) for share in (0.9, 0.95)),
-        f"{statistics.median(statistics.median(found.shares('run', 1.0)) for found in searches):.2f}",
+        f"{statistics.median(statistics.median(search.shares('run', 1.0)) for search in searches):.2f}",
         f"{statistics.median(ends):.2f}",
         f"{min(ends):.2f}",
         f"{statistics.median(len(course.usd) for course in courses):g}",
@@ -194,27 +194,27 @@ def _method_row(method: str, searches: Sequence[Searches]) -> tuple[str, ...]:
 
 
 def _table_row(setting: Setting) -> tuple[str, ...]:
-    by_method = {found.method: found for found in setting.searches}
-    peers = [found for method, found in by_method.items() if method not in {*PRODUCT, "random"}]
+    by_method = {search.method: search for search in setting.searches}
+    peers = [search for method, search in by_method.items() if method not in {*PRODUCT, "random"}]
 
     def row(measure: Callable[[Searches], float], best: Callable[..., Searches | None]) -> list[str]:
         top = best(peers, key=measure, default=None)
         chosen = [by_method.get("random"), top, *(by_method.get(method) for method in PRODUCT)]
-        cells = [_text(None if found is None else measure(found)) for found in chosen]
+        cells = [_text(None if search is None else measure(search)) for search in chosen]
         return [*cells[:2], top.method if top and math.isfinite(measure(top)) else "", *cells[2:]]
 
-    to_90 = row(lambda found: _usd([found], "run", 0.9), min)
-    return (setting.name, *to_90, *row(lambda found: statistics.median(found.shares("run", found.budgets[-1])), max))
+    to_90 = row(lambda search: _usd([search], "run", 0.9), min)
+    return (setting.name, *to_90, *row(lambda search: statistics.median(search.shares("run", search.budgets[-1])), max))
 
 
 def _usd(searches: Sequence[Searches], front: str, share: float) -> float:
     """Median dollars over all seeds until the front has a share; infinite: half of the searches never had it."""
-    return statistics.median_high([usd for found in searches for usd in found.usd_to(front, share)])
+    return statistics.median_high([usd for search in searches for usd in search.usd_to(front, share)])
 
 
 def _to_90(searches: Sequence[Searches]) -> tuple[float, float]:
     """Orders methods: median dollars to 90 %, then the share that is held at the end."""
-    shares = [share for found in searches for share in found.shares("run", found.budgets[-1])]
+    shares = [share for search in searches for share in search.shares("run", search.budgets[-1])]
     return _usd(searches, "run", 0.9), -statistics.median(shares)
 
 

@@ -72,8 +72,8 @@ class _Study:
         """Run the points, repeat what is recommended, and compare with the truth."""
         trials = [self._run(number, number) for number in range(_POINTS)]
         while True:
-            found = StudyFront.of(trials, _GOALS, {}, shrinks=True)
-            points = [pick.point for pick in recommend(found)]
+            study_front = StudyFront.of(trials, _GOALS, {}, shrinks=True)
+            points = [pick.point for pick in recommend(study_front)]
             lacking = [point.number for point in points if point.trained < RUNS and len(point.trials) <= RUNS]
             if not lacking or len(trials) >= _POINTS + MOST_REPEATS:
                 break
@@ -81,11 +81,11 @@ class _Study:
         errors = []
         for point in points:
             truth, values = self.truth(point.number), [trial.values["f1"] for trial in point.trials]
-            own = statistics.fmean([value for value in values if value > truth - _FALLEN] or values)
-            errors.append((point.means["f1"] - truth, own - truth, point.errors["f1"], point.margins["f1"]))
+            mean = statistics.fmean([value for value in values if value > truth - _FALLEN] or values)
+            errors.append((point.means["f1"] - truth, mean - truth, point.errors["f1"], point.margins["f1"]))
         return Checked(
             errors=errors,
-            front=self._share_of_front(found),
+            front=self._share_of_front(study_front),
             is_falsely_shifted=self._claims_shift(trials, 0.0),
             has_noticed=self._claims_shift(trials, _SHIFT),
         )
@@ -110,19 +110,21 @@ class _Study:
             repeats=first,
         )
 
-    def _share_of_front(self, found: StudyFront) -> float:
+    def _share_of_front(self, study_front: StudyFront) -> float:
         """True hypervolume of the stated front, over that of the best means of runs that trained."""
         measured = []
-        for point in found.points:
+        for point in study_front.points:
             values = [trial.values["f1"] for trial in point.trials]
             trained = [value for value in values if value > self.truth(point.number) - _FALLEN] or values
             measured.append((point.means["cost_usd"], -statistics.fmean(trained)))
-        best = [point for point, kept in zip(found.points, front(measured, [False, False]), strict=True) if kept]
-        true = [(point.means["cost_usd"], -self.truth(point.number)) for point in found.points]
+        best = [
+            point for point, is_best in zip(study_front.points, front(measured, [False, False]), strict=True) if is_best
+        ]
+        true = [(point.means["cost_usd"], -self.truth(point.number)) for point in study_front.points]
         reference = max(usd for usd, _ in true) * 1.05, min(f1 for _, f1 in true) + 0.1
         volumes = [
             hypervolume([(point.means["cost_usd"], -self.truth(point.number)) for point in points], reference)
-            for points in (found.best, best)
+            for points in (study_front.best, best)
         ]
         return volumes[0] / volumes[1]
 
@@ -146,12 +148,12 @@ def rows(seeds: Iterable[int]) -> list[list[str]]:
     for name, (kind, share, noise) in SETTINGS.items():
         studies = [_Study(kind, seed, share, noise).check() for seed in seeds]
         errors = [error for study in studies for error in study.errors]
-        stated, own = (math.sqrt(statistics.fmean(error[column] ** 2 for error in errors)) for column in (0, 1))
+        stated, plain = (math.sqrt(statistics.fmean(error[column] ** 2 for error in errors)) for column in (0, 1))
         table.append(
             [
                 name,
                 f"{statistics.fmean(error[0] for error in errors):+.4f}",
-                f"{stated / own:.2f}",
+                f"{stated / plain:.2f}",
                 f"{statistics.fmean(abs(error[0]) <= error[2] for error in errors):.0%}",
                 f"{statistics.fmean(abs(error[0]) <= error[3] for error in errors):.0%}",
                 f"{statistics.fmean(study.front for study in studies):.3f}",

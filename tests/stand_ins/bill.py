@@ -193,7 +193,7 @@ class BillMaker:
         old = self.bill.recorded[workspace]
         changed = {
             **{name: getattr(old, name) for name in old.__dataclass_fields__},
-            "ended": UNTIL + timedelta(hours=1),
+            "ended_at": UNTIL + timedelta(hours=1),
         }
         self.bill.recorded[workspace] = RecordedCost(**changed)
 
@@ -310,7 +310,7 @@ def _recorded(
         instance_count=count,
         price_usd_per_hour=Decimal(repr(usd_per_hour)),
         started=start,
-        ended=end,
+        ended_at=end,
     )
 
 

@@ -20,8 +20,7 @@ from paretune.specification.job import JobSpec
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
-JOB_PREFIX = "paretune-"
-"""The names of all jobs start with it."""
+JOB_PREFIX = "paretune-"  # the names of all jobs start with it
 BATCH_JOB_PREFIX = "AWSBatch"
 """Start of the names of training jobs that AWS Batch creates. It is followed by the beginning of the job's own name and
 32 hexadecimal digits. Source: the managed policy AWSBatchServiceRolePolicyForSageMaker and the examples of the AWS
@@ -141,12 +140,9 @@ class Job(ABC):
     """
 
     name: str
-    warm_pool: WarmPool | None = None
-    """The instances kept after the job; None if the launcher keeps none."""
-    output: ProjectOutput | None = None
-    """The output of a project's command; None for a job that runs our training."""
-    trials: Trials = Trials()
-    """The trials that the job trains; one, unless it is a shared job."""
+    warm_pool: WarmPool | None = None  # the instances kept after the job; None if the launcher keeps none
+    output: ProjectOutput | None = None  # the output of a project's command; None for a job that runs our training
+    trials: Trials = Trials()  # the trials that the job trains; one, unless it is a shared job
 
     @abstractmethod
     def state(self) -> JobState:
@@ -216,26 +212,17 @@ class Launcher(ABC):
     """A place where jobs run."""
 
     name: str
-    origin = "measured"
-    """Whether the figures of its jobs are measured or simulated. Recorded as `paretune.origin`."""
-    reads_inputs = True
-    """Whether its jobs read the prepared rows and the model; if not, `submit` gets none."""
-    is_billed = True
-    """Whether its jobs cost money, or would; if not, their dollars are notional and use up no budget."""
-    jobs_outlive_submitter = True
-    """Whether its jobs continue after the process that submitted them has ended."""
-    jobs_may_appear_late = True
-    """Whether a job may still appear after the process that submitted it has ended."""
-    stop_s = 0.0
-    """Seconds that a job may take to stop once its maximum runtime is over."""
+    origin = "measured"  # Whether the figures of its jobs are measured or simulated. Recorded as `paretune.origin`.
+    reads_inputs = True  # whether its jobs read the prepared rows and the model; if not, `submit` gets none
+    is_billed = True  # whether its jobs cost money, or would; if not, their dollars are notional and use up no budget
+    jobs_outlive_submitter = True  # whether its jobs continue after the process that submitted them has ended
+    jobs_may_appear_late = True  # whether a job may still appear after the process that submitted it has ended
+    stop_s = 0.0  # seconds that a job may take to stop once its maximum runtime is over
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
-    has_seen_upload = False
-    """Whether a job of the study has completed, so that its upload shows what such jobs leave."""
-    jobs_log_to_mlflow = False
-    """Whether its jobs write to MLflow themselves while they run."""
-    virtual_clock: VirtualClock | None = None
-    """The clock of its jobs if their time is simulated."""
+    has_seen_upload = False  # whether a job of the study has completed, so that its upload shows what such jobs leave
+    jobs_log_to_mlflow = False  # whether its jobs write to MLflow themselves while they run
+    virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:

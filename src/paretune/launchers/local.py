@@ -56,8 +56,7 @@ STOP_GRACE_S = 70.0
 """Seconds from `stop` until a job that still runs is killed; a training process ends itself after 60."""
 _LARGEST_COPY = 2**20
 """Files of a project up to so many bytes are copied into the folder of its job; larger ones are linked."""
-_SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Variable without which a datasets.py in the current folder hides the library."""
+_SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # variable without which a datasets.py in the current folder hides the library
 _STARTER_GRACE_S = 2.0
 """Seconds in which only the process that started a job, which knows the exit code, records its end."""
 

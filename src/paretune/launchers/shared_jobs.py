@@ -63,23 +63,15 @@ def attach(launcher: Launcher, name: str) -> Job | None:
 
 @dataclass
 class SharedJob:
-    """One job of several trials, each known by its run id.
-
-    Attributes:
-        job: None until it is created.
-        documents: of the trials, if this process groups them.
-        refusal: why the job could not be created.
-        common: the parameters that its trials share, if this process groups them.
-        ends: how trials have ended.
-    """
+    """One job of several trials, each known by its run id."""
 
     name: str
-    job: Job | None = None
+    job: Job | None = None  # None until it is created
     inputs: JobInputs = field(default_factory=JobInputs)
-    documents: dict[str, JobDocument] = field(default_factory=dict)
-    refusal: Exception | None = None
-    common: tuple[str, ...] = ()
-    ends: dict[str, MemberEnd] = field(default_factory=dict)
+    documents: dict[str, JobDocument] = field(default_factory=dict)  # of the trials, if this process groups them
+    refusal: Exception | None = None  # why the job could not be created
+    common: tuple[str, ...] = ()  # the parameters that its trials share, if this process groups them
+    ends: dict[str, MemberEnd] = field(default_factory=dict)  # how trials have ended
     queue: TrialQueue | None = None  # the newest one, if the job searches
     stopping: set[str] = field(default_factory=set)  # trials that were asked to stop
     _left_out: set[str] = field(default_factory=set)  # trials that were stopped before the job was created
@@ -140,12 +132,12 @@ class SharedJob:
         """
         assert self.queue is not None  # it searches
         members = {} if self.job is None else {document.member: document for document in self.queue.members}
-        known = {key for key, _ in self.queue.order} if self.job is not None else self.documents.keys()
-        members |= {key: replace(document, queue=None) for key, document in self.documents.items() if key not in known}
+        sent = {key for key, _ in self.queue.order} if self.job is not None else self.documents.keys()
+        members |= {key: replace(document, queue=None) for key, document in self.documents.items() if key not in sent}
         order = tuple(order)
         queue = TrialQueue(
             version=self.queue.version + (self.job is not None),
-            order=order + tuple((key, 0) for key in sorted(known | members.keys()) if (key, 0) not in order),
+            order=order + tuple((key, 0) for key in sorted(sent | members.keys()) if (key, 0) not in order),
             given_up=self.queue.given_up | frozenset(given_up),
             is_complete=is_complete,
             members=tuple(members.values()),

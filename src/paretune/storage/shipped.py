@@ -25,7 +25,7 @@ def find_path(path: str, *folders: Path) -> str:
     if not path or os.path.isabs(path) or exists(path):
         return path
     below = (str(folder / path) for folder in folders)
-    return next((place for place in (*below, _shipped(path)) if os.path.exists(place)), path)
+    return next((candidate for candidate in (*below, _shipped(path)) if os.path.exists(candidate)), path)
 
 
 def find_file(name: str) -> str:
@@ -36,8 +36,8 @@ def find_file(name: str) -> str:
     if not name or is_file(name) or os.path.isabs(name):
         return name
     names = (name, *(f"{folder}/{name}" for folder in _FOLDERS))
-    places = (_shipped(text if text.endswith(_SUFFIX) else f"{text}{_SUFFIX}") for text in names)
-    return next((place for place in places if os.path.isfile(place)), name)
+    candidates = (_shipped(text if text.endswith(_SUFFIX) else f"{text}{_SUFFIX}") for text in names)
+    return next((candidate for candidate in candidates if os.path.isfile(candidate)), name)
 
 
 def shipped_names(keys: Collection[str], without: Collection[str] = ()) -> list[str]:

@@ -266,13 +266,13 @@ def _packed(described: Model, model: JobModel) -> Iterator[Path]:
         yield folder
 
 
-def _fill(folder: Path, described: Model, model: JobModel, place: Callable[[Path, Path], None]) -> None:
-    """Write the files of the model into a folder; `place` puts one file of the job's folder at its path there."""
+def _fill(folder: Path, described: Model, model: JobModel, put: Callable[[Path, Path], None]) -> None:
+    """Write the files of the model into a folder; `put` puts one file of the job's folder at its path there."""
     folder.mkdir(parents=True, exist_ok=True)
     for source, name in _files(model.folder) if model.folder is not None else ():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).unlink(missing_ok=True)
-        place(source, folder / name)
+        put(source, folder / name)
     _describe(described, model, folder)
 
 

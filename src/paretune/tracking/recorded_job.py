@@ -23,7 +23,7 @@ _STATES = {"InProgress": "Running"}  # state of SageMaker, in runs of other proj
 class RecordedRun:
     """A run as MLflow has it: parameters, tags and the latest value of each metric.
 
-    `started` and `ended` are in seconds since the epoch; `ended` is 0 while the run is open.
+    `started` and `ended_at` are in seconds since the epoch; `ended_at` is 0 while the run is open.
     """
 
     run_id: str
@@ -31,7 +31,7 @@ class RecordedRun:
     tags: Mapping[str, str]
     metrics: Mapping[str, float] = field(default_factory=dict)
     started: float = 0.0
-    ended: float = 0.0
+    ended_at: float = 0.0
 
 
 _Value = TypeVar("_Value")

@@ -349,7 +349,7 @@ def _page_of_runs(search: Callable[..., PagedList[Any]], **page: Any) -> PagedLi
                 tags=run.data.tags,
                 metrics=run.data.metrics,
                 started=(run.info.start_time or 0) / 1000,
-                ended=(run.info.end_time or 0) / 1000,
+                ended_at=(run.info.end_time or 0) / 1000,
             )
             for run in answer
         ]

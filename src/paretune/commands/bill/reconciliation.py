@@ -61,7 +61,7 @@ class Reconciled:
 
     reconciliation: Reconciliation
     written: int  # number of runs that got a figure that they did not have before
-    kept: tuple[str, ...]
+    left: tuple[str, ...]
     """Ids of runs whose figures from another bill were kept, because that bill was complete and this one is not, or
     because it goes further than this one."""
     unwritten: tuple[str, ...]  # ids of runs that MLflow did not take the figures of
@@ -150,9 +150,9 @@ def _missing(cost: RecordedCost, coverage: Coverage, *, has_all_hours: bool = Fa
 
     If it has all hours, months before the end of the run need not be on the bill.
     """
-    if cost.ended is None:
+    if cost.ended_at is None:
         return "the job, or its warm pool, has not ended"
     if not has_all_hours:
-        return coverage.missing(cost.started, cost.ended)
+        return coverage.missing(cost.started, cost.ended_at)
     spare = timedelta(0) if cost.pool_seconds else _CLOSING
-    return coverage.missing(cost.ended - spare, cost.ended, spare)
+    return coverage.missing(cost.ended_at - spare, cost.ended_at, spare)

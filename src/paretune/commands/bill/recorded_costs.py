@@ -34,7 +34,7 @@ class RecordedCost:
     instance_count: int
     price_usd_per_hour: Decimal | None  # of one instance
     started: datetime
-    ended: datetime | None  # when the last of its instances was released; None while it runs or is kept
+    ended_at: datetime | None  # when the last of its instances was released; None while it runs or is kept
     training_jobs: tuple[str, ...] = ()
     """Names in lower case of its SageMaker jobs that a queue has named, not paretune."""
     instance_type: str = ""  # of its last attempt; empty if unknown, then all lines are taken to be of this type
@@ -64,7 +64,7 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
     """Return the recorded cost of a run."""
     job = RecordedJob(run)
     pool_s = job.bill.warm_pool_seconds
-    is_open = job.state in _OPEN_STATES or run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT or not run.ended
+    is_open = job.state in _OPEN_STATES or run.tags.get(schema.WARM_POOL) == schema.WARM_POOL_KEPT or not run.ended_at
     return RecordedCost(
         run_id=run.run_id,
         job_name=run.tags[schema.JOB_NAME],
@@ -76,7 +76,7 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
         training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
-        ended=None if is_open else datetime.fromtimestamp(run.ended, UTC) + timedelta(seconds=pool_s),
+        ended_at=None if is_open else datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=pool_s),
     )
 
 

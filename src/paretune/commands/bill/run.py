@@ -99,7 +99,7 @@ def reconcile_runs(request: ReconcileRequest, tracking: Tracking, environment: M
             unwritten.append(bill.run_id)
         else:
             written += 1
-    return Reconciled(reconciliation=reconciliation, written=written, kept=tuple(kept_ids), unwritten=tuple(unwritten))
+    return Reconciled(reconciliation=reconciliation, written=written, left=tuple(kept_ids), unwritten=tuple(unwritten))
 
 
 def _covers_less(run: RecordedRun, bill: RunBill, until: str) -> bool:

@@ -120,7 +120,7 @@ def sentences(reconciled: Reconciled) -> list[str]:
     names = {
         "the bill covers these runs and has no line of them": [cost.run_id for cost in reconciliation.without_lines],
         "on the bill, but without a run here": [job.name for job in reconciliation.unknown],
-        "another bill covered more of these runs, so its figures stay": list(reconciled.kept),
+        "another bill covered more of these runs, so its figures stay": list(reconciled.left),
         "MLflow did not take these figures (repeat the command)": list(reconciled.unwritten),
         "left out, because a later delivery replaces it": list(reconciliation.left_out),
         "no effective rate, because the bill lacks the effective cost of some hours, or the usage of a discount": list(

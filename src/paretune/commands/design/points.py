@@ -39,7 +39,7 @@ def centre_points(file: DesignFile) -> list[Point]:
 
 def _optimal(file: DesignFile, model: DesignModel) -> list[Point]:
     """The best rows by the criterion over several exchanges; ties go to the least correlated factors."""
-    refuse([why] if (why := design_is_missing()) else [])
+    refuse([reason] if (reason := design_is_missing()) else [])
     from pydoe import optimal_design
 
     runs, terms = file.runs or 0, model.terms
@@ -80,7 +80,7 @@ def _fraction(file: DesignFile) -> list[Point]:
 
     Source: Surowiec et al., Analytical Chemistry 89 (2017), 6491-6497.
     """
-    refuse([why] if (why := design_is_missing()) else [])
+    refuse([reason] if (reason := design_is_missing()) else [])
     from pydoe import gsd
 
     sizes = [len(levels) for levels in file.factors.values()]

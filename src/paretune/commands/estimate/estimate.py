@@ -179,7 +179,7 @@ def _foreseen(
         rows=training_rows(spec, facts),
         disk_bytes=disk_bytes(spec, JobInputs(), built),
         price=price,
-        estimate_of=lambda one, plan: estimator.estimate(one, built, price, plan=plan, facts=facts),
+        estimate_of=lambda similar, plan: estimator.estimate(similar, built, price, plan=plan, facts=facts),
     )
 
 

@@ -91,7 +91,9 @@ def estimate_own(
     jobs = [(spec, learnt.predict(spec, price)) for spec, price in zip(specs, prices, strict=True)]
     run = tracking.begin("estimate")
     sentences = [
-        f"{spec.instance_count} x {spec.instance_type}: {found.sentence()}" for spec, found in jobs if found is not None
+        f"{spec.instance_count} x {spec.instance_type}: {estimate.sentence()}"
+        for spec, estimate in jobs
+        if estimate is not None
     ]
     note = "\n\n".join(sentences[:4] or ["No run of this training has finished, so there is no estimate."])
     run.set_tags({schema.KIND: "estimate", schema.ORIGIN: schema.ESTIMATED, schema.NOTE: markdown(note)})
@@ -101,13 +103,13 @@ def estimate_own(
     return OwnEstimates(jobs=jobs, run_id=run.run_id, open_command=tracking.open_command(run.run_id))
 
 
-def _row(spec: JobSpec, found: TimeEstimate | None) -> Row:
+def _row(spec: JobSpec, estimate: TimeEstimate | None) -> Row:
     row: Row = dict.fromkeys(_COLUMNS)
     row |= {name: getattr(spec, name) for name in _COLUMNS if name in spec.as_text()} | {"basis": _UNKNOWN}
-    if found is not None:
-        time = found.time
+    if estimate is not None:
+        time = estimate.time
         row |= {"seconds": time.seconds, "seconds_low": time.seconds_low, "seconds_high": time.seconds_high}
-        row |= phase_columns(found.phases)
-        row |= {"cost_usd": found.cost_usd, "basis": found.basis}
-        row |= {"cost_usd_low": found.usd(time.seconds_low), "cost_usd_high": found.usd(time.seconds_high)}
+        row |= phase_columns(estimate.phases)
+        row |= {"cost_usd": estimate.cost_usd, "basis": estimate.basis}
+        row |= {"cost_usd_low": estimate.usd(time.seconds_low), "cost_usd_high": estimate.usd(time.seconds_high)}
     return row

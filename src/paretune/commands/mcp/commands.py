@@ -59,14 +59,14 @@ class CommandProcess:
 
         A process that nobody can look at from here, such as one of another machine, counts as running.
         """
-        ended = is_alive(self._text(_PROCESS)) is False  # before the document is read, which is written last
+        has_ended = is_alive(self._text(_PROCESS)) is False  # before the document is read, which is written last
         try:
             document = json.loads(self._text(_DOCUMENT))
         except ValueError:
             document = None
         if isinstance(document, dict):
             return document
-        return {"error": {"message": "\n".join(self.last_lines()) or "no answer"}} if ended else None
+        return {"error": {"message": "\n".join(self.last_lines()) or "no answer"}} if has_ended else None
 
     def stop(self) -> None:
         """Send SIGINT if it still runs."""

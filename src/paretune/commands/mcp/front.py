@@ -69,15 +69,13 @@ class Front(Result):
 
 
 def front(
+    # name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several results of
+    # `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings
     runs: "str | Result | DataFrame | Iterable[Mapping[str, object] | Result]",
+    # column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1
     objectives: Mapping[str, str] | None = None,
 ) -> Front:
     """The Pareto front of a recorded study or of any runs.
-
-    Args:
-        runs: name of a study, or its run id or the beginning of it; the result of `run_study` or `estimate`; several
-            results of `launch`; a frame, such as `mlflow.search_runs` gives; or rows as mappings.
-        objectives: column to "minimize" or "maximize"; by default those of the study, else less cost_usd and more f1.
 
     Raises:
         BadInput: no study has that name, or several begin with that id; or an objective is in no row.

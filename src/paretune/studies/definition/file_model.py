@@ -224,10 +224,12 @@ class FileReader:
         Raises:
             ValueError: the script declares its arguments, and none of this name.
         """
-        own = read_own_script(at_home(script))
-        if (argument := own.argument(name)) or not own.is_complete:
+        declared = read_own_script(at_home(script))
+        if (argument := declared.argument(name)) or not declared.is_complete:
             return f"training_arguments.{argument or name}"
-        raise ValueError(f"unknown parameter {name}: {Path(script).name} has the arguments {', '.join(own.arguments)}")
+        raise ValueError(
+            f"unknown parameter {name}: {Path(script).name} has the arguments {', '.join(declared.arguments)}"
+        )
 
     def _read_entry(self, fault_path: FaultPath, node: Node) -> None:
         """Take one entry of a section. This method reads `job`; subclasses read their own sections."""

@@ -348,7 +348,7 @@ def _recommended(pick: Pick) -> dict[str, object]:
     return {
         "trial": point.number,
         "titles": list(pick.titles),
-        "why": pick.why,
+        "why": pick.reason,
         "runs": pick.runs,
         "parameters": as_json(point.trial.point),
         "means": as_json(point.means),

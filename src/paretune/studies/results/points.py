@@ -325,7 +325,7 @@ class _QualityRuns:
         if not deviation:
             return {}
         prior = replace(self.prior, noise=deviation, degrees=math.inf)  # how uncertain the noise is widens the error
-        ratios = [own / deviation for _, _, own in fitted]
+        ratios = [deviation_of_run / deviation for _, _, deviation_of_run in fitted]
         surface = Surface([key for key, _, _ in fitted], [value for _, value, _ in fitted], prior, ratios=ratios)
         predicted = surface.predict(keys)
         estimates = {}

@@ -281,8 +281,8 @@ class Surface(_Fitted):
         if hypothesis.source is not None:
             deviations = [hypothesis.source.surface.predict(keys).deviation for keys in (left, right)]
             variance = variance + np.multiply.outer(*deviations)
-        own = np.where(correlation == 1.0, self._own(hypothesis, right), 0.0) if self._ragged.any() else 0.0
-        return np.asarray(variance * correlation + own + hypothesis.level**2)
+        apart = np.where(correlation == 1.0, self._own(hypothesis, right), 0.0) if self._ragged.any() else 0.0
+        return np.asarray(variance * correlation + apart + hypothesis.level**2)
 
     def _own(self, hypothesis: _Hypothesis, keys: Sequence[Key]) -> np.ndarray:
         """Variance of what each of N keys shares with no other: the farther below the median, the less smooth."""

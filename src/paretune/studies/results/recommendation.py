@@ -30,7 +30,7 @@ class Pick:
 
     titles: tuple[str, ...]  # its roles: the cheapest within noise of the best F1, the fastest, the knee
     point: Point
-    why: str
+    reason: str
     judged_by: tuple[frozenset[str], ...] = ()  # the objectives that decide each role
     runs: str = ""  # how many runs it rests on, and why not on more
     alike: tuple[Point, ...] = ()  # points of its group that cannot be told apart from it
@@ -99,7 +99,7 @@ def headline(front: StudyFront, picks: Sequence[Pick], *, has_reason: bool = Tru
     values = "; ".join(f"{name} {value}" for name, value in pick.figures(front))
     opening.append(f"Take trial {pick.point.number} ({pick.point.trial.setting()}): {values}.")
     if has_reason:
-        opening.append(f"It is {', and '.join(pick.titles)}. {pick.why} This rests on {pick.runs}.")
+        opening.append(f"It is {', and '.join(pick.titles)}. {pick.reason} This rests on {pick.runs}.")
         opening += [pick.risk] if pick.risk else []
     opening += [f"{label(name)} is the {take} value over the steps of a run." for name, take in front.takes.items()]
     opening += _below_baseline(pick.point)
@@ -147,7 +147,7 @@ class _Reason(NamedTuple):
 
     point: Point
     title: str
-    why: str
+    reason: str
     judged_by: frozenset[str]
 
 
@@ -156,8 +156,8 @@ def _cheapest_good(front: StudyFront) -> _Reason:
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
-        why = "No objective of the study says how good a model is."
-        return _Reason(min(front.feasible, key=front.cost_of), cheap, why, frozenset(front.objectives))
+        reason = "No objective of the study says how good a model is."
+        return _Reason(min(front.feasible, key=front.cost_of), cheap, reason, frozenset(front.objectives))
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
     title, judged_by = f"{cheap} within noise of the best {label(name)}", {name, metrics.COST_USD} & {*front.objectives}
@@ -217,7 +217,7 @@ def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int
         titles=titles,
         judged_by=judged_by,
         point=points[0],
-        why=" ".join(sentences),
+        reason=" ".join(sentences),
         runs=f"{count} run{'s' if count > 1 else ''}{why_no_more}",
         alike=next((group.others for group in front.groups if group.recommended.number == points[0].number), ()),
         command=command_of(trial.parameters),

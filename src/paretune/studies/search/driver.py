@@ -364,11 +364,11 @@ class Driver:
         return entries
 
 
-def _progress(study: str, ended: int, running: Collection[int]) -> str:
+def _progress(study: str, count: int, running: Collection[int]) -> str:
     """In words, the state in which a round leaves the study: how many trials have ended, and which are under way."""
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
-    return f"study {study} has not ended: {ended} trials have ended, {under_way}: call again"
+    return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"
 
 
 def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, *, is_round: bool) -> None:

@@ -12,8 +12,7 @@ from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.trial_job import TrialJob
 
-FEWEST_CURVES = 3
-"""Finished curves that are needed to predict how a curve ends."""
+FEWEST_CURVES = 3  # finished curves that are needed to predict how a curve ends
 _MARGIN = 2.0  # standard deviations of one run
 _NEVER_BEFORE = 0.15  # share of the training before which no curve is judged
 _FORESEEN = {metrics.COST_USD, metrics.BILLABLE_SECONDS, metrics.JOB_SECONDS}

@@ -358,10 +358,10 @@ def first_tokens(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list
         encoded = tokenizer(text, return_offsets_mapping=True, truncation=True, max_length=limit)
         word_of_character = np.cumsum([character == " " for character in text])
         places: list[int] = []
-        for place, (start, end) in enumerate(encoded["offset_mapping"]):
+        for token, (start, end) in enumerate(encoded["offset_mapping"]):
             # The end of a token is inside its word, its beginning may be the space before.
             if end > start and text[end - 1] != " " and (word := int(word_of_character[end - 1])) >= len(places):
-                places += [-1] * (word - len(places)) + [place]
+                places += [-1] * (word - len(places)) + [token]
         tokens.append(encoded["input_ids"])
         firsts.append(places)
         truncated += bool(text) and len(places) <= int(word_of_character[-1])

@@ -13,8 +13,7 @@ from typing import Any
 from paretune.core.errors import first_line
 from paretune.specification.container import QUEUE_FILE, STOP_REQUESTS, JobFolder
 
-S3_INTERVAL_S = 10.0
-"""Seconds between two requests to S3, which cost 0.005 dollars per thousand."""
+S3_INTERVAL_S = 10.0  # seconds between two requests to S3, which cost 0.005 dollars per thousand
 _log = logging.getLogger(__name__)
 
 

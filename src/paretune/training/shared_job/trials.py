@@ -42,8 +42,7 @@ from paretune.training.strategies import Strategy
 FILE_INTERVAL_S = 0.25
 """Seconds between two checks for the file of a stop request, each of which takes a millisecond on some file systems."""
 
-Clock = Callable[[], float]
-"""Seconds of the job that a trial has used."""
+Clock = Callable[[], float]  # seconds of the job that a trial has used
 _END, _MODEL = "end.json", "model"
 
 
@@ -90,30 +89,21 @@ class TrialStop:
 
 @dataclass(kw_only=True)
 class Trial:
-    """One trial of a shared job, from its first event to its end.
-
-    Attributes:
-        folder: the trial's own folder below that of the job.
-        is_only_process: whether the job has one process.
-        is_first: whether this process writes what all processes share.
-        keeps_model: whether the model is saved beside the checkpoints, because the model folder of a job begins empty.
-        end: None until the trial has ended; it stays None if the whole job is stopped.
-        step: optimiser steps done, as far as they are in memory or in a checkpoint.
-        seconds: seconds of this start of the job that the trial has used.
-        quality: of its newest evaluation in a job that searches, larger is better; -infinity before the first.
-    """
+    """One trial of a shared job, from its first event to its end."""
 
     document: JobDocument
-    folder: JobFolder
+    folder: JobFolder  # the trial's own folder below that of the job
     title: str
     events: EventWriter
-    is_only_process: bool
-    is_first: bool
+    is_only_process: bool  # whether the job has one process
+    is_first: bool  # whether this process writes what all processes share
     keeps_model: bool
-    end: MemberEnd | None = None
-    step: int = 0
-    seconds: float = 0.0
+    """Whether the model is saved beside the checkpoints, because the model folder of a job begins empty."""
+    end: MemberEnd | None = None  # None until the trial has ended; it stays None if the whole job is stopped
+    step: int = 0  # optimiser steps done, as far as they are in memory or in a checkpoint
+    seconds: float = 0.0  # seconds of this start of the job that the trial has used
     quality: float = -math.inf
+    """Of its newest evaluation in a job that searches, larger is better; -infinity before the first."""
     _thread: CooperativeThread | None = None
 
     @property

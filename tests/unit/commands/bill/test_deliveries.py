@@ -48,7 +48,7 @@ def a_run() -> RecordedCost:
         instance_count=1,
         price_usd_per_hour=Decimal(1),
         started=MONTH,
-        ended=MONTH + timedelta(hours=2),
+        ended_at=MONTH + timedelta(hours=2),
     )
 
 

@@ -30,7 +30,7 @@ def recorded(**others: Any) -> RecordedCost:
         "instance_count": 2,
         "price_usd_per_hour": Decimal("1.5"),
         "started": datetime(2026, 11, 1, tzinfo=UTC),
-        "ended": datetime(2026, 11, 1, 1, tzinfo=UTC),
+        "ended_at": datetime(2026, 11, 1, 1, tzinfo=UTC),
     }
     return RecordedCost(**{**values, **others})
 

@@ -34,7 +34,7 @@ def run(name: str, hours: int) -> RecordedCost:
         instance_count=1,
         price_usd_per_hour=Decimal(2),
         started=MONTH,
-        ended=MONTH + timedelta(hours=1),
+        ended_at=MONTH + timedelta(hours=1),
     )
 
 
@@ -90,7 +90,7 @@ def test_nobody_has_an_effective_cost_if_the_usage_of_a_discount_is_not_on_the_b
     assert [bill.effective_usd for bill in report.bills] == [None, None]
     assert "a discount of its account without the usage" in report.bills[0].missing
     assert (report.rates, report.unrated) == ((), ["ml.g5.xlarge in us-east-1"])
-    texts = sentences(Reconciled(reconciliation=report, written=2, kept=(), unwritten=()))
+    texts = sentences(Reconciled(reconciliation=report, written=2, left=(), unwritten=()))
     assert any(text.startswith("discounts without the usage that they are for") for text in texts)
 
 

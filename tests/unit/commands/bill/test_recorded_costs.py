@@ -22,7 +22,7 @@ def run(price: str, cost: float) -> RecordedRun:
         {f"paretune.{name}": text for name, text in tags.items()},
         {"billable_seconds": 36_000.0, "cost_usd": cost},
         started=0.0,
-        ended=36_060.0,
+        ended_at=36_060.0,
     )
 
 

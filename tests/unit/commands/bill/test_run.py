@@ -62,9 +62,9 @@ def record(store: MlflowClient, recorded_cost: RecordedCost) -> None:
         params=[Param(name, text) for name, text in params.items()],
         tags=[RunTag(f"paretune.{name}", text) for name, text in tags.items()],
     )
-    assert recorded_cost.ended is not None
+    assert recorded_cost.ended_at is not None
     store.set_terminated(
-        recorded_cost.run_id, end_time=ms(recorded_cost.ended - timedelta(seconds=float(recorded_cost.pool_seconds)))
+        recorded_cost.run_id, end_time=ms(recorded_cost.ended_at - timedelta(seconds=float(recorded_cost.pool_seconds)))
     )
 
 
@@ -155,7 +155,7 @@ def test_a_partial_bill_is_not_final_and_does_not_replace_a_whole_one(
     run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
 ) -> None:
     element = max((item for item in bill.recorded if item.run_id in truth(bill)), key=lambda entry: entry.seconds)
-    run_id, finished = element.run_id, element.ended or UNTIL
+    run_id, finished = element.run_id, element.ended_at or UNTIL
     before = finished.replace(minute=0, second=0, microsecond=0)
     part = [row for row in bill.rows if row["line_item_usage_end_date"] <= before]
     write_file(part, tmp_path / "part.csv")

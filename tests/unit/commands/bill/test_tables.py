@@ -13,7 +13,7 @@ def test_the_text_has_the_largest_differences_the_sums_and_what_is_on_one_side_o
     bill = BillMaker(2).add_jobs(60).add_unknown(1).add_others(20).bill
     repeated = write(bill, tmp_path)
     report = reconcile(BillFiles(tmp_path), bill.recorded)
-    message = text(Reconciled(reconciliation=report, written=1, kept=("kept-before",), unwritten=()))
+    message = text(Reconciled(reconciliation=report, written=1, left=("kept-before",), unwritten=()))
     largest = max(report.bills, key=lambda entry: abs(entry.difference_usd or 0))
     lines = message.splitlines()
 

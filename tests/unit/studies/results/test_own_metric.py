@@ -135,7 +135,7 @@ def test_what_cannot_be_told_apart_by_an_own_metric_is_the_cheaper_one() -> None
     pick = answered(trials, "auc", "maximize").picks[0]
 
     assert pick.point.number == 1
-    assert "trial 2" in pick.why
+    assert "trial 2" in pick.reason
     assert are_alike(0.8, 0.805, pick.point.errors["auc"], pick.point.errors["auc"])
 
 

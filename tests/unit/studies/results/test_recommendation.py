@@ -42,7 +42,7 @@ def test_the_cheapest_within_noise_of_the_best_the_fastest_and_the_knee_are_pick
         "the fastest": 4,
         "the knee": 1,
     }
-    assert "trial 3" in picks["the cheapest within noise of the best F1"].why
+    assert "trial 3" in picks["the cheapest within noise of the best F1"].reason
 
 
 def test_a_recommended_model_that_is_worse_than_tf_idf_says_so() -> None:

@@ -274,8 +274,8 @@ class Actions:
         indices: dict[Key, int] = {}
         for index in map(int, self._usual_first()):
             indices.setdefault(self._space.quality_keys[index], index)
-        found = (self._training(index, is_allowed) for index in indices.values())
-        return [action for action in found if action is not None]
+        cheapest = (self._training(index, is_allowed) for index in indices.values())
+        return [action for action in cheapest if action is not None]
 
     def _training(self, index: int, is_allowed: Callable[[JobSpec], bool] = lambda _: True) -> Action | None:
         """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
