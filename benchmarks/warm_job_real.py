@@ -310,17 +310,21 @@ def _overheads(documents: Sequence[JobDocument], inputs: tuple[Path, Path], pare
     return rung, statistics.median(rungs), statistics.median(pauses), statistics.median(writes)
 
 
+def _share(share: float) -> str:
+    return "not trained" if math.isnan(share) else f"{share:.0%}"
+
+
 def _print(options: argparse.Namespace, rows: Sequence[Mapping[str, Any]], overheads: Sequence[Any]) -> None:
     conditions = [published.conditions("torch", "transformers", "peft")]
     conditions.append(f"bundled MiniLM on {options.max_train_samples} rows, {options.max_eval_samples} to evaluate")
     lines = [f"Measured {', '.join(conditions)}:", ""]
-    head = ["trials", "CPU s, a job each", "one job, in turn", "search: steps to the best", "to its own best"]
-    head += ["trained to the end", "F1 of the best", "best F1 of the search"]
+    head = ["trials", "CPU s, a job each", "one job, in turn", "search: steps to the best", "CPU s of a job each"]
+    head += ["steps to its own best", "trained to the end", "F1 of the best", "best F1 of the search"]
     table = [
         (
             row["kind"],
             *(f"{row[name]:.0f}" for name in ("alone", "in turn")),
-            *(f"{row[name]:.0%}" if row[name] == row[name] else "not trained" for name in ("to best", "to own best")),
+            *map(_share, (row["to best"], row["to best"] * row["in turn"] / row["alone"], row["to own best"])),
             str(row["trained"]),
             *(f"{row[name]:.3f}" for name in ("f1 best", "f1 search")),
         )
