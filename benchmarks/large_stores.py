@@ -199,7 +199,7 @@ class Store:
 
     def _book(self, connection: sa.Connection, new: list[dict[str, Any]]) -> None:
         """The ledger's first trial once more for each new one, booked with the dollars of its run."""
-        from paretune.ledger.tables import TRIALS
+        from paretune.ledger.ledger import TRIALS
 
         row = connection.execute(sa.select(TRIALS).where(TRIALS.c.trial == 0)).one()._mapping
         parameters, note, finished = (json.loads(row[name]) for name in ("parameters", "note", "ended"))

@@ -29,8 +29,7 @@ from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.ledger.budget_file import BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger
-from paretune.ledger.ledger import Ledger
-from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_METADATA, STUDY_METADATA
+from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_METADATA, STUDY_METADATA, Ledger
 from paretune.pricing.prices import PriceList
 from paretune.specification.container import JobDocument, JobInputs
 from paretune.specification.job import JobSpec

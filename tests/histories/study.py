@@ -13,8 +13,8 @@ import sqlalchemy as sa
 import yaml
 from optuna.storages import InMemoryStorage
 
+from paretune.ledger.ledger import STUDIES, TRIALS
 from paretune.ledger.study_ledger import Lease, StudyLedger
-from paretune.ledger.tables import STUDIES, TRIALS
 from paretune.specification.container import JobInputs
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search import driver as driver_module

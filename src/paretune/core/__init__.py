@@ -4,7 +4,6 @@ checks         Finding, Verdict             results of checks on machine, accoun
 clock          Clock, SystemClock           time as a value that is passed in
 commands       command_line, Spelling       commands as text that the user can paste
 errors         ParetuneError                the tree of errors, and suggestions for misspelt names
-file_lock      lock, unlock                 locks between processes of one machine
 interruption   Interruption                 Ctrl-C, SIGTERM and the end of the parent process
 packages       training_is_missing          installed packages and the extras that they belong to
 pareto         front                        which points are on the Pareto front

@@ -12,6 +12,7 @@ A local job ends when the process that started it ends.
 """
 
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -26,7 +27,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
@@ -357,7 +357,7 @@ class LocalLauncher(Launcher):
         shared.mkdir(parents=True, exist_ok=True)
         with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
             try:
-                file_lock.lock(lock.fileno(), wait=False)
+                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 folder.checkpoints.mkdir(exist_ok=True)
                 yield []
@@ -372,7 +372,7 @@ def _locked(folder: JobFolder) -> Iterator[None]:
     folder.make()
     descriptor = os.open(folder.root, os.O_RDONLY)
     try:
-        file_lock.lock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

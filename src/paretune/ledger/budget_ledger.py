@@ -21,8 +21,7 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.ledger import Ledger
-from paretune.ledger.tables import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS
+from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS, Ledger
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
 from paretune.storage.address import redacted

@@ -16,8 +16,7 @@ import sqlalchemy as sa
 
 from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact
 from paretune.launchers.processes import is_alive
-from paretune.ledger.ledger import Ledger
-from paretune.ledger.tables import DRIVERS, LEASES, STUDIES, TRIALS
+from paretune.ledger.ledger import DRIVERS, LEASES, STUDIES, TRIALS, Ledger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.pricing.budget import Balance
 

@@ -1,6 +1,7 @@
 """The tracking server or store: opens runs and finds those that are there."""
 
 import copy
+import fcntl
 import gc
 import logging
 import os
@@ -21,7 +22,6 @@ from mlflow.utils import get_results_from_paginated_fn
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core import file_lock
 from paretune.core.clock import Clock
 from paretune.core.commands import is_started_by_mlflow
 from paretune.core.errors import BadInput, TrackingUnavailable, first_line
@@ -252,7 +252,7 @@ def _locked(path: Path) -> Iterator[None]:
     with ExitStack() as opened:
         while True:
             file = opened.enter_context(path.open("a"))
-            file_lock.lock(file.fileno())
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX)
             if _is_at(file.fileno(), path):
                 break
             opened.close()  # its owner has removed it since

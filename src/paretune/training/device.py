@@ -4,9 +4,9 @@ import contextlib
 import ctypes
 import os
 import platform
+import resource
 from pathlib import Path
 
-import psutil
 import torch
 
 from paretune.estimating import hardware
@@ -14,11 +14,6 @@ from paretune.specification.container import ALLOW_NO_GPU
 from paretune.specification.fine_tuning import FineTuning
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h of glibc
 _LARGEST_MMAP_THRESHOLD = 32 * 2**20  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64 bits; mallopt ignores larger values
@@ -80,8 +75,6 @@ def peak_memory_gib() -> float:
     """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
-    if resource is None:
-        return float(psutil.Process().memory_info().peak_wset) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 

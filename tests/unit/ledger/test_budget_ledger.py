@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from paretune.core.errors import BadInput, BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.ledger.tables import BUDGET_METADATA
+from paretune.ledger.ledger import BUDGET_METADATA
 from paretune.storage.database import open_engine
 from tests.stand_ins import postgresql
 

@@ -11,8 +11,8 @@ from sqlalchemy import create_engine, inspect, text
 
 from paretune.cli.main import main
 from paretune.core.errors import BadInput
+from paretune.ledger.ledger import STUDY_METADATA
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.tables import STUDY_METADATA
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.pricing.budget import Balance
 from paretune.storage.database import with_driver

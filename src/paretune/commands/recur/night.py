@@ -4,10 +4,11 @@ Every decision is in MLflow before its job is created: the run carries name, nig
 killed and is started again for the same night adopts the running job and pays nothing twice.
 """
 
+import fcntl
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +32,6 @@ from paretune.commands.recur.history import (
 from paretune.commands.recur.points import Points
 from paretune.commands.recur.policy import Choice, Observation, Posterior
 from paretune.commands.recur.result import RecurResult, RecurRunWriter
-from paretune.core import file_lock
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.core.tags import Attribution
 from paretune.jobs.launch import run_job
@@ -302,11 +302,7 @@ def _locked(home: Path, name: str) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock").open("a") as file:
         try:
-            file_lock.lock(file.fileno(), wait=False)
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LaunchRefused(f"another process works on {name}: wait until it has ended") from error
-        try:
-            yield
-        finally:
-            with suppress(OSError):
-                file_lock.unlock(file.fileno())
+        yield

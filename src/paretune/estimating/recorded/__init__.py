@@ -2,5 +2,4 @@
 
 run_table      RunTable, RecordedRow: a CSV file of finished runs, read strictly
 recorded_runs  RecordedRuns: seconds and F1 of a job from a table; Rehearsal: without one, from estimates and MLflow
-run_lookup     rows of a table at a point, or around it; interpolation in a grid with holes
 """

@@ -7,6 +7,7 @@
 accounts can be read if they allow it.
 """
 
+import fcntl
 import hashlib
 import re
 import shutil
@@ -18,7 +19,6 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from paretune.core import file_lock
 from paretune.core.errors import BadInput, refuse
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
 from paretune.specification.inputs import IN_S3
@@ -80,7 +80,7 @@ def fetch(
     made, draft = folder / whole, folder / f"{whole}.part"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{whole}.lock").open("a") as lock:
-        file_lock.lock(lock.fileno())
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)
         if not made.is_dir():
             _check_disk_space(parameter, uri, objects, draft)
             for item in objects:

@@ -1,5 +1,6 @@
 """Time that advances only during `sleep`, shared through a small file by all processes with the same home folder."""
 
+import fcntl
 import mmap
 import os
 import struct
@@ -7,8 +8,6 @@ import time
 import weakref
 from pathlib import Path
 from typing import Protocol
-
-from paretune.core import file_lock
 
 _SECONDS = struct.Struct("<d")
 
@@ -33,12 +32,12 @@ class VirtualClock:
         self._watched: weakref.WeakSet[Scheduled] = weakref.WeakSet()
         self._wake_at: set[float] = set()
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        file_lock.lock(self._file)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             if os.fstat(self._file).st_size < _SECONDS.size:
                 os.write(self._file, _SECONDS.pack(time.time()))
         finally:
-            file_lock.unlock(self._file)
+            fcntl.flock(self._file, fcntl.LOCK_UN)
         self._time = mmap.mmap(self._file, _SECONDS.size)
 
     def now(self) -> float:
@@ -59,7 +58,7 @@ class VirtualClock:
 
     def sleep(self, seconds: float) -> None:
         """Advance by `seconds`, or further to the next change if that is later; returns without waiting."""
-        file_lock.lock(self._file)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         try:
             now = self.now()
             changes = [change for item in self._watched if (change := item.next_change(now)) is not None]
@@ -67,7 +66,7 @@ class VirtualClock:
             following = min([*changes, *self._wake_at], default=now)
             _SECONDS.pack_into(self._time, 0, max(now + seconds, following))
         finally:
-            file_lock.unlock(self._file)
+            fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def __del__(self) -> None:
         if hasattr(self, "_time"):

@@ -12,7 +12,7 @@
 - `waiting.wait_for_others`: waits for dollars that another driver of the study has reserved.
 - `untried.UntriedPoints`: points for when the sampler has none that fit.
 - `default_job.default_point`, `default_job.default_trial`: the baseline that the search has to beat.
-- `early_stopping.EarlyStopping`: stops running jobs that cannot reach the front; `stopping`: when a study ends.
+- `joint.EarlyStopping`: stops running jobs that cannot reach the front; `stopping`: when a study ends.
 - `parent_run.ParentRun`: the MLflow run of a study or design, which those of its trials are nested under.
 - `study_run.StudyRunWriter`: the study's MLflow run, and its lines in the terminal.
 """

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from paretune.estimating.recorded.run_lookup import enclosing, logarithms
+from paretune.estimating.recorded.recorded_runs import enclosing, logarithms
 
 GRID = {(float(x), float(y)) for x in range(4) for y in range(3)}
 

@@ -6,7 +6,7 @@ import pytest
 
 from paretune.specification.container import Event
 from paretune.studies.definition.quality import F1
-from paretune.studies.search.early_stopping import is_hopeless, optimistic_end
+from paretune.studies.search.joint import is_hopeless, optimistic_end
 from paretune.studies.search.trial_job import TrainingProgress
 
 FINISHED = [

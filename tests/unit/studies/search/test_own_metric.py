@@ -14,8 +14,7 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.early_stopping import optimistic_end
-from paretune.studies.search.joint import search
+from paretune.studies.search.joint import optimistic_end, search
 from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
