@@ -7,16 +7,17 @@ Printed after each study, as JSON: the kills by kind, the studies, and the defec
 
 import gc
 import json
+import math
 import os
 import random
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
+from paretune.launchers.processes import Process
 from tests.killed_drivers import _drive, _import_everything
 from tests.unit.studies.search.split.test_in_job import write_curves
 
@@ -40,8 +41,8 @@ n_trials: 8
 budget_usd: 30
 in_job: search
 """
-LONGEST_S = {"local": 50.0, "simulated": 4.0}
-_NO_KILL_S = 600.0
+LONGEST_S = {"local": 60.0, "simulated": 8.0}
+_WITHIN = 0.5  # of the time of a study without kills: drivers are killed by then, or within LONGEST_S
 _MOST_STARTS = 40  # of one study
 
 
@@ -52,12 +53,15 @@ def main() -> None:
     Path("study.yaml").write_text(LOCAL if launcher == "local" else SIMULATED)
     _import_everything("study", ["study.yaml", *(["--launcher", "simulated"] if launcher == "local" else [])])
     draw, done, defects, number = random.Random(seed), Counter[str](), list[str](), 0
-    _run(0, draw, _NO_KILL_S, launcher)  # prepares the data, and the store, whose migration must not be killed
+    _run("prepared", draw, math.inf, launcher)  # the data, and the store, whose migration must not be killed
+    began = time.monotonic()
+    _run("killed 0", draw, math.inf, launcher)
+    longest_s = min(LONGEST_S[launcher], _WITHIN * (time.monotonic() - began))
     while done.total() < kills:
         number += 1
         for start in range(_MOST_STARTS):
             may_kill = done.total() < kills and start < _MOST_STARTS - 1
-            kind = _run(number, draw, LONGEST_S[launcher] if may_kill else _NO_KILL_S, launcher)
+            kind = _run(f"killed {number}", draw, longest_s if may_kill else math.inf, launcher)
             if not kind:
                 break
             done[kind] += 1
@@ -65,48 +69,40 @@ def main() -> None:
         print(json.dumps({"killed": done, "studies": number, "defects": defects}), flush=True)
 
 
-def _run(number: int, draw: random.Random, longest_s: float, launcher: str) -> str:
-    """Run a driver until it ends or is killed; returns what was killed, or an empty text."""
+def _run(name: str, draw: random.Random, longest_s: float, launcher: str) -> str:
+    """Run a driver until it ends or is killed within `longest_s`; returns what was killed, or an empty text."""
     child = os.fork()
     if child == 0:
-        _drive(["study", "study.yaml", "--name", f"killed {number}"])
-    may_kill = longest_s < _NO_KILL_S
-    until = time.monotonic() + (draw.uniform(0.0, longest_s) if may_kill else longest_s)
-    kind = draw.choice(["driver", "job", "both"]) if launcher == "local" and may_kill else "driver"
+        _drive(["study", "study.yaml", "--name", name])
+    kind = draw.choice(["driver", "job", "both"]) if launcher == "local" else "driver"
+    if _ends_within(draw.uniform(0.0, 1.0) * longest_s, child):
+        return ""
+    jobs = [] if kind == "driver" else _living_jobs()
+    kind = kind if jobs else "driver"
+    for job in jobs:
+        job.kill_all()
+    if kind == "job" and _ends_within(draw.uniform(0.0, 1.0) * longest_s, child):  # the driver went on
+        return kind
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "job and driver" if kind == "job" else kind
+
+
+def _ends_within(seconds: float, child: int) -> bool:
+    """Whether a driver ends by itself within so many seconds."""
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
-        finished, _ = os.waitpid(child, os.WNOHANG)
-        if finished:
-            return ""
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return True
         time.sleep(0.02)
-    if kind != "driver":
-        for pid in _job_processes():
-            with suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)
-    if kind == "job":  # the driver goes on
-        until = time.monotonic() + draw.uniform(1.0, longest_s)
-        while time.monotonic() < until and not os.waitpid(child, os.WNOHANG)[0]:
-            time.sleep(0.02)
-        return "job" if not _reap(child) else "job and driver"
-    _reap(child)
-    return kind
+    return False
 
 
-def _reap(child: int) -> bool:
-    """Kill a driver; whether it still ran."""
-    try:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    except (ProcessLookupError, ChildProcessError):
-        return False
-    return True
-
-
-def _job_processes() -> Iterator[int]:
-    """Process groups of local jobs that have not ended."""
-    for path in Path(".paretune/jobs").glob("*/process.json"):
-        if not (path.parent / "end.json").exists():
-            with suppress(ValueError, KeyError):
-                yield int(json.loads(path.read_text())["process"][0])
+def _living_jobs() -> list[Process]:
+    """The processes of jobs on this machine that run."""
+    texts = [path.read_text() for path in Path(".paretune/jobs").glob("*/process.json")]
+    processes = [Process(*json.loads(text)["process"]) for text in texts if text]
+    return [process for process in processes if process.is_living()]
 
 
 def _defects(study: str) -> list[str]:

@@ -11,7 +11,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
-from tests.study_rig import driver_of
+from tests.study_rig import driver_of, kill
 from tests.unit.studies.search.split.test_search import smooth, write_table
 
 STUDY = """
@@ -30,27 +30,6 @@ def driver(workplace: Path, trials: int, name: str = "study.yaml") -> Driver:
     write_table(workplace / "table.csv", smooth)
     (workplace / name).write_text(STUDY.replace("TRIALS", str(trials)).replace("shared", f"shared{trials}"))
     return driver_of(workplace, str(workplace / name), {})
-
-
-class Killed(BaseException):
-    """What a driver is killed with, that nothing catches."""
-
-
-def killed_after(driver: Driver, waits: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run a driver that is killed at one of its waits, without a chance to stop or book anything."""
-    wait, seen = driver.wait, []
-
-    def counted() -> None:
-        seen.append(1)
-        if len(seen) > waits:
-            raise Killed
-        wait()
-
-    monkeypatch.setattr(driver, "wait", counted)
-    with pytest.raises(Killed):
-        search(driver)
-    driver.ledger.close()
-    driver.study.close()
 
 
 def runs_of(trials: int) -> list[Run]:
@@ -112,7 +91,7 @@ def test_the_dollars_of_the_trials_are_those_of_the_jobs(workplace: Path) -> Non
 def test_a_driver_that_was_killed_leaves_no_job_to_be_started_twice(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
 ) -> None:
-    killed_after(driver(workplace, 4), waits, monkeypatch)
+    kill(driver(workplace, 4), search, monkeypatch, after=waits)
     before = jobs_of(workplace)
     again = driver(workplace, 4)
     again.adopt()
@@ -131,16 +110,7 @@ def test_a_driver_that_was_killed_leaves_no_job_to_be_started_twice(
 def test_a_driver_killed_before_its_first_job_was_created_starts_each_trial_once(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = driver(workplace, 4)
-
-    def killed() -> None:
-        raise Killed
-
-    monkeypatch.setattr(first, "poll", killed)
-    with pytest.raises(Killed):
-        search(first)
-    first.ledger.close()
-    first.study.close()
+    kill(driver(workplace, 4), search, monkeypatch, at="poll")
     assert jobs_of(workplace) == []
     again = driver(workplace, 4)
     again.adopt()

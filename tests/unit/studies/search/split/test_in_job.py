@@ -15,8 +15,8 @@ from paretune.studies.search.split.in_job import InJobSearch
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.split.unfinished import Unfinished
 from paretune.studies.search.trial_job import guessed_f1
-from tests.study_rig import driver_of
-from tests.unit.studies.search.test_shared_jobs import Killed, jobs_of
+from tests.study_rig import driver_of, kill
+from tests.unit.studies.search.test_shared_jobs import jobs_of
 
 STUDY = """
 name: searching
@@ -95,29 +95,11 @@ def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_boun
             assert trial.values["cost_usd"] == pytest.approx(seconds * USD_PER_SECOND, rel=0.02)
 
 
-def kill(study: Driver, waits: int, monkeypatch: pytest.MonkeyPatch, *, trials: int = 1) -> None:
-    """Run a driver that is killed after so many of its waits, and not before so many trials run."""
-    count, wait = 0, study.wait
-
-    def counted() -> None:
-        nonlocal count
-        count += 1
-        if count > waits and len(study.running) >= trials:
-            raise Killed
-        wait()
-
-    monkeypatch.setattr(study, "wait", counted)
-    with pytest.raises(Killed):
-        search(study)
-    study.ledger.close()
-    study.study.close()
-
-
 @pytest.mark.parametrize("waits", [9, *(pytest.param(waits, marks=pytest.mark.slow) for waits in (1, 4, 14))])
 def test_the_next_driver_directs_the_job_of_a_killed_one(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, waits: int
 ) -> None:
-    kill(driver(workplace), waits, monkeypatch)
+    kill(driver(workplace), search, monkeypatch, after=waits, trials=1)
     again = driver(workplace)
     again.adopt()
     search(again)
@@ -136,7 +118,7 @@ def test_the_trials_of_a_dead_driver_s_job_are_taken_over_by_one_driver(
     """If the job dies as well, its next attempt is created by the driver of its lead, with the trials of that."""
     dead, one, other = (driver(workplace) for _ in range(3))
     dead._owner, one._owner, other._owner = "dead", "one", "other"
-    kill(dead, 0, monkeypatch, trials=2)
+    kill(dead, search, monkeypatch, trials=2)
     dead._heartbeat.stop()
     one.ledger.deregister("dead")
     take_over = one.ledger.take_over
@@ -166,6 +148,26 @@ def test_faults_of_a_study_that_cannot_search_in_one_job_are_reported_at_once(tm
     text = " ".join(refused.value.faults)
     for part in ("needs method split", "goes without once", "strategy=ddp", "goes without keep_alive_minutes"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("finish_by", "part"), [("2020-01-01T08:00Z", "is over: set a later time"), ("2030-01-01T08:00", "without a zone")]
+)
+def test_a_faulty_deadline_hides_no_other_fault(tmp_path: Path, finish_by: str, part: str) -> None:
+    """A script in one job, sharded over two instances, with a time that is over or has no zone."""
+    (tmp_path / "train.py").write_text("import sys\n")
+    (tmp_path / "study.yaml").write_text(
+        f"name: faulty\nentry_script: {tmp_path}/train.py\n"
+        f"job: {{instance_type: ml.p4d.24xlarge, instance_count: 2, strategy: fsdp, finish_by: '{finish_by}'}}\n"
+        "search: {learning_rate: {choices: [1e-5, 1e-4]}}\nin_job: search\nbudget_usd: 9\n"
+    )
+    with pytest.raises(BadInput) as refused:
+        StudyFile.read(str(tmp_path / "study.yaml"), {})
+
+    deadline, script, sharded = refused.value.faults
+    assert part in deadline
+    assert "which cannot be paused" in script
+    assert "strategy=ddp or device_map, got fsdp" in sharded
 
 
 def test_a_table_without_curves_is_refused_before_the_first_dollar(workplace: Path) -> None:
