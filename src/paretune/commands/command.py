@@ -6,6 +6,7 @@ wait for MLflow, boto3 or torch. `run` imports the rest.
 
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Generic, TypeVar
@@ -16,6 +17,7 @@ from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
+from paretune.specification.limits import past_faults
 from paretune.specification.parameters import annotations, read, spell
 from paretune.specification.placement import Placement
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
@@ -90,7 +92,11 @@ def read_with_profile(
     completed = texts
     with collecting(faults):
         completed = with_profile(texts, os.environ)
-    return make_or_refuse(lambda: make(completed), faults, lambda: missing_files(completed))
+    return make_or_refuse(lambda: make(completed), faults, lambda: _further_faults(completed))
+
+
+def _further_faults(texts: Mapping[str, str]) -> list[str]:
+    return missing_files(texts) + past_faults(texts.get("finish_by", ""), time.time())
 
 
 def read_file_argument(

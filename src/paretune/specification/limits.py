@@ -1,12 +1,14 @@
 """Limits of a job: time, money, and what to do when AWS has no capacity."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
 from paretune.specification.parameters import parameter, split_list
 
 SEARCHED_PLAN = "search"  # `training_plan` of an estimate that asks AWS which plans it offers
+DEADLINE = ("finish_by", "finish_confidence")
 OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
 """Parameters of a job that waits in a queue."""
 _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
@@ -151,6 +153,14 @@ def deadline_faults(section: Limits) -> list[str]:
     }
     names = [(name, reason) for name, (is_set, reason) in reasons.items() if is_set]
     return faults + [f"finish_by goes without {name}: {reason}; leave one of them out" for name, reason in names]
+
+
+def past_faults(finish_by: str, now: float) -> list[str]:
+    """The fault of a deadline that was over at `now`, to report beside others: alone, a job of before is adopted."""
+    with suppress(ValueError):  # reported by `deadline_faults`
+        if finish_by and finish_moment(finish_by, now) <= now:
+            return [f"finish_by={finish_by} is over: set a later time, or a duration such as 6h"]
+    return []
 
 
 def finish_moment(text: str, now: float) -> float:

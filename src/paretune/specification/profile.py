@@ -26,7 +26,7 @@ from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists,
 from paretune.specification.account import AccountSettings
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import OF_A_QUEUE
+from paretune.specification.limits import DEADLINE, OF_A_QUEUE
 from paretune.specification.parameters import spell, split_list
 from paretune.specification.placement import Placement
 
@@ -34,7 +34,7 @@ FILE = "paretune.toml"
 # These define a single job: a file that set them would change the meaning of a command.
 _OF_ONE_JOB = {
     *("instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"),
-    *("finish_by", "finish_confidence"),
+    *DEADLINE,
 }
 _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
     *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),

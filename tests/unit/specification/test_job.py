@@ -892,6 +892,7 @@ def test_a_language_model_has_no_labels_beside_its_texts() -> None:
         ({"profile_steps": 4}, ["profile_steps"]),
         ({"training_arguments": {"save_only_model": True, "ignore_data_skip": False}}, ["save_only_model"]),
         ({"entry_script": "train.py"}, ["cannot be paused"]),
+        ({"entry_script": "train.py", "strategy": "fsdp", "instance_count": 2}, ["a script or project", "got fsdp"]),
     ],
 )
 def test_a_job_that_searches_refuses_all_that_cannot_pause_at_once(changes: dict[str, Any], parts: list[str]) -> None:

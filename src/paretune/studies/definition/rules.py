@@ -14,6 +14,7 @@ from paretune.estimating.recorded.run_table import RunTable
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec, search_faults
+from paretune.specification.limits import DEADLINE
 from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, spell
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import (
@@ -350,9 +351,10 @@ def _in_job_faults(draft: Draft) -> Iterator[Fault]:
         yield ("in_job",), f"{rule} goes without once: a process directs the job while it runs; leave one of them out"
     faults: dict[str, None] = {}
     tables = set()
+    job = {name: value for name, value in draft.job.items() if name not in DEADLINE}  # whose faults have been said
     for point in combinations(draft.search):
         with suppress(BadInput):
-            spec = make_spec(draft.job, point)
+            spec = make_spec(job, point)
             tables.add(spec.recorded_runs)
             faults |= dict.fromkeys(search_faults(spec))
             if draft.is_own:

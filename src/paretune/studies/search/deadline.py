@@ -13,17 +13,15 @@ from paretune.jobs.preparation import known_inputs
 from paretune.jobs.workplace import Workplace
 from paretune.presentation.numbers import duration
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import finish_moment
+from paretune.specification.limits import DEADLINE, finish_moment
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.trial_history import hash_without_seed
 from paretune.tracking import Run, schema
 
-PARAMETERS = ("finish_by", "finish_confidence")
-
 
 def without_deadline(file: StudyFile) -> StudyFile:
     """The study without its deadline, for its trials: each of them only has to fit into the time that is left."""
-    return replace(file, job={name: value for name, value in file.job.items() if name not in PARAMETERS})
+    return replace(file, job={name: value for name, value in file.job.items() if name not in DEADLINE})
 
 
 @dataclass

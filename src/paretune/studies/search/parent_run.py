@@ -10,13 +10,14 @@ from paretune.core.errors import ParetuneError
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification import metrics
+from paretune.specification.limits import DEADLINE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import Run, RunStatus, Tracking, schema
 
-_MAY_CHANGE = ("budget", "user", "finish_by", "finish_confidence")
+_MAY_CHANGE = ("budget", "user", *DEADLINE)
 
 
 class ParentRun(ABC):
