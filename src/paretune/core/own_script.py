@@ -112,13 +112,11 @@ def _imported_always(body: list[ast.stmt]) -> Iterator[str]:
 
 
 def _options(call: ast.Call) -> list[str]:
-    """Long options of a call of add_argument, without their dashes."""
     words = [word.value for word in call.args if isinstance(word, ast.Constant) and isinstance(word.value, str)]
     return [word.lstrip("-") for word in words if word.startswith("--")]
 
 
 def _called(call: ast.Call) -> str:
-    """Name of the function or method that is called."""
     return str(getattr(call.func, "attr", getattr(call.func, "id", "")))
 
 

@@ -55,7 +55,6 @@ class Result(ABC):
         return pandas.DataFrame(self.rows())
 
     def _repr_html_(self) -> str:
-        """The table and its notes for a notebook, escaped as HTML."""
         frame = self._shown().dropna(axis="columns", how="all").fillna(float("nan"))  # pandas 2 would print None
         table = frame.to_html(index=False, escape=True, na_rep="", border=0, max_rows=_MOST_ROWS)
         notes = "".join(f"<p>{escape(note)}</p>" for note in self.notes())

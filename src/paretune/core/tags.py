@@ -68,7 +68,6 @@ def tag_faults(tags: Mapping[str, str]) -> list[str]:
 
 
 def _login(environment: Mapping[str, str]) -> str:
-    """The login name of this process, or empty if the system has none."""
     for name in _LOGIN:
         if environment.get(name):
             return environment[name]

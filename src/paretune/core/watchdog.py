@@ -97,7 +97,6 @@ def _size(path: Path | None) -> int:
 
 
 def _a_gpu_works() -> bool:
-    """Whether any GPU of the machine is in use."""
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         output = subprocess.run(_SMI, capture_output=True, text=True, timeout=30, check=True).stdout
         return any(int(line) > 0 for line in output.split())

@@ -342,6 +342,5 @@ def _noisier(settings: Sequence[TimingFeatures]) -> np.ndarray:
 
 
 def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> np.ndarray:
-    """Return the logarithms of predicted over measured for measured values."""
     has_value = ~np.isnan(measured)
     return np.asarray(np.log(predicted[has_value]) - np.log(measured[has_value]))

@@ -135,7 +135,6 @@ def _architecture(spec: JobSpec, environment: Mapping[str, str]) -> Architecture
 
 @lru_cache(maxsize=256)
 def _architecture_of(model: str, task: str, environment: tuple[tuple[str, str], ...]) -> Architecture | None:
-    """The architecture of a model, from its name, its folder or its config.json on the hub."""
     if (architecture := well_known(model)) is not None:
         return architecture
     if is_folder(model):

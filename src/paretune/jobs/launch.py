@@ -269,7 +269,6 @@ def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs
 
 
 def _announcement(spec: JobSpec, inputs: JobInputs | None, run_id: str) -> str:
-    """A sentence on what is about to run: model, rows, batch, learning rate, cluster and limits."""
     plan, name = spec.plan(), job_name(run_id, 1)
     if inputs is None:
         return (

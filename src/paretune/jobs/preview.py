@@ -216,7 +216,6 @@ def _expected(estimate: TimeEstimate) -> str:
 
 
 def _uploads(inputs: JobInputs, request: Mapping[str, Any]) -> str:
-    """The inputs that would be uploaded to S3, with their sizes; a simulated or local job uploads nothing."""
     channels = [channel["ChannelName"] for channel in request.get("InputDataConfig", ())]
     if not channels:
         return "nothing"

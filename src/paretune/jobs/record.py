@@ -146,7 +146,6 @@ class JobRecord:
         self.run.set_tags({schema.INSTANCE_TYPE: self.spec.instance_type, schema.INSTANCE_COUNT: count})
 
     def _tag_location(self) -> None:
-        """Tag where the job runs, who watches it, whose it is, and its hourly price."""
         launcher = self.workplace.launcher
         self.run.set_tags(
             {

@@ -332,7 +332,6 @@ class RetryingJob:
         return events
 
     def _take_selection(self, job: Job) -> None:
-        """Record, once, which of the allowed instance types SageMaker has selected."""
         selected = job.capacity().instances if self.document.plans else None
         if selected is None or selected == self._selected:
             return
@@ -376,7 +375,6 @@ class RetryingJob:
         self.bill.add(job, ran.spec)
 
     def _following(self, job: Job) -> JobDocument | None:
-        """The next attempt; None if there is none, or no time left for it."""
         failure, deadline, following = job.failure(), self.record.deadline, None
         kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
         if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:

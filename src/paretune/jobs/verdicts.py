@@ -122,7 +122,6 @@ def _truncated_texts(spec: Data, values: Mapping[str, float]) -> list[str]:
 
 
 def _unmoved_loss(spec: JobSpec, values: Mapping[str, float], loss: Sequence[float]) -> list[str]:
-    """A verdict if the training loss did not fall, unless the model beats its baselines."""
     task = metrics.TASKS[spec.task]
     is_compared = task.quality in values and (task.baseline or "") in values
     if len(loss) < _FEWEST_POINTS or (is_compared and not below_baseline(spec, values)):

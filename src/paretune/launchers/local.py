@@ -379,7 +379,6 @@ def _locked(folder: JobFolder) -> Iterator[None]:
 
 
 def _sagemaker_variables(folder: JobFolder, spec: JobSpec) -> dict[str, str]:
-    """The variables of SageMaker's containers that scripts read as defaults; empty for paretune's own training."""
     if not spec.runs_own_training:
         return {}
     variables = {

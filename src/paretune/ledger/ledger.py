@@ -156,7 +156,6 @@ class Ledger:
             raise LostContact(f"{self._storage} does not answer ({first_line(error)}): {self._try_again}") from error
 
     def _write(self, statement: Any) -> int:
-        """Execute a statement in a transaction of its own; returns the number of rows that it changed."""
         with self._transaction() as connection:
             return int(connection.execute(statement).rowcount)
 

@@ -332,7 +332,6 @@ def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instanc
 
 
 def _difference(before: str, now: str) -> str:
-    """The entries of job, search and objectives in which two descriptions differ."""
     earlier, later = _flattened(before), _flattened(now)
     names = sorted(name for name in {*earlier, *later} if earlier.get(name) != later.get(name))
     texts = [

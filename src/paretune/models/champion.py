@@ -77,7 +77,6 @@ def _stays(reason: str) -> Decision:
 
 
 def _first(new: Figures) -> Decision:
-    """The decision about a model if there is no champion yet."""
     if not new.baselines:
         return _stays(f"there is no champion yet, and no baseline is recorded that {new.shown()} could be above")
     name, highest = max(new.baselines.items(), key=lambda item: item[1])
@@ -88,7 +87,6 @@ def _first(new: Figures) -> Decision:
 
 
 def _incomparable(new: Figures, champion: Figures) -> str:
-    """The reason why the figures of two models cannot be compared; empty if they can."""
     if not champion.metric:
         return "the champion has no figures of paretune in its tags, so the two cannot be compared"
     if new.metric != champion.metric:

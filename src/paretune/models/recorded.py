@@ -140,7 +140,6 @@ def _metadata(job: FinishedJob) -> ModelCardData:
 
 
 def _text(job: FinishedJob) -> str:
-    """The text below the metadata."""
     parts = [
         f"# {job.name}",
         _origin(job),
@@ -219,7 +218,6 @@ def _use(job: FinishedJob) -> str:
 
 
 def _table(title: str, rows: Mapping[str, str]) -> str:
-    """A table of two columns in Markdown; empty without rows."""
     lines = [f"| {name} | {text.replace('|', '&#124;')} |" for name, text in rows.items()]
     return "\n".join([f"| {title} | |", "| --- | --- |", *lines]) if lines else ""
 

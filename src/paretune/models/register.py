@@ -238,5 +238,4 @@ def _gives_way(champion: Figures, version: int, rival: Figures, rival_version: i
 
 
 def _record(registry: Registry, version: RegisteredVersion, decision: Decision) -> None:
-    """Record a decision in the tags of the version."""
     registry.tag(version, {schema.CHAMPION: str(decision.moves).lower(), schema.DECISION: decision.reason})

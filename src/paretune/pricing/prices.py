@@ -262,7 +262,6 @@ def _price(row: Mapping[str, str], confidence: str) -> Price:
 
 @cache
 def _packaged() -> tuple[Price, ...]:
-    """Rows of instances.csv with a price and a region."""
     return tuple(
         _price({**row, "source": _DOUBT.get(row["confidence"], "") + row["source"]}, row["confidence"])
         for row in catalog.rows()

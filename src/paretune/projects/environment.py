@@ -70,7 +70,6 @@ def read_environment(project: Project, root: Path) -> Environment:
 
 
 def _read(path: Path, kind: FileKind) -> Mapping[str, Node]:
-    """The keys of an environment file; raises BadInput if it cannot be read."""
     keys, faults = read_yaml(str(path), kind)
     refuse([f"{path.name}:{line}: {fault}" for line, fault in faults])
     return keys

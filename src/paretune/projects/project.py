@@ -71,7 +71,6 @@ def declared_parameters(uri: str, entry_point: str) -> Mapping[str, str]:
 
 @contextmanager
 def _translated_errors(subject: str) -> Iterator[None]:
-    """Raise BadInput about `subject` for errors of MLflow, git and YAML in the block."""
     try:
         yield
     except BadInput:

@@ -205,7 +205,6 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         return replace(moved, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
     def _fallback_faults(self) -> list[str]:
-        """The reasons why the job cannot run on a fallback instance type, which each fault names."""
         all_faults = []
         for name in self.instance_types()[1:]:
             faults: list[str] = []
@@ -292,7 +291,6 @@ def _contradictions(spec: JobSpec) -> list[str]:
 
 
 def _input_faults(spec: JobSpec) -> list[str]:
-    """Addresses on the web where a path or a hub id belongs, and one column for texts and labels."""
     if spec.runs_own_training:  # it may read what it likes
         return []
     faults = []
@@ -363,7 +361,6 @@ _STRATEGIES_OF_TASKS = {
 
 
 def _task_faults(spec: JobSpec) -> list[str]:
-    """Settings that paretune's own training does not support for tasks other than classes and language models."""
     if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
         return []
     rule, faults = f"task={spec.task}", []
@@ -381,7 +378,6 @@ def _task_faults(spec: JobSpec) -> list[str]:
 
 
 def _register_faults(options: RunOptions, name: str) -> list[str]:
-    """The reasons why no model of this job can become a version of the registered model `name`."""
     faults = []
     if not _REGISTERED_NAME.fullmatch(name) or len(name) > LONGEST_REGISTERED_NAME:
         faults.append(
@@ -408,7 +404,6 @@ def _profile_faults(spec: JobSpec) -> list[str]:
 
 
 def _shared_job_faults(spec: JobSpec) -> list[str]:
-    """The reasons why the trials of a study cannot share jobs like this one."""
     if spec.trials_per_job == 1:
         return []
     conflicts = {

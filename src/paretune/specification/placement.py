@@ -176,7 +176,6 @@ def _volume_faults(placement: Placement) -> list[str]:
 
 
 def _ranking_faults(placement: Placement) -> list[str]:
-    """Rules of SageMaker for a job that names several instance types."""
     types = placement.instance_types()
     if not placement.ranks_instance_types:
         return []
@@ -197,7 +196,6 @@ def _ranking_faults(placement: Placement) -> list[str]:
 
 
 def _plan_faults(placement: Placement) -> list[str]:
-    """The reasons why no training plan can be used, whatever its state in AWS."""
     plan, keys = placement.training_plan, {"launcher": placement.launcher, "instance_type": placement.instance_type}
     if plan is None:
         return []

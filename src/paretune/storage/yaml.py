@@ -151,7 +151,6 @@ def _check_depth(text: str, path: str, loader: Any) -> None:
 
 
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
-    """Refuse a file of another kind, and name the command for it."""
     if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
         return
     for other, name, parameter in _COMMANDS:
@@ -163,7 +162,6 @@ def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
 
 
 def _hint(kind: FileKind) -> str:
-    """The name to print for a file that cannot be read."""
     if not kind.marks:
         return f"write one with {kind.example}"
     names = shipped_names(kind.marks, without=RECUR.marks if kind is STUDY else ())
@@ -222,7 +220,6 @@ def _node(node: Any, faults: list[tuple[int, str]], key_line: int | None = None)
 
 
 def _problem(error: Any) -> tuple[int, str]:
-    """Line and fault of an error of PyYAML."""
     marks = [error.problem_mark, error.context_mark]
     if "end of stream" in str(error.problem) or "<stream end>" in str(error.problem):
         marks.reverse()  # the line of the quote or bracket that is never closed

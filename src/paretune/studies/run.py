@@ -320,7 +320,6 @@ def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> lis
 
 
 def _prices(jobs: list[JobSpec], workplace: Workplace) -> str:
-    """The prices that decide the study, with their dates; empty for local jobs."""
     types = {spec.instance_type: spec for spec in jobs if spec.has_instances}
     prices = {name: price for name, spec in types.items() if (price := workplace.launcher.price(spec)) is not None}
     hourly = ", ".join(f"{name} {price.usd_per_hour:g}" for name, price in prices.items())

@@ -109,7 +109,6 @@ def missing_in(version: Version | None) -> str:
 
 
 def _finds_models(client: MlflowClient, experiment_id: str) -> bool:
-    """Whether the server knows the search for LoggedModels."""
     try:
         client.search_logged_models([experiment_id], max_results=1)
     except MlflowException as error:
@@ -331,7 +330,6 @@ def _write_example(folder: Path) -> dict[str, str]:
 
 
 def _write_environment(folder: Path, requirements: list[str]) -> None:
-    """Write the requirements that an MLflow server installs for the model."""
     conda = _mlflow_conda_env(additional_pip_deps=requirements)  # type: ignore[no-untyped-call]
     (folder / "requirements.txt").write_text("\n".join(requirements) + "\n")
     (folder / _ENVIRONMENT["conda"]).write_text(yaml.safe_dump(conda))
@@ -339,7 +337,6 @@ def _write_environment(folder: Path, requirements: list[str]) -> None:
 
 
 def _flavour(config: Mapping[str, object], task: str) -> dict[str, object]:
-    """The flavour from which mlflow.transformers loads the model."""
     return {
         "transformers_version": config.get("transformers_version"),
         "code": None,

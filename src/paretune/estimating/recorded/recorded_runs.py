@@ -244,7 +244,6 @@ class RecordedRuns:
         return whole if matches is not None else self._with_quality(whole, spec, plan, choose)
 
     def _rows_like(self, spec: JobSpec) -> list[RecordedRow]:
-        """Return the rows of the same instance type and further hyperparameters."""
         others = {name: spell(getattr(spec, name)) for name in self.table.others}
         rows_like = self._groups.get((spec.instance_type, *others.values()))
         if rows_like:
@@ -275,7 +274,6 @@ class RecordedRuns:
         return f"{name} {held}, got {_plain(text) or 'the default'}"
 
     def _missing(self, rows: Sequence[RecordedRow], spec: JobSpec, plan: BatchPlan) -> list[str]:
-        """Return why no rows match: the job is outside of the table, or in a hole of it."""
         at, faults = point_of_job(spec, plan), []
         for name, value, *values in zip(CLUSTER_AXES, at, *map(point_of_row, rows), strict=True):
             low, high = min(values), max(values)
@@ -375,7 +373,6 @@ def _startup(seconds: float, startup_seconds: float) -> float:
 
 
 def _setting(cluster: JobSpec | RecordedRow, batch: BatchPlan | RecordedRow) -> str:
-    """Return the settings of a job or a row, in words."""
     sizes = f"per-device batch {batch.per_device_train_batch_size}, learning rate {batch.learning_rate:g}"
     instances = f"{cluster.instance_count} x {cluster.instance_type}"
     return f"{instances}, {sizes}, accumulation {batch.gradient_accumulation_steps}"

@@ -166,7 +166,6 @@ class _LineReader:
         self._texts = {**common_texts, **self._own}
 
     def row(self) -> RecordedRow | None:
-        """Return the row, or None if it has faults."""
         status = self._texts.get("status", COMPLETED)
         if status not in STATUSES:
             self._fault(f"status must be one of {', '.join(STATUSES)}, got {status!r}")
@@ -216,7 +215,6 @@ class _LineReader:
         )
 
     def _batch(self, values: Mapping[str, Any], others: Mapping[str, str]) -> dict[str, Any]:
-        """Return accumulation, global batch size and the learning rate scaled to it."""
         is_local = values["instance_type"] == "local"
         try:
             accelerators = 1 if is_local else catalog.instance(values["instance_type"]).accelerator_count
@@ -240,7 +238,6 @@ class _LineReader:
         }
 
     def _parameter(self, name: str) -> Any:
-        """Return the value of a job's parameter, or its default if the cell is empty."""
         item = _FIELDS[name]
         text = self._texts.get(name)
         if text is None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from boto3.exceptions import RetriesExceededError
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
@@ -10,8 +11,9 @@ from botocore.parsers import ResponseParserError
 from paretune.core.errors import LaunchRefused, first_line
 from paretune.launchers.sagemaker.failures import CLOCK, named_cause
 
-_NOT_AWS = (ResponseParserError, UnicodeDecodeError)
-"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding."""
+_NOT_AWS = (ResponseParserError, UnicodeDecodeError, RetriesExceededError)
+"""Errors of boto (1.44) when a proxy has answered in AWS's place, with an HTML page or in another encoding, and when
+all attempts to download an object were cut off."""
 AWS_ERRORS = (BotoCoreError, ClientError, *_NOT_AWS)  # everything boto raises
 
 _NO_CREDENTIALS = (

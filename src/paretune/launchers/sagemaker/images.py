@@ -132,7 +132,6 @@ def faults(spec: JobSpec, region: str) -> list[str]:
 
 
 def _shared_image_faults(spec: JobSpec, region: str) -> list[str]:
-    """The reasons why one image does not run on all instance types of a job."""
     if not spec.ranks_instance_types:
         return []
     types: dict[object, str] = {}  # image, or kind of image, to the first type that needs it
@@ -162,7 +161,6 @@ def _missing_image(spec: JobSpec, region: str) -> list[str]:
 
 
 def _image_faults(spec: JobSpec, uri: str, region: str) -> list[str]:
-    """Faults that the address of an image shows: AWS names versions and processor in the tag."""
     faults = []
     registry = re.search(r"\.dkr\.ecr\.([\w-]+)\.", uri)
     if registry and registry[1] != region:

@@ -255,13 +255,11 @@ class SageMakerJob(AwsJob):
         return self._results.events() if self._watched.has_ended else []
 
     def _printed(self) -> list[str]:
-        """The lines of a project's command that the first instance has printed since the last call."""
         self._poller.drain(self._training_job)
         lines = self._watched.log.printed
         return [lines.popleft() for _ in range(len(lines))]
 
     def _explained(self, kind: FailureKind, reason: str) -> tuple[FailureKind, str]:
-        """The failure with what the log adds to it."""
         if self._results.is_project and "ended with exit code" in reason:
             last = self.log_tail(1)
             reason = f"{reason}: {last[0].strip()}" if last else reason
@@ -287,7 +285,6 @@ class SageMakerJob(AwsJob):
         ]
 
     def _usual(self, transition: Mapping[str, Any]) -> str:
-        """The usual duration of the phase that begins on such an instance, as public jobs show."""
         instance = instances().get(str(self.description.get("ResourceConfig", {}).get("InstanceType")))
         phases = _USUAL.get(str(transition.get("Status")), ())
         if instance is None or not phases:

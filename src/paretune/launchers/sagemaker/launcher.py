@@ -258,7 +258,6 @@ def _network(document: JobDocument) -> dict[str, str]:
 
 
 def _tags(document: JobDocument) -> dict[str, str]:
-    """AWS tags of a job: its run, the hash of its specification, whose it is, and the user's own tags."""
     spec = document.spec
     tags = {f"{AWS_PREFIX}run": _run_id(document.job_name)}
     if spec.entry_script != PROJECT:  # the specification says nothing of a foreign project's command
@@ -272,7 +271,6 @@ def _smp(spec: JobSpec) -> dict[str, Any]:
 
 
 def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
-    """S3 URI of the JSON document that a job reads first."""
     return staging.text(document_key(job_name), json.dumps(document, indent=2))
 
 

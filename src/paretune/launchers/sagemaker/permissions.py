@@ -186,7 +186,6 @@ def _mlflow_statements(tracking_uri: str) -> Iterator[Statement]:
 
 
 def _repository(spec: JobSpec, account: Account) -> str:
-    """ARN of the repository of the job's image; "*" if its address is not one of ECR."""
     try:
         uri = images.choose(spec, account.region, direct=False).uri
     except ValueError:  # a missing image is a finding of its own

@@ -446,7 +446,6 @@ class QueuedJobs(TrainingJobs):
         )
 
     def _created_for(self, name: str) -> Mapping[str, Any] | None:
-        """The description of the newest training job that AWS Batch has created for a job; raises LaunchRefused."""
         sagemaker = self.account.client("sagemaker")
         with refused_to(f"look for the training job of {name}"):
             pages = sagemaker.get_paginator("list_training_jobs").paginate(NameContains=_training_job_prefix(name))
@@ -493,7 +492,6 @@ def _marked(name: str, staging: Staging) -> Iterator[None]:
 
 
 def _training_job_prefix(name: str) -> str:
-    """Start of the names of the training jobs that AWS Batch creates for a job."""
     return f"{BATCH_JOB_PREFIX}{name}"[:_KEPT_CHARACTERS]
 
 

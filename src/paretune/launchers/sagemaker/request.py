@@ -276,7 +276,6 @@ def _role_taken_as_it_is() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence the SDK's standard output and log; its errors are raised."""
     names = ("sagemaker", "sagemaker.config", "sagemaker.train", "sagemaker.core", "sagemaker.train.model_trainer")
     levels = {name: logging.getLogger(name).level for name in names}
     for name in names:

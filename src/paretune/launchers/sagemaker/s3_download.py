@@ -1,7 +1,7 @@
 """Downloads an object in S3, or all objects below a prefix, as a file or folder on this machine.
 
 <folder>/<digest>/NAME            a complete download; it gets this name last
-<folder>/<digest>.part/NAME       complete files of an unfinished download; NAME.part is continued where it ends
+<folder>/<digest>.part/NAME       complete files of an unfinished download, which are not downloaded again
 
 `digest` is made of the names, ETags and sizes, so that only changed objects are downloaded again. Buckets of other
 accounts can be read if they allow it.
@@ -20,13 +20,12 @@ import boto3
 from botocore.config import Config
 
 from paretune.core.errors import BadInput, refuse
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied, is_transient
+from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_denied
 from paretune.specification.inputs import IN_S3
 
 _SPARE = 2**30  # free bytes that the disk must have in addition to the download: rows are written once more, as tokens
-_CHUNK = 2**20
 _TRIES = 5
-_LONGEST_NAME = 255 - len(".part")  # bytes of a file name on Linux and macOS, less the suffix of an unfinished file
+_LONGEST_NAME = 255 - 9  # bytes of a file name on Linux and macOS, less the suffix that boto3 gives an unfinished file
 _MOST_NAMED = 5  # keys in one message
 _NO_CHARACTER_OF_A_PATH = re.compile("[\0\ud800-\udfff]")
 
@@ -155,44 +154,15 @@ def _check_disk_space(parameter: str, uri: str, objects: list[_Object], draft: P
 
 
 def _fetch_object(s3: Any, bucket: str, item: _Object, path: Path, check: Callable[[], None]) -> None:
-    """Write an object to `path`, continuing where an earlier download ended."""
+    """Download an object, unless an earlier fetch has; boto3 gives the file its name when it is complete."""
     if path.is_file() and path.stat().st_size == item.size:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.part")
-    for attempt in range(1, _TRIES + 1):
-        try:
-            _append(s3, bucket, item, part, check)
-            break
-        except AWS_ERRORS as error:
-            if attempt == _TRIES or not is_transient(error):
-                raise
-    part.replace(path)
-
-
-def _append(s3: Any, bucket: str, item: _Object, part: Path, check: Callable[[], None]) -> None:
-    """Append the missing bytes of an object to the file `part`; raises BadInput if it has changed meanwhile."""
-    present = part.stat().st_size if part.exists() else 0
-    if present > item.size:
-        part.unlink()
-        present = 0
-    with part.open("ab") as file:
-        if present < item.size:
-            span = {"Range": f"bytes={present}-"} if present else {}
-            try:
-                body = s3.get_object(Bucket=bucket, Key=item.key, IfMatch=item.etag, **span)["Body"]
-            except AWS_ERRORS as error:
-                if code(error) in {"PreconditionFailed", "412"}:
-                    changed = f"s3://{bucket}/{item.key} has changed while it was being read: repeat the command"
-                    raise BadInput([changed]) from error
-                raise
-            for chunk in body.iter_chunks(_CHUNK):
-                check()
-                file.write(chunk)
-    size = part.stat().st_size
-    if size != item.size:
-        part.unlink()
-        raise BadInput([f"s3://{bucket}/{item.key} gave {size} of {item.size} bytes: repeat the command"])
+    check()
+    s3.download_file(bucket, item.key, str(path), Callback=lambda _bytes: check())
+    if s3.head_object(Bucket=bucket, Key=item.key)["ETag"] != item.etag:
+        path.unlink()
+        raise BadInput([f"s3://{bucket}/{item.key} has changed while it was being read: repeat the command"])
 
 
 def _fault(parameter: str, uri: str, bucket: str, error: BaseException) -> str:

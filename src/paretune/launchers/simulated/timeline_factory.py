@@ -248,7 +248,6 @@ def _curve(document: JobDocument, answer: ReplayedJob) -> Iterator[tuple[float, 
 
 
 def _report(document: JobDocument, answer: ReplayedJob) -> JobReport:
-    """The report of a completed job: F1, and the throughput that follows from the seconds."""
     training = max(answer.billable_seconds - answer.startup_seconds, 1e-9)
     measured: dict[str, float] = {metrics.TRAIN_SECONDS: training}
     facts: dict[str, str | int | float | bool] = {

@@ -123,7 +123,6 @@ class FileReader:
         self._varying = list(self.sections)[1]
 
     def _read(self) -> None:
-        """Read the file, then apply the overrides."""
         document, doubles = read_yaml(self._path, self.kind, self._content)
         self._faults += [(line, f"{self._path}:{line}: {text}") for line, text in doubles]
         # The training comes first: its entry point declares which names may vary.
@@ -247,7 +246,6 @@ class FileReader:
         self._parts[key] = parse(key, text.strip(), str if key == "name" else self._term_types[key])
 
     def _apply_typed(self) -> None:
-        """Apply the overrides, which win over the file."""
         for name, text in self._typed.items():
             is_of_job = name in self.parameter_types and name not in self.typed_terms
             section = self._section_of(name)
@@ -265,16 +263,13 @@ class FileReader:
             self._drop_simulated_only()
 
     def _drop_simulated_only(self) -> None:
-        """Remove parameters that only simulated jobs take, unless they were typed."""
         for name in set(ONLY_SIMULATED) - self._typed.keys():
             self._job.pop(name, None)
 
     def _section_of(self, name: str) -> str:
-        """The section that a typed parameter belongs to."""
         return "job"
 
     def _set_parameter(self, section: str, name: str, text: str) -> None:
-        """Set a parameter of the job that was typed."""
         self._job[name] = self._parsed(name, text)
 
     def _text(self, fault_path: FaultPath, node: Node, label: str = "") -> str:
@@ -309,14 +304,12 @@ class FileReader:
         return value if isinstance(value, str | int | float) else text.strip()
 
     def _key_hint(self, key: str) -> str:
-        """The section that a wrong key belongs to, or the key that was probably meant."""
         if key in self.parameter_types:
             similar = did_you_mean(key, self._term_types, lead="; or ", most=1)
             return f"it is a parameter of the job, put it under job or {self._varying}{similar}"
         return nearest(key, self.keys)
 
     def _parameter_hint(self, name: str) -> str:
-        """The section that a wrong parameter of the job belongs to, or the one that was probably meant."""
         if name in self.keys:
             return f"it is a key of the {self.kind.word}, move it to the left; a job has none of this name"
         return parameter_hint(name, self.parameter_types)

@@ -154,7 +154,6 @@ def faults_of(draft: Draft, broken: Iterable[FaultPath] = ()) -> list[Fault]:
 
 
 def _part_faults(draft: Draft) -> Iterator[Fault]:
-    """Faults of single parts, whatever the others are."""
     yield from term_faults(draft, StudyTerms)
     sections: list[tuple[str, Mapping[str, Any], Callable[[str, Any], list[str]]]] = [
         ("job", draft.job, _parameter_faults),
@@ -188,7 +187,6 @@ def _parameter_faults(name: str, value: Any) -> list[str]:
 
 
 def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
-    """Faults of one searched parameter."""
     if name not in parameters() and not is_inside(name):
         return _parameter_faults(name, "")
     if (parameter := parameter_of(name)) in NOT_SEARCHED:
@@ -213,8 +211,6 @@ def _entry_faults(name: str, entry: Choices | Range) -> list[str]:
 
 
 def _fixed_and_searched(draft: Draft) -> list[str]:
-    """Searched names that the job has a value for as well."""
-
     def is_fixed(name: str) -> bool:
         prefix, _, inner = name.partition(INSIDE)
         return name in draft.job or (bool(inner) and inner in mapping_in(draft.job, prefix))
@@ -316,7 +312,6 @@ def _quality_faults(draft: Draft) -> Iterator[Fault]:
 
 
 def _method_faults(draft: Draft) -> Iterator[Fault]:
-    """Faults of a method and a sampler that cannot search this study."""
     if draft.sampler == "grid" and (ranges := draft.ranges()):
         are = "is a range" if len(ranges) == 1 else "are ranges"
         text = f"sampler grid takes only choices, and {', '.join(ranges)} {are}"
@@ -338,7 +333,6 @@ def _method_faults(draft: Draft) -> Iterator[Fault]:
 
 
 def _in_job_faults(draft: Draft) -> Iterator[Fault]:
-    """Faults of a study whose trials cannot be trained in one job that searches."""
     if draft.in_job != SEARCH_IN_JOB:
         return
     rule = f"in_job={SEARCH_IN_JOB}"

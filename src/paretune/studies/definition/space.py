@@ -214,7 +214,6 @@ def combination_faults(job: Mapping[str, Any], search: Search) -> list[Fault]:
 
 
 def _in_all(lists: Sequence[list[str]]) -> list[str]:
-    """Faults that all lists have."""
     return [text for text in lists[0] if all(text in faults for faults in lists)]
 
 

@@ -124,7 +124,6 @@ def _why_not(recommended: Point | None, default: Trial | None) -> str:
 
 
 def _quality(front: StudyFront, recommended: Point, default: Trial) -> str:
-    """The recommended model against that of the default configuration, in words; empty if not known."""
     name = front.quality
     if name is None or name not in default.values or name not in recommended.means:
         return ""

@@ -255,7 +255,6 @@ class _QualityRuns:
 
     @classmethod
     def of(cls, trials: Sequence[Trial], quality: Quality) -> "_QualityRuns":
-        """Find the runs that have collapsed among those of the best points."""
         families = [
             (max(quality.sign * value for value in _values(runs, quality.metric)), runs)
             for _, runs in _families(trials)
@@ -338,13 +337,11 @@ class _QualityRuns:
         return estimates
 
     def _runs(self, point: Point) -> list[Trial]:
-        """The runs of a point that the model knows."""
         numbers = {trial.number for trial in self.trials}
         return [trial for trial in point.trials if trial.number in numbers]
 
 
 def _keys(trials: Sequence[Trial], quality: Quality) -> list[Key]:
-    """The key of each trial: the settings that its quality depends on."""
     if quality.factors is None:
         return [key for trial in trials if (key := _quality_key(trial)) is not None]
     searched = list(dict.fromkeys(factor for trial in trials for factor in trial.point))
@@ -357,7 +354,6 @@ def _quality_key(trial: Trial) -> Key | None:
 
 
 def _unmet(means: Mapping[str, float], constraints: Constraints) -> tuple[str, ...]:
-    """A sentence for each constraint that the means do not meet."""
     unmet = []
     for name, limits in constraints.items():
         if name not in means:

@@ -152,7 +152,6 @@ class _Reason(NamedTuple):
 
 
 def _cheapest_good(front: StudyFront) -> _Reason:
-    """The cheapest point within noise of the best quality."""
     name = front.quality
     cheap = "the cheapest" if metrics.COST_USD in _measured(front) else "the least demanding"
     if name is None:
@@ -209,7 +208,6 @@ def _knee(front: StudyFront) -> _Reason | None:
 
 
 def _pick(reasons: Sequence[_Reason], front: StudyFront, unverified: Mapping[int, str]) -> Pick:
-    """The recommendation with its group and commands."""
     points, titles, sentences, judged_by = zip(*reasons, strict=True)
     trial, count = points[0].trial, len(points[0].trials)
     why_no_more = f" ({unverified[trial.number]})" if trial.number in unverified else ""
@@ -248,7 +246,6 @@ def _nothing(front: StudyFront) -> list[str]:
 
 
 def _measured(front: StudyFront) -> list[str]:
-    """The metrics that every feasible point has."""
     return [name for name in front.feasible[0].means if all(name in point.means for point in front.feasible)]
 
 

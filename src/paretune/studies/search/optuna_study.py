@@ -249,7 +249,6 @@ class OptunaStudy:
         self._storage.engine.dispose()
 
     def _id_of(self, number: int) -> int:
-        """Optuna's own id of a trial in its storage."""
         return self._study._storage.get_trial_id_from_study_id_trial_number(self._study._study_id, number)
 
 

@@ -339,5 +339,4 @@ def guessed_f1(inputs: JobInputs) -> float:
 
 
 def _value_in(metric: str, event: Event) -> float | None:
-    """The value of a metric in an event, under any of its names, or None."""
     return next((event.metrics[name] for name in curve_names(metric) if name in event.metrics), None)

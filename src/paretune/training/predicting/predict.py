@@ -324,7 +324,6 @@ def _check_columns(data: Path, names: Sequence[str], text_column: str, new_colum
 
 
 def _label_remarks(predictions: Predictions, label_column: str) -> list[str]:
-    """Remarks on labels that the metrics leave out."""
     remarks = []
     if predictions.unknown:
         examples = ", ".join(repr(name) for name, _ in predictions.unknown.most_common(3))

@@ -66,7 +66,6 @@ def read_rows(spec: Data) -> tuple[dict[str, Rows], tuple[str, ...]]:
 
 
 def _texts(spec: Data, table: datasets.Dataset, index: np.ndarray) -> list[str]:
-    """The texts of these rows; those of words with a label each have one space between two words."""
     cells = table.data.column(spec.text_column).take(index).to_pylist()
     if spec.task != metrics.WORDS:
         return list(cells)

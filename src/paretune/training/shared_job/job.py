@@ -94,7 +94,6 @@ class _SharedJob:
         self._groups = [] if self._searches else groups_of(unfinished, is_possible=can_join)
 
     def run(self) -> bool:
-        """See `train_trials`."""
         if self._is_first:  # the other processes stop with it
             relay_requests(self._folder, self._relayed, searches=self._searches)
         while True:
@@ -121,7 +120,6 @@ class _SharedJob:
         return self._is_only_process or torch.distributed.is_initialized()
 
     def _add(self, documents: Iterable[JobDocument]) -> None:
-        """Add the trials that are new."""
         among = "" if self._searches else f" of {len(self._queue.order)}"
         for document in documents:
             key = document.member
@@ -141,7 +139,6 @@ class _SharedJob:
                 self._relayed.add(key)
 
     def _adopt(self, queue: TrialQueue | None) -> None:
-        """Take a queue if it is newer."""
         if queue is not None and queue.version > self._queue.version:
             self._queue = queue
             self._goes_on_alone = False

@@ -178,16 +178,13 @@ class _Moments(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         self._trainer = trainer
 
     def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        """The state of the checkpoint has been read."""
         self._trainer.is_between_epochs = True
         self._trainer.begin()
 
     def on_epoch_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        """Steps follow."""
         self._trainer.is_between_epochs = False
 
     def on_epoch_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
-        """The epoch is evaluated next."""
         self._trainer.is_between_epochs = True
 
 

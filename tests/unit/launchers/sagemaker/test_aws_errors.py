@@ -1,6 +1,7 @@
 """What AWS answers when it will not, in plain words with a next step."""
 
 import pytest
+from boto3.exceptions import RetriesExceededError
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError
 from botocore.parsers import ResponseParserError
@@ -84,6 +85,7 @@ def test_each_error_becomes_one_sentence_with_a_next_step(trouble: Exception, pa
         exceptions.ConnectTimeoutError(endpoint_url="https://x"),
         exceptions.ConnectionClosedError(endpoint_url="https://x"),
         UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+        RetriesExceededError(exceptions.IncompleteReadError(actual_bytes=1, expected_bytes=2)),
         PAGE,
     ],
     ids=lambda value: type(value).__name__,
