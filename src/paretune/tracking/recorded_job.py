@@ -213,7 +213,7 @@ class RecordedJob(_Section):
     request = _Recorded(RecordedRequest)  # its specification, and the settings of its last attempt
     run_id = _Recorded(lambda run: run.run_id)  # MLflow's id of the run
     name = _text("mlflow.runName")  # MLflow's name of the run
-    parent_run_id = _text("mlflow.parentRunId")  # MLflow's id of the study's run; empty if the job is part of no study
+    parent_run_id = _text(schema.PARENT)  # MLflow's id of the study's run; empty if the job is part of no study
     row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
     versions = _text(schema.USED_VERSIONS)  # packages that trained, such as `python 3.11.7, torch 2.13.0`
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")

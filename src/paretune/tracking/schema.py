@@ -19,7 +19,7 @@ ORIGIN = "paretune.origin"
 Absent from runs of other projects that were recorded before 2026-11-20.
 """
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
-COMMAND = "paretune.command"  # the line that repeats the job
+COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
@@ -61,6 +61,7 @@ Until 2026-11-22 an F1 below its baseline was a remark, too.
 """
 VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
+PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""

@@ -59,7 +59,7 @@ def trials_of(run_id: str, name: str, objectives: Iterable[tuple[str, str]]) -> 
         name,
         order_by=f"metrics.`{first}`",
         is_ascending=way == "minimize",
-        search=f"tags.`mlflow.parentRunId` = '{run_id}'",
+        search=f"tags.`{schema.PARENT}` = '{run_id}'",
         more=more,
         chart=(across, first),
     )

@@ -17,7 +17,6 @@ from paretune.specification.parameters import spell
 from paretune.studies.definition.quality import DIRECTIONS
 from paretune.studies.results.answer import StudyResult
 from paretune.studies.results.trials import PREDICTED
-from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedRun, Tracking, schema
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def _recorded_study(name: str) -> tuple[str, list[Row], dict[str, str]]:
         raise BadInput([f"study {name}: its run {run.run_id} holds no pareto.csv: no trial of it has ended yet"])
     rows = read_rows(text)
     if any("origin" not in row for row in rows):  # a table that was written before 2026-11-22
-        jobs = tracking.runs(f"tags.`{PARENT}` = '{run.run_id}'")
+        jobs = tracking.runs(f"tags.`{schema.PARENT}` = '{run.run_id}'")
         origins = {job.run_id: job.tags.get(schema.ORIGIN) for job in jobs}
         rows = [{"origin": origins.get(str(row["run_id"])), **row} for row in rows]
     goals = json.loads(run.params["objectives"])  # {"f1": "maximize"}, or with `direction` inside

@@ -42,7 +42,6 @@ from paretune.presentation.numbers import plain, usd
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
 from paretune.specification.profile import charged
-from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import schema
 
 _ROUNDING_USD = 1e-9
@@ -198,7 +197,7 @@ class _NightRun:
             schema.NIGHT_PART: part,
             schema.NIGHT_POINT: json.dumps(dict(self._points.points[number])),
             schema.NIGHT_IDENTITY: self._points.identities[number],
-            PARENT: self._record.run_id,
+            schema.PARENT: self._record.run_id,
         }
         run = self._tracking.create(f"{self._file.name} {night.name} {part}", tags)
         run.log_metrics(forecast)

@@ -23,7 +23,7 @@ from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, JobState, job_name
 from paretune.launchers.processes import is_alive
-from paretune.launchers.shared_jobs import attach
+from paretune.launchers.shared_jobs import TrialOfSharedJob, attach
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.models.register import overdue, register
 from paretune.projects.collection import Collector
@@ -254,8 +254,19 @@ def _poll(job: RetryingJob) -> Collected | None:
     if end is None:
         return None
     if end.completed is None:
-        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
+        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks, *_continuation(job)]))
     remarks = [*end.remarks]
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
     return Collected(run_id=run_id, result=end.completed, remark="; ".join(remarks))
+
+
+def _continuation(job: RetryingJob) -> list[str]:
+    """A sentence with the command that goes on with a killed job that searches, which only its study can direct."""
+    trial, record = job.current, job.record
+    if not isinstance(trial, TrialOfSharedJob) or trial.next_attempt(job.document, record.workplace.launcher) is None:
+        return []
+    tracking = record.workplace.tracking
+    parent = record.run.tags().get(schema.PARENT, "")
+    command = tracking.run(parent).tags().get(schema.COMMAND) if parent else None
+    return [f"the search goes on with {f'`{command}`' if command else 'the command of its study'}, where it was typed"]

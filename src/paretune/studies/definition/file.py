@@ -13,10 +13,11 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any, ClassVar
 
+from paretune.core.commands import command_line
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import Value, annotations, parse, spell, split_list
@@ -49,9 +50,14 @@ _NOT_JSON = (".nan", ".inf", "+.inf", "-.inf")  # YAML's numbers that JSON does 
 class StudyFile(Draft):
     """A checked study: search, objectives, limits. The fields are those of `Draft`.
 
+    Attributes:
+        command: the line that begins it and goes on with it; empty if it was described in Python.
+
     Raises:
         BadInput: a part is out of range or parts contradict each other; with all faults at once.
     """
+
+    command: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if faults := faults_of(self):
@@ -68,7 +74,11 @@ class StudyFile(Draft):
         Raises:
             BadInput: all faults at once, each with its line where it has one.
         """
-        return cls(**vars(StudyReader(path, overrides).draft()))
+        draft = StudyReader(path, overrides).draft()
+        typed = {name: redacted(text) if name == "storage" else text for name, text in overrides.items()}
+        return cls(
+            **vars(draft), command=command_line("study", {"study": path} | typed) if isinstance(path, str) else ""
+        )
 
     def __repr__(self) -> str:
         return f"StudyFile({', '.join(f'{name}={text}' for name, text in self.as_text().items())})"

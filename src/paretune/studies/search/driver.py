@@ -48,7 +48,7 @@ from paretune.studies.search.concurrency import ConcurrencyLimit
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import PARENT, TrialJob, lead_last
+from paretune.studies.search.trial_job import TrialJob, lead_last
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
@@ -313,9 +313,9 @@ class Driver:
     def _begin(self, number: int, spec: JobSpec, run_id: str, note: TrialNote, *, adopt: bool = False) -> None:
         tracking = self.workplace.tracking
         if not run_id and adopt:  # a driver may have died between creating the run and recording it
-            condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
+            condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.TRIAL}` = '{number}'"
             run_id = next((run.run_id for run in tracking.runs(condition, newest=1)), "")
-        tags = {PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(spec, self.workplace)}
+        tags = {schema.PARENT: self.run_id, schema.TRIAL: str(number), **opening_tags(spec, self.workplace)}
         run = tracking.run(run_id) if run_id else tracking.create(f"trial {number}: {run_name(spec)}", tags)
         self.admission.name_run(number, run.run_id)
         job = self._jobs[number] = TrialJob(

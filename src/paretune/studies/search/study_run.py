@@ -25,7 +25,7 @@ from paretune.studies.results.page import PICTURE_FILE, page, picture, study_not
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
-from paretune.studies.search.trial_job import PARENT, SEARCH
+from paretune.studies.search.trial_job import SEARCH
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
@@ -46,7 +46,7 @@ class StudyRunWriter(ParentRun):
         super().__init__("study", file.name, ledger, tracking, say, described=described(file), yaml=file.as_yaml())
         self._on_answer = on_answer
         self._file = file
-        self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name})
+        self._run.set_tags({schema.KIND: "study", schema.STUDY: file.name, schema.COMMAND: file.command or None})
         self._run.log_params(file.as_text())
         view = ui_view.trials_of(self.run_id, f"study {file.name}", file.objectives.items())
         tracking.keep_view(self.run_id, view)
@@ -186,7 +186,7 @@ class StudyRunWriter(ParentRun):
 
     def _read_ranks(self, *, is_last: bool) -> None:
         """Read the store's ranks, which another process may have written; before the last time the front only."""
-        condition = f"tags.`{PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
+        condition = f"tags.`{schema.PARENT}` = '{self.run_id}' and tags.`{schema.PARETO_RANK}` "
         with suppress(TrackingUnavailable):  # without them all ranks are written
             runs = self._tracking.runs(condition + ("LIKE '_%'" if is_last else "= '0'"))
             ranks = {run.run_id: run.tags.get(schema.PARETO_RANK, "") for run in runs}
@@ -213,7 +213,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
     groups: dict[tuple[str, ...], list[RecordedRun]] = {}
     with suppress(TrackingUnavailable):
         for run in tracking.runs(condition, newest=_MOST_EARLIER):
-            is_other = run.tags.get(PARENT) != own_run_id
+            is_other = run.tags.get(schema.PARENT) != own_run_id
             is_other &= all(run.params.get(name, "") == text for name, text in training.items())
             if is_other and run.params.get("max_train_samples", "") == alike["max_train_samples"]:
                 groups.setdefault(tuple(run.params.get(name, "") for name in names), []).append(run)

@@ -26,7 +26,6 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import BEST, curve_names
 from paretune.tracking import Run, schema
 
-PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
 SEARCH = "search"  # kind of a trial of a job that searches, in its note
 
 

@@ -950,3 +950,16 @@ def test_a_study_begun_under_the_old_word_for_bundled_data_goes_on_under_the_new
 
     assert described(old) == described(new)
     assert "embedded:imdb" in described(new)  # as it stands in databases
+
+
+def test_a_study_knows_the_command_that_goes_on_with_it_without_its_password(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text("name: small\nsearch: {learning_rate: {choices: [1e-5, 1e-4]}}\nn_trials: 2\n")
+    typed = {"n_trials": "3", "storage": "postgresql://me:secret@host/db"}
+
+    assert StudyFile.read(str(path), typed).command == (
+        f"paretune study --study {path} --n_trials 3 --storage postgresql://host/db"
+    )
+    assert (
+        StudyFile.read({"name": "x", "search": {"learning_rate": {"choices": [1e-5]}}, "n_trials": 2}, {}).command == ""
+    )

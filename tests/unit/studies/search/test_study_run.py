@@ -13,14 +13,13 @@ from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices
 from paretune.studies.search.study_run import StudyRunWriter, scatter_of_earlier_runs
-from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
 from tests.study_tables import write_study
 
 
 def record(tracking: Tracking, f1: float, parent: str = "earlier", **spec: Any) -> None:
     """A job that has completed."""
-    tags = {PARENT: parent, schema.STATE: "Completed", schema.ORIGIN: "measured"}
+    tags = {schema.PARENT: parent, schema.STATE: "Completed", schema.ORIGIN: "measured"}
     run = tracking.create("job", tags)
     run.log_params(JobSpec(**{"max_train_samples": 900, **spec}).as_text())
     run.log_metrics({"f1": f1})

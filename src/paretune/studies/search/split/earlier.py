@@ -22,7 +22,6 @@ from paretune.studies.search.default_job import default_job
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.candidates import step_of
 from paretune.studies.search.split.rows import rows_of, seconds_of_a_row
-from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
 _MOST_RUNS = 1000
@@ -142,7 +141,7 @@ def _runs_before(driver: Driver, spec: Model, before_ms: int) -> list[RecordedRu
     condition = (
         f"tags.`{schema.ORIGIN}` = '{origin}' and params.model = '{model}' and attributes.end_time < {before_ms}"
     )
-    condition += f" and tags.`{PARENT}` LIKE '%' and tags.`{PARENT}` != '{driver.run_id}'"
+    condition += f" and tags.`{schema.PARENT}` LIKE '%' and tags.`{schema.PARENT}` != '{driver.run_id}'"
     ends = (f"tags.`{schema.STATE}` = 'Completed'", f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'")
     runs = [run for end in ends for run in tracking.runs(f"{condition} and {end}", newest=_MOST_RUNS)]
     return list({run.run_id: run for run in runs}.values())

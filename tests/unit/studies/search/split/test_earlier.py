@@ -17,7 +17,6 @@ from paretune.studies.search.split.earlier import EarlierStudy, earlier_studies,
 from paretune.studies.search.split.earlier_seconds import EarlierSeconds
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.split.seconds_model import SecondsModel
-from paretune.studies.search.trial_job import PARENT
 from paretune.tracking import RunStatus, Tracking, schema
 from tests.study_rig import driver_of
 from tests.unit.studies.search.split.test_search import ROWS, STUDY, smooth, write_table
@@ -159,7 +158,7 @@ def _record_study(tracking: Tracking, origin: str = "simulated", kind: str = "st
                 if did_fit
                 else {schema.STATE: "Failed", schema.FAILURE_REASON: "out of memory"}
             )
-            run = tracking.create("job", {PARENT: parent.run_id, schema.ORIGIN: origin, **end})
+            run = tracking.create("job", {schema.PARENT: parent.run_id, schema.ORIGIN: origin, **end})
             job = {"dataset": "someone/reviews", "max_train_samples": ROWS, **spec}
             place = {"instance_type": "ml.g5.xlarge", "per_device_train_batch_size": batch, "learning_rate": rate}
             run.log_params(JobSpec(**job, **place).as_text())  # type: ignore[arg-type]
