@@ -150,7 +150,12 @@ def test_the_environment_of_mlflow_run_is_a_file_that_exists_and_installs_this_p
     assert any(line.startswith(("-e .", ".", "--editable .")) for lines in pip for line in lines), pip
 
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "studies" / "README.md", *(ROOT / "docs").rglob("*.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "studies" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 
 @pytest.fixture(params=PAGES, ids=lambda path: str(path.relative_to(ROOT)))
