@@ -22,7 +22,7 @@ from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
-from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage
+from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.launchers.base import Launcher
 from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import StudyLedger
@@ -169,6 +169,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
     return run_study_file(file)
 
 
+@without_empty_home()
 def run_study_file(
     file: StudyFile,
     *,

@@ -1,5 +1,6 @@
 """What a job that is launched says before it begins, and that a dry run, an estimate and a simulation agree with it."""
 
+import json
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,8 +71,28 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
 
 
 @pytest.mark.usefixtures("no_store")
-def test_a_refused_job_leaves_nothing(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("command", "content"),
+    [
+        ("study", {"search": {"learning_rate": {"choices": [1e-5, 3e-5]}}, "n_trials": 2}),
+        ("design", {"factors": {"learning_rate": [1e-5, 3e-5]}}),
+        (
+            "recur",
+            {
+                "job": {"dataset": ".", "learning_rate": 1e-5},
+                "search": {"learning_rate": {"choices": [1e-5, 3e-5]}},
+                "floor": {"f1": 0.5},
+            },
+        ),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    command: str,
+    content: dict[str, object],
+    workplace: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     def prepare(words: list[str], **_: object) -> subprocess.Popen[bytes]:
         Path(words[-1]).write_text('{"faults": ["dataset . has no rows"]}')
@@ -80,9 +101,14 @@ def test_a_refused_job_leaves_nothing(
     monkeypatch.setattr(
         "paretune.launchers.processes.subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": prepare})
     )
-    assert main(["train", "--dataset", "."]) == 2
+    path = tmp_path / "file.yaml"
+    path.write_text(json.dumps({"name": "n", "job": {"dataset": "."}, **content}))
+    option = {"recur": "file"}.get(command, command)
+    assert main([command, f"--{option}", str(path)]) == 2
 
     assert "dataset . has no rows" in capsys.readouterr().err
+    assert list(workplace.iterdir()) == []
+    assert main(["train", "--dataset", "."]) == 2
     assert list(workplace.iterdir()) == []
     assert main(["train", "--max_cost_usd", "1e-9", "--local_price_usd_per_hour", "1"]) == 4
     assert list(workplace.iterdir()) == []

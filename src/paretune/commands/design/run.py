@@ -13,7 +13,7 @@ from paretune.commands.design.table_study import TableStudy
 from paretune.core.errors import BadInput, BudgetRefused, LaunchRefused, collecting
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr
-from paretune.jobs.workplace import Workplace, Workplaces, usual_storage
+from paretune.jobs.workplace import Workplace, Workplaces, usual_storage, without_empty_home
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.pricing.prices import VARIABLE
 from paretune.specification.job import JobSpec
@@ -24,6 +24,7 @@ from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import RunStatus
 
 
+@without_empty_home()
 def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_stderr) -> DesignResult:
     """Run or continue a design until all its rows have ended; with `dry_run`, only plan it.
 
@@ -44,13 +45,13 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         workplace = workplaces.of(specs[0])
         workplace.budget_ledger(specs[0].budget)  # reports faults of that file before anything is prepared
         _check(specs, workplace.launcher.check)
+        inputs_of(specs[0], workplace)  # first: a refused design leaves no store and no ledger
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
         with closing(StudyLedger(storage, file.name)) as ledger:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
                 _keep_plan(plan, bill, workplace)
             say(plan_text(plan, bill))
-            inputs_of(specs[0], workplace)
             return _run(plan, bill, ledger, storage, workplace, say)
 
 

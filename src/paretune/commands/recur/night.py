@@ -35,8 +35,9 @@ from paretune.commands.recur.result import RecurResult, RecurRunWriter
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, LaunchRefused, ParetuneError
 from paretune.core.tags import Attribution
 from paretune.jobs.launch import run_job
+from paretune.jobs.preparation import inputs_of
 from paretune.jobs.progress import say_on_stderr, watched
-from paretune.jobs.workplace import Workplaces
+from paretune.jobs.workplace import Workplaces, without_empty_home
 from paretune.models.register import register
 from paretune.presentation.numbers import plain, usd
 from paretune.specification.container import Event
@@ -45,8 +46,10 @@ from paretune.specification.profile import charged
 from paretune.tracking import schema
 
 _ROUNDING_USD = 1e-9
+_LOCKS = "recurring"
 
 
+@without_empty_home()
 def run_night(file: RecurFile, *, say: Callable[[str], None] = say_on_stderr) -> RecurResult:
     """Tonight's model and its cost; a night that has already ended is only reported again.
 
@@ -58,8 +61,14 @@ def run_night(file: RecurFile, *, say: Callable[[str], None] = say_on_stderr) ->
     file = file.dated(file.night or datetime.now(UTC).date().isoformat())
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr)
     file = replace(file, job=charged(file.job, workplaces.environment))
-    with watched(workplaces.interruption) as on_events, _locked(workplaces.home, file.name):
-        return _NightRun(file, workplaces, on_events, say).run()
+    with watched(workplaces.interruption) as on_events:
+        if not (workplaces.home / _LOCKS).exists():  # a first night that is refused leaves nothing
+            default = file.spec_at(file.default_point())
+            workplace = workplaces.without_opened_run().of(default)
+            workplace.launcher.check(default)
+            inputs_of(default, workplace)
+        with _locked(workplaces.home, file.name):
+            return _NightRun(file, workplaces, on_events, say).run()
 
 
 class _NightRun:
@@ -297,7 +306,7 @@ def _miss(job: NightJob, file: RecurFile) -> str:
 @contextmanager
 def _locked(home: Path, name: str) -> Iterator[None]:
     """Keep other processes of this machine from the same recurring training."""
-    folder = home / "recurring"
+    folder = home / _LOCKS
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{hashlib.sha256(name.encode()).hexdigest()[:16]}.lock").open("a") as file:
         try:
