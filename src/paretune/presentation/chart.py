@@ -9,7 +9,7 @@ import html
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 from paretune.presentation.picture import DOMINATED, FRONT, PICKED, PREDICTED, UNMET, Picture, classify
@@ -43,6 +43,8 @@ _ROOM = 0.3  # the most that a prediction may stretch an axis, as a share of the
 MANY = 150  # number of marks above which only prominent and ringed marks have error bars, and the others are faded
 _EDGE = "#767676"
 _CHARACTER = 7.2  # width of a character of a tick, which has the size 12
+_LINE = 14  # height of a line of that size
+_GAP = 5  # between the plot, the ticks and the heading of an axis
 
 
 class Spread(NamedTuple):
@@ -92,11 +94,19 @@ class Layout:
     bottom: float
     legend_columns: int
 
-    def rectangle(self, figure: Any) -> tuple[float, float, float, float]:
-        """The plot as matplotlib states it: left, bottom, width and height as shares of a figure that may be larger."""
-        width, height = (72 * inches for inches in figure.get_size_inches())
-        wide, high = self.width - self.left - self.right, self.height - self.top - self.bottom
-        return self.left / width, 1 - (self.top + high) / height, wide / width, high / height
+    @property
+    def length(self) -> float:
+        """Width of the plot."""
+        return self.width - self.left - self.right
+
+    def transform(self, figure: Any, right: float = 0, up: float = 0) -> Any:
+        """The transform of the unit square to the plot, moved by `right` and `up`; the figure may be larger."""
+        from matplotlib.transforms import Affine2D
+
+        high = self.height - self.top - self.bottom
+        bottom = 72 * figure.get_figheight() - self.top - high
+        points = Affine2D().scale(self.length, high).translate(self.left + right, bottom + up)
+        return points.scale(1 / 72) + figure.dpi_scale_trans
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,30 +243,47 @@ class Chart:
         )
 
     def _draw_frame(self, figure: Any, layout: Layout, axis: Axis, side: str, *, is_chosen: bool) -> None:
-        """Ticks, grid, breaks and heading of one axis; `side` is x or y."""
-        frame = figure.add_axes(layout.rectangle(figure), xlim=(0, 1), ylim=(0, 1), frameon=False)
-        number = list(self.axes).index(axis)
-        classify(frame, f"frame {layout.name} {side} a{number}{' chosen' if is_chosen else ''}")
-        (frame.yaxis if side == "x" else frame.xaxis).set_visible(False)
-        line = frame.xaxis if side == "x" else frame.yaxis
+        """Ticks, grid, breaks and heading of one axis; `side` is x or y. An axis of matplotlib takes longer."""
+        from matplotlib.lines import Line2D
+        from matplotlib.text import Text
+
         scale = self.scale(axis.name)
         ticks = scale.ticks()
-        positions, texts = map(list, zip(*ticks, strict=True))
+        places: dict[str, Any]
+        away: tuple[float, float]
+        further: tuple[float, float]
         if side == "x":
-            texts = legible_texts(ticks, layout.width - layout.left - layout.right, _CHARACTER)
-        line.set_ticks(positions, texts, fontsize=12)
-        line.set_tick_params(length=0, pad=5)
-        line.grid(color=_EDGE, alpha=0.3)
-        for tick in line.get_major_ticks():
-            classify(tick.label1, f"tick {side}")
-        line.set_label_text(axis.heading, fontsize=12)
-        classify(line.label, "heading")
-        at = [(position + step, 0.0) for position in scale.breaks for step in (-0.006, 0.006)]
-        looks: dict[str, Any] = {"clip_on": False, "color": _EDGE}
-        frame.plot(*_sides([(0, 0), (1, 0)], side), **looks, linewidth=1)
-        frame.plot(*_sides(at, side), **looks, marker=[(-0.6, -1), (0.6, 1)], linestyle="", markersize=11)
+            texts = legible_texts(ticks, layout.length, _CHARACTER)
+            away, further = (0, -_GAP), (0, -2 * _GAP - _LINE)
+            places = {"ha": "center", "va": "top"}
+            heading = Text(0.5, 0, axis.heading, **places)
+        else:
+            texts = [text for _, text in ticks]
+            away, further = (-_GAP, 0), (-2 * _GAP - _CHARACTER * max(map(len, texts)), 0)
+            places = {"ha": "right", "va": "center_baseline"}
+            heading = Text(0, 0.5, axis.heading, ha="center", va="bottom", rotation=90, rotation_mode="anchor")
+        heading.set(fontsize=12, transform=layout.transform(figure, *further))
+        classify(heading, "heading")
+        at = layout.transform(figure)
+        grid = [(position, end) for position, _ in ticks for end in (0, 1, float("nan"))]
+        breaks = [(position + step, 0.0) for position in scale.breaks for step in (-0.006, 0.006)]
+        slash: dict[str, Any] = {"marker": [(-0.6, -1), (0.6, 1)], "linestyle": "", "markersize": 11}
+        parts = [
+            Line2D(*_sides(grid, side), color=_EDGE, alpha=0.3, linewidth=0.8, transform=at),
+            Line2D(*_sides([(0, 0), (1, 0)], side), color=_EDGE, linewidth=1, transform=at),
+            Line2D(*_sides(breaks, side), color=_EDGE, transform=at, **slash),
+            heading,
+        ]
+        beside = layout.transform(figure, *away)
+        for (position, _), text in zip(ticks, texts, strict=True):
+            (across,), (up,) = _sides([(position, 0.0)], side)
+            parts.append(Text(across, up, text, fontsize=12, transform=beside, **places))
+            classify(parts[-1], f"tick {side}")
+        number = list(self.axes).index(axis)
+        _add_group(figure, parts, f"frame {layout.name} {side} a{number}{' chosen' if is_chosen else ''}")
 
     def _draw_legend(self, figure: Any, layout: Layout, *, is_chosen: bool, has_ring: bool) -> None:
+        from matplotlib.legend import Legend
         from matplotlib.lines import Line2D
 
         counts = Counter(mark.kind for mark in self.marks)
@@ -267,13 +294,14 @@ class Chart:
         ]
         if has_ring:
             signs.insert(0, Line2D([], [], label="recommended", **{**_RING, "markersize": 12}))
-        width, height = (72 * inches for inches in figure.get_size_inches())
-        frame = figure.add_axes((0, 1 - layout.height / height, layout.width / width, 0.1))
-        frame.set_axis_off()
-        classify(frame, f"frame {layout.name} legend{' chosen' if is_chosen else ''}")
-        frame.legend(
-            handles=signs,
+        bottom = 72 * figure.get_figheight() - layout.height
+        legend = Legend(
+            figure,
+            signs,
+            [str(sign.get_label()) for sign in signs],
             loc="lower center",
+            bbox_to_anchor=(layout.width / 144, bottom / 72),
+            bbox_transform=figure.dpi_scale_trans,
             ncols=layout.legend_columns,
             frameon=False,
             fontsize=11,
@@ -281,29 +309,17 @@ class Chart:
             columnspacing=1.2,
             borderaxespad=0,
         )
+        classify(legend, f"frame {layout.name} legend{' chosen' if is_chosen else ''}")
+        figure.add_artist(legend)
 
     def _draw_marks(self, figure: Any, layout: Layout, pair: tuple[str, str], *, has_absent: bool) -> None:
         """The line and all marks; what is hidden at first is drawn with its class for chart.js, or left out."""
-        from matplotlib.artist import Artist
+        from matplotlib.lines import Line2D
 
-        class Group(Artist):
-            """Artists that are one element of the SVG."""
-
-            def __init__(self, parts: Sequence[Any]) -> None:
-                super().__init__()
-                self.parts = parts
-
-            def draw(self, renderer: Any) -> None:
-                renderer.open_group("mark", gid=self.get_gid())
-                for part in self.parts:
-                    part.draw(renderer)
-                renderer.close_group("mark")
-
-        axes = figure.add_axes(layout.rectangle(figure), xlim=(0, 1), ylim=(0, 1))
-        axes.set_axis_off()
         corners = [(self._at(pair[0], across), self._at(pair[1], up)) for across, up in self._corners(pair)]
-        (line,) = axes.plot(*_sides(corners, "x"), color=FRONT, alpha=0.55, linewidth=2)
+        line = Line2D(*_sides(corners, "x"), color=FRONT, alpha=0.55, linewidth=2, transform=layout.transform(figure))
         classify(line, "line")
+        figure.add_artist(line)
         for mark in self.ordered:
             across, up = (self._positions(mark, name) for name in pair)
             is_absent = across is None or up is None
@@ -311,18 +327,25 @@ class Chart:
                 continue
             is_ringed = mark.is_ringed(pair)
             has_ring = is_ringed or (has_absent and bool(mark.label))
-            group = Group(self._parts(axes, mark, across or [0.0] * 3, up or [0.0] * 3, has_ring=has_ring))
+            parts = self._parts(figure, layout, mark, across or [0.0] * 3, up or [0.0] * 3, has_ring=has_ring)
             classes = ["mark", mark.kind, *(["picked"] if is_ringed else []), *(["absent"] if is_absent else [])]
-            classify(group, " ".join(classes), "\n".join(mark.tooltip))
-            axes.add_artist(group)
+            _add_group(figure, parts, " ".join(classes), "\n".join(mark.tooltip))
 
     def _parts(
-        self, axes: Any, mark: Mark, across: Sequence[float], up: Sequence[float], *, has_ring: bool
+        self,
+        figure: Any,
+        layout: Layout,
+        mark: Mark,
+        across: Sequence[float],
+        up: Sequence[float],
+        *,
+        has_ring: bool,
     ) -> list[Any]:
         """Error bars, sign, ring and label of a mark."""
         from matplotlib.lines import Line2D
-        from matplotlib.text import Annotation
+        from matplotlib.text import Text
 
+        at = layout.transform(figure)
         x, y = across[0], up[0]
         is_prominent = mark.kind in _PROMINENT or bool(mark.label)
         parts: dict[str, Any] = {}
@@ -332,20 +355,15 @@ class Chart:
                 "alpha": 0.8 if is_prominent else 0.4,
             }
             bars = [*across[1:], float("nan"), x, x], [y, y, float("nan"), *up[1:]]
-            parts["whisker"] = Line2D(*bars, color=SIGNS[mark.kind]["color"], linewidth=1.2, **looks)
-        parts["outline"] = Line2D(
-            [x], [y], alpha=None if is_prominent or not self.is_full else 0.35, **SIGNS[mark.kind]
-        )
+            parts["whisker"] = Line2D(*bars, color=SIGNS[mark.kind]["color"], linewidth=1.2, transform=at, **looks)
+        opacity = None if is_prominent or not self.is_full else 0.35
+        parts["outline"] = Line2D([x], [y], alpha=opacity, transform=at, **SIGNS[mark.kind])
         if has_ring:
-            side: dict[str, Any] = {"xytext": (-14, 7), "ha": "right"} if x > 0.8 else {"xytext": (14, 7), "ha": "left"}
-            parts["ring"] = Line2D([x], [y], **_RING)
-            parts["label"] = Annotation(
-                mark.label, (x, y), textcoords="offset points", fontsize=12, fontweight="bold", **side
-            )
+            right, side = (-14, "right") if x > 0.8 else (14, "left")
+            beside = layout.transform(figure, right, 7)
+            parts["ring"] = Line2D([x], [y], transform=at, **_RING)
+            parts["label"] = Text(x, y, mark.label, fontsize=12, fontweight="bold", ha=side, transform=beside)
         for name, part in parts.items():
-            part.axes = axes
-            part.set_figure(axes.figure)
-            part.set_transform(axes.transData) if isinstance(part, Line2D) else None
             classify(part, name)
         return list(parts.values())
 
@@ -370,3 +388,31 @@ def _sides(points: Sequence[tuple[float, float]], side: str) -> tuple[list[float
     """The points as coordinates across and up; exchanged for the side y."""
     across, up = [point[0] for point in points], [point[1] for point in points]
     return (across, up) if side == "x" else (up, across)
+
+
+def _add_group(figure: Any, parts: Sequence[Any], classes: str, tooltip: str = "") -> None:
+    """Add artists to a figure that are one element of its SVG."""
+    for part in parts:
+        part.set_figure(figure)
+    group = _group_class()(parts)
+    classify(group, classes, tooltip)
+    figure.add_artist(group)
+
+
+@cache
+def _group_class() -> Any:
+    """A class of matplotlib artists; matplotlib inspects each class, which takes longer than to draw one."""
+    from matplotlib.artist import Artist
+
+    class Group(Artist):
+        def __init__(self, parts: Sequence[Any]) -> None:
+            super().__init__()
+            self.parts = parts
+
+        def draw(self, renderer: Any) -> None:
+            renderer.open_group("group", gid=self.get_gid())
+            for part in self.parts:
+                part.draw(renderer)
+            renderer.close_group("group")
+
+    return Group
