@@ -187,8 +187,7 @@ class Learner:
                 row_s, overhead_s = seconds_of_a_row(measured, self._rows(spec, data_rows))
             step_keys.append(space.step_key(spec, plan))
             log_seconds.append(math.log(row_s))
-            if number not in finished:
-                overheads.setdefault(spec.instance_count, []).append(overhead_s)
+            overheads.setdefault(spec.instance_count, []).append(overhead_s)
             if metric in measured:
                 trials.append(trial)
                 quality_keys.append(space.quality_key(spec, plan))

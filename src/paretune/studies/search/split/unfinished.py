@@ -11,7 +11,6 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import curves
 from paretune.studies.search.split.curves import Curve, comparable_point
-from paretune.studies.search.split.rows import OVERHEAD_S
 from paretune.studies.search.trial_job import SEARCH, TrialJob
 
 Values = tuple[tuple[float, float], ...]
@@ -37,7 +36,7 @@ class Unfinished:
                     status=TrialStatus.COMPLETED,
                     seed=job.spec.seed,
                 )
-                billed_s = measured.get(metrics.TRAIN_SECONDS, 0.0) + OVERHEAD_S
+                billed_s = job.trial.billable_seconds() + job.trial.spared_seconds() if job.trial else 0.0
                 result[job.number] = trial, {**measured, metrics.BILLABLE_SECONDS: billed_s}
         return result
 

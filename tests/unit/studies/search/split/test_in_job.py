@@ -1,5 +1,6 @@
 """Studies that begin with one job that searches, simulated: what is trained, billed and recorded, and adopted."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -201,26 +202,33 @@ def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
 
 
 def test_a_paused_training_is_forecast_once_another_has_ended(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its quality counts with the uncertainty of the forecast, and its candidate counts as not trained."""
-    study = driver(workplace)
+    """Its quality counts with the uncertainty of the forecast; one that has ended counts with the job's start-up."""
+    write_curves(workplace / "table.csv")
+    slow = STUDY.replace("instance_type", "simulation: {startup_seconds: 400}, instance_type")
+    (workplace / "study.yaml").write_text(slow)
+    study = driver_of(workplace, str(workplace / "study.yaml"), {})
     learner, forecasts = Learner(study), []
+    billed: list[tuple[str, float]] = []
     wait = study.wait
 
     def looked_at() -> None:
         wait()
         quality = study.file.judged_by
         assert quality is not None
-        forecasts.extend(
-            (list(Unfinished(study).forecasts(quality)), len(Unfinished(study).just_finished())) for _ in "1"
-        )
+        finished = Unfinished(study).just_finished().values()
+        forecasts.append((list(Unfinished(study).forecasts(quality)), len(finished)))
+        batch = "per_device_train_batch_size"
+        billed.extend((job.parameters[batch], measured[metrics.BILLABLE_SECONDS]) for job, measured in finished)
 
     monkeypatch.setattr(study, "wait", looked_at)
     InJobSearch(study, learner, lambda action: False).search()
 
-    assert not any(open_ for open_, finished in forecasts if not finished)
+    before = itertools.takewhile(lambda item: not item[1], forecasts)
+    assert not any(open_ for open_, _ in before)
     means = [mean for open_, _ in forecasts for _, mean, _ in open_]
     assert means
     assert all(0.4 < mean < 1.0 for mean in means)
+    assert [seconds for _, seconds in billed] == pytest.approx([1720 - 2 * int(size) for size, _ in billed], rel=0.03)
 
 
 @pytest.mark.parametrize(
