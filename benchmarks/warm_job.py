@@ -2,6 +2,7 @@
 
     python benchmarks/warm_job.py                 # an hour on a quiet thread
     python benchmarks/warm_job.py --forecasts     # only forecasts on measured curves, seconds
+    python benchmarks/warm_job.py --first 0 --seeds 6    # worlds to develop on, of the other six data sets
 
 *Forecasts.* Trainings of benchmarks/tables/learning_curves.csv (search/measure_curves.py): the final F1 of trainings
 that have paused, by the product's model of curves and by their last value, and of trainings that have not run, from
@@ -10,13 +11,14 @@ chosen on six data sets, the other four judge.
 
 *Searches.* Worlds of search/worlds.py, whose billed seconds follow public SageMaker jobs of Hugging Face models: 214 s
 before the first line, 11 to 17 % of the bill of a median job for uploading its model (read 2026-11-23). Rows are scaled
-until the median training takes 5, 15 or 60 minutes. The shapes of curves are those of the judging data sets, smoothed
-over three points; how much they gain after the first eighth is the world's. Both searches are run by the product
+until the median training takes 5, 15 or 60 minutes. F1 by batch and rate, and its learning curves, are measured ones of
+a data set, smoothed; the best of them is at the world's best batch and rate. Both searches are run by the product
 itself: a study with a job for each trial, and the same study with `in_job: search`, whose recommended front is looked
-at whenever a training or a job has ended. Other rules that choose which training goes on (search/curve_rules.py) are
-played without a driver: in one job on the cluster that is cheapest by estimate, with gradient accumulation. Estimates
-of seconds are off by 20 % there; other clusters that may be cheapest are measured by jobs of 40 steps, which are paid,
-if those cost less than half a median job. Every rung takes 2 % more, and every trial that ends uploads its model.
+at whenever a training or a job has ended, until it has 95 % of the best one. Other rules that choose which training
+goes on (search/curve_rules.py) are played without a driver: in one job on the cluster that is cheapest by estimate,
+with gradient accumulation. Estimates of seconds are off by 20 % there; other clusters that may be cheapest are measured
+by jobs of 40 steps, which are paid, if those cost less than half a median job. Every rung takes 2 % more, and every
+trial that ends uploads its model.
 """
 
 import argparse
@@ -30,6 +32,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +64,12 @@ OFF, OFF_AFTER = 0.20, 0.03
 PROBE_S = BEFORE_S + 60.0
 USD_PER_HOUR = 1.408
 """ml.g5.xlarge, us-east-1, 2026."""
-RULES = ("halving", "asha", "mo-asha", "bohb", "ifbo", "chunks")
-SHARES = (0.9, 0.95, 0.98)
+RULES = ("halving", "asha", "chunks")
+AIMS = {5: 0.33, 15: 0.5, 60: 0.9}
+"""Minutes of the median training to the ratio of dollars to 90 % that is aimed at."""
+SHARES = (0.9, 0.95)
+WIDTH = 0.8, 0.8
+"""Octaves of batch and rate over which measured F1 is smoothed."""
 HARDLY = 0.34
 """F1 of a run that names one class only."""
 
@@ -156,24 +163,45 @@ def _rms(errors: Iterable[float]) -> str:
     return f"{math.sqrt(statistics.mean(value**2 for value in errors)):.3f}"
 
 
-class Shapes:
-    """The shapes of measured curves: shares that remain to their last value, by rate and batch in their own grid."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuredWorld(World):
+    """A world whose F1 and learning curves are those of trainings of one data set.
 
-    def __init__(self, rows: Sequence[Measured]) -> None:
-        low = min(min(row.f1) for row in rows)
-        best = max(rows, key=lambda row: row.f1[-1])
-        learned = [row for row in rows if row.f1[-1] - low > 0.3 * (best.f1[-1] - low)]
-        self._items = []
-        for row in learned:
-            octaves = math.log2(_as_full(row) / _as_full(best))
-            ends = (row.f1[0], *row.f1, row.f1[-1])
-            smooth = [sum(ends[part : part + 3]) / 3 for part in range(PARTS)]
-            remains = [min((smooth[-1] - value) / max(smooth[-1] - smooth[0], 0.02), 1.0) for value in smooth]
-            self._items.append((octaves, math.log2(row.batch), remains))
+    The best of them is at the world's best batch and rate. Between them curves are means, weighted by the distance in
+    octaves. Beyond their batches F1 falls as in `World`, and beyond their rates from its cliff on.
+    """
 
-    def remaining(self, octaves: float, batch: float) -> list[float]:
-        """Shares that remain after each part, of the measured training with the nearest settings."""
-        return min(self._items, key=lambda item: (item[0] - octaves) ** 2 + (item[1] - batch) ** 2)[2]
+    trainings: Sequence[Measured]
+
+    @classmethod
+    def of(cls, world: World, trainings: Sequence[Measured]) -> "MeasuredWorld":
+        """The world with the F1 of these trainings."""
+        return cls(**vars(world), trainings=trainings)
+
+    def f1(self, batch: int, rate: float, epochs: float, tokens: int) -> float:
+        """F1 without noise."""
+        return float(self.curve(batch, rate)[-1])
+
+    def curve(self, batch: int, rate: float) -> np.ndarray:
+        """F1 after each of PARTS parts, of shape (PARTS,), without noise."""
+        points, curves_, (best_size, best_rate) = self._measured
+        (low_size, low_rate), (high_size, high_rate) = points.min(axis=0), points.max(axis=0)
+        size = best_size + math.log2(batch / self.best_batch)
+        beyond = size - min(max(size, low_size), high_size)
+        octaves = best_rate + math.log2(rate / self.best_rate) - self.power * beyond
+        at = size - beyond, min(max(octaves, low_rate), high_rate)
+        weights = np.exp(-0.5 * (((points - at) / WIDTH) ** 2).sum(axis=1))
+        over = math.log2(rate) - self.cliff - self.cliff_power * math.log2(batch / 64)
+        lost = self.batch_fall * abs(beyond) ** 1.3 + 0.4 / (1 + math.exp(-3 * over))
+        return np.asarray(np.maximum(weights @ curves_ / weights.sum() - lost, curves_.min()))
+
+    @cached_property
+    def _measured(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Octaves of N batches and rates, of shape (N, 2), smooth curves, of shape (N, PARTS), and the best point."""
+        points = np.log2([(row.batch, _as_full(row)) for row in self.trainings])
+        values = np.array([(row.f1[0], *row.f1, row.f1[-1]) for row in self.trainings])
+        smooth = (values[:, :-2] + values[:, 1:-1] + values[:, 2:]) / 3
+        return points, smooth, points[smooth[:, -1].argmax()]
 
 
 def _as_full(row: Measured) -> float:
@@ -187,23 +215,22 @@ class WarmWorld:
 
     Attributes:
         world: rows are scaled to the minutes; uploading is part of its start-up.
-        shapes: of its learning curves.
         trainings: of the job that searches, one for each global batch size and rate; dollars of one job.
         truth: dollars and F1, negative, of all jobs.
         before_usd: dollars of that job before its first trial, and of the jobs of 40 steps.
     """
 
-    world: World
-    shapes: Shapes
+    world: MeasuredWorld
     trainings: tuple[Training, ...]
     truth: tuple[tuple[float, float], ...]
     before_usd: float
 
     @classmethod
-    def draw(cls, kind: str, seed: int, minutes: float, shapes: Shapes, price: Price) -> "WarmWorld":
+    def draw(cls, kind: str, seed: int, minutes: float, rows: Sequence[Measured], price: Price) -> "WarmWorld":
         """The world of a kind and a seed, and what jobs of it show."""
         draw = np.random.default_rng([7, seed, int(minutes)])
-        world = replace(World.draw(kind, seed), startup_s=BEFORE_S, startup_per_instance_s=10.0)
+        world = MeasuredWorld.of(World.draw(kind, seed), rows)
+        world = replace(world, startup_s=BEFORE_S, startup_per_instance_s=10.0)
         took = [s - world.startup(job[1]) for job in _jobs(world) if (s := _seconds(world, *job)) is not None]
         world = replace(world, rows=max(2_000, round(world.rows * 60 * minutes / statistics.median(took))))
         part = draw.uniform(*UPLOADING)
@@ -215,8 +242,7 @@ class WarmWorld:
         off |= {at: draw.normal(0, OFF_AFTER) for at in sorted(probed | {(home, 1)})}
         return cls(
             world=world,
-            shapes=shapes,
-            trainings=tuple(sorted(_trainings(world, home, price, off, upload_s, shapes, draw), key=_from_usual)),
+            trainings=tuple(sorted(_trainings(world, home, price, off, upload_s, draw), key=_from_usual)),
             truth=tuple(_truth(world, price)),
             before_usd=price(home) * BEFORE_S / 3600 + sum(_probe_usd(price, at) for at in probed),
         )
@@ -242,21 +268,16 @@ class WarmWorld:
                     batch = int(row["per_device_train_batch_size"]) * int(row["instance_count"])
                     whole = batch * self.world.clusters[row["instance_type"]].accelerators
                     values["num_steps"] = str(max(PARTS, math.ceil(EPOCHS * self.world.rows / whole)))
-                    curve = _curve(self.world, whole, float(row["learning_rate"]), float(row["f1"]), self.shapes, draw)
+                    curve = _curve(self.world, whole, float(row["learning_rate"]), float(row["f1"]), draw)
                     values |= zip(curve_names, (f"{min(max(f1, 0.0), 1.0):.5f}" for f1 in curve), strict=True)
                 writer.writerow(values)
 
 
-def _curve(
-    world: World, whole: int, rate: float, last: float, shapes: Shapes, draw: np.random.Generator
-) -> tuple[float, ...]:
+def _curve(world: MeasuredWorld, whole: int, rate: float, last: float, draw: np.random.Generator) -> tuple[float, ...]:
     """The curve of a training of this global batch size that ends at F1 `last`."""
-    octaves = math.log2(rate / world.best_rate) - world.power * math.log2(whole / 64)
-    remains = shapes.remaining(octaves, math.log2(whole))
-    jitter = draw.normal(0, 0.0015 * world.noise, PARTS)
-    gap = 0.02 + 0.03 * max(0.0, math.log2(whole / 16))  # as in `World.write`
-    curve = [last - gap * share + noise for share, noise in zip(remains, jitter, strict=True)]
-    return (*curve[:-1], last)
+    shape = world.curve(whole, rate)
+    values = shape + last - shape[-1] + draw.normal(0, 0.0015 * world.noise, PARTS)
+    return (*map(float, values[:-1]), last)
 
 
 def _from_usual(training: Training) -> float:
@@ -302,12 +323,11 @@ def _probed(world: World, price: Price, off: Mapping[tuple[str, int], float], ho
 
 
 def _trainings(
-    world: World,
+    world: MeasuredWorld,
     home: str,
     price: Price,
     off: Mapping[tuple[str, int], float],
     upload_s: float,
-    shapes: Shapes,
     draw: np.random.Generator,
 ) -> Iterator[Training]:
     cheapest: dict[int, tuple[float, float]] = {}
@@ -327,7 +347,7 @@ def _trainings(
         last = HARDLY if collapsed else level + draw.normal(0, 0.0015 * world.noise)
         yield Training(
             key=f"{whole} {rate:g}",
-            curve=_curve(world, whole, rate, last, shapes, draw),
+            curve=_curve(world, whole, rate, last, draw),
             usd=price(home) * seconds * PAUSE / 3600,
             extra_usd=price(home) * upload_s / 3600,
             own_job_usd=estimated,
@@ -356,10 +376,12 @@ def study_dollars(warm: WarmWorld, in_job: str, options: argparse.Namespace) -> 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "world.csv"
         warm.write(path)
-        table = Table(path)
+        table = Table(path, startup_s=BEFORE_S)
+        score, most = Score(table, "cost/F1"), max(SHARES)
         limits = {"parallel": 1, "budget_usd": options.budget * table.median_usd, "most": options.most}
+        limits["is_enough"] = lambda job: score.share(job.recommended or ()) >= most
         booked, _ = product.search(table, "split", "cost/F1", seed=0, in_job=in_job, **limits)
-        course = Score(table, "cost/F1").course(booked, 0.0)
+        course = score.course(booked, 0.0)
     usd = {f"{share:.0%}": _usd_at(course, share) for share in SHARES}
     if options.results:
         with options.results.open("a") as file:
@@ -380,34 +402,68 @@ def hourly(name: str) -> float:
     return price.usd_per_hour
 
 
-def compare_searches(options: argparse.Namespace, table: dict[str, list[Measured]]) -> Iterator[list[str]]:
-    """A row for each length of trainings and world: dollars of both studies, their ratios, and dollars of the rules."""
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """A world: by share of the front, dollars of a job for each trial and of one job; of each rule to 90 %.
+
+    `usd` is empty if no study was run.
+    """
+
+    minutes: int
+    name: str
+    usd: Mapping[str, tuple[float, float]]
+    played: Sequence[float]
+
+    def ratio(self, share: str) -> float:
+        """Dollars of one job over those of a job each: infinite or 0 if only one study gets there, nan if none does."""
+        usual, searching = self.usd[share]
+        if math.isfinite(searching):
+            return searching / usual
+        return math.nan if math.isinf(usual) else math.inf
+
+    def row(self) -> list[str]:
+        """Its cells in the table of worlds."""
+        ratios = [_ratio(self.ratio(share)) for share in self.usd]
+        studies = [*map(_dollars, self.usd["90%"]), *ratios] if self.usd else ["not run"] * (2 + len(SHARES))
+        return [f"{self.minutes} min, {self.name}", *studies, *map(_dollars, self.played)]
+
+
+def compare_searches(options: argparse.Namespace, table: dict[str, list[Measured]]) -> Iterator[Comparison]:
+    """Both studies and the rules in a world for each length of trainings, kind and seed."""
     names = [name for name in table if (name in JUDGING) == (options.first >= min(HELD_OUT))]
-    shapes = [Shapes(table[name]) for name in names]
     seeds = range(options.first, options.first + options.seeds)
     for minutes, kind, seed in itertools.product(options.minutes, options.kinds.split(","), seeds):
-        warm = WarmWorld.draw(kind, seed, minutes, shapes[seed % len(shapes)], hourly)
-        played = [statistics.median(warm.dollars(rules()[name], order) for order in range(3)) for name in RULES]
+        name = names[seed % len(names)]
+        warm = WarmWorld.draw(kind, seed, minutes, table[name], hourly)
         usual, searching = (study_dollars(warm, in_job, options) for in_job in ("none", "search"))
-        row = [f"{minutes} min, {kind} {seed}"]
-        if usual is None or searching is None:
-            row += ["not run"] * (2 + len(SHARES))
-        else:
-            row += [_dollars(usual["90%"]), _dollars(searching["90%"])]
-            row += [_ratio(searching[share], usual[share]) for share in usual]
-        row += map(_dollars, played)
-        print("#", *row, flush=True)
-        yield row
+        usd = {share: (usual[share], searching[share]) for share in usual} if usual and searching else {}
+        played = [warm.dollars(rules()[rule], 0) for rule in RULES] if options.plays else [math.nan] * len(RULES)
+        item = Comparison(minutes=minutes, name=f"{kind} {seed}, {name}", usd=usd, played=played)
+        print("#", *item.row(), flush=True)
+        yield item
 
 
-def _ratio(usd: float, usual: float) -> str:
-    if math.isfinite(usd + usual):
-        return f"{usd / usual:.2f}"
-    return "neither" if usd == usual else "only one job" if usd < usual else "only the default"
+def summary(items: Sequence[Comparison]) -> Iterator[list[str]]:
+    """A row for each length of trainings and share of the front: how many worlds reach it, and their ratios."""
+    for minutes, share in itertools.product(AIMS, SHARES):
+        of_length = [item for item in items if item.minutes == minutes and item.usd]
+        ratios = [item.ratio(f"{share:.0%}") for item in of_length]
+        both = [ratio for ratio in ratios if 0 < ratio < math.inf]
+        if not ratios:
+            continue
+        counts = len(both), ratios.count(math.inf), ratios.count(0.0), sum(map(math.isnan, ratios))
+        middle = [f"{function(both):.2f}" if both else "-" for function in (statistics.median, statistics.mean, max)]
+        aim = f"{AIMS[minutes]:g}" if share == min(SHARES) else "-"
+        yield [f"{minutes} min, {share:.0%}", *map(str, counts), *middle, aim]
+
+
+def _ratio(ratio: float) -> str:
+    words = {math.inf: "only a job each", 0.0: "only one job"}
+    return "neither" if math.isnan(ratio) else words.get(ratio, f"{ratio:.2f}")
 
 
 def _dollars(usd: float) -> str:
-    return f"{usd:.2f}" if math.isfinite(usd) else "not reached"
+    return f"{usd:.2f}" if math.isfinite(usd) else "not played" if math.isnan(usd) else "not reached"
 
 
 def main() -> None:
@@ -415,14 +471,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--forecasts", action="store_true", help="only forecasts on measured curves")
     parser.add_argument("--orders", type=int, default=8, help="orders in which trainings come")
-    parser.add_argument("--kinds", default="plain,cliff,noisy,saturating")
+    parser.add_argument("--kinds", default="plain,cliff")
     parser.add_argument("--first", type=int, default=106, help="seed of the first world")
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=4, help="worlds of a kind, each with another data set")
     parser.add_argument("--minutes", type=int, nargs="+", default=[5, 15, 60])
     parser.add_argument("--budget", type=float, default=8.0, help="of a study, in median jobs")
     parser.add_argument("--most", type=int, default=24, help="trials of a study; 0: none is run")
+    parser.add_argument(
+        "--no-plays", dest="plays", action="store_false", help="leave out the rules of search/curve_rules"
+    )
     parser.add_argument("--results", type=Path, help="keep the studies' dollars in this file, and run none twice")
-    options = arguments.parse(parser, orders=1, kinds="plain", minutes=[15], most=2, budget=3.0)
+    options = arguments.parse(parser, orders=1, kinds="plain", minutes=[15], seeds=1, most=2, budget=3.0)
     table = measured(CURVES)
     count = sum(map(len, table.values()))
     made = published.conditions("paretune", "numpy")
@@ -435,12 +494,15 @@ def main() -> None:
     if not options.forecasts:
         lines += [
             "",
-            "Simulated, dollars to 90 % of the front, and ratios for more of it:",
+            "Simulated, dollars of one job that searches over those of a job each, by share of the front:",
             "",
         ]
-        head = ["trainings, world", "a job each", "one job"]
-        head += [*(f"ratio, {share:.0%}" for share in SHARES), *(f"one job, {name}" for name in RULES)]
-        lines += published.table(head, list(compare_searches(options, table)))
+        items = list(compare_searches(options, table))
+        head = ["trainings, share", "both reach it", "only a job each", "only one job", "neither"]
+        lines += published.table([*head, "median", "mean", "worst", "aim"], summary(items))
+        lines += ["", "Each world, dollars to 90 % of the front:", ""]
+        head = ["trainings, world", "a job each", "one job", *(f"ratio, {share:.0%}" for share in SHARES)]
+        lines += published.table([*head, *(f"one job, {name}" for name in RULES)], (item.row() for item in items))
     print(published.block("warm_job", lines))
 
 

@@ -1,12 +1,7 @@
 """Rules that choose which of several trainings goes on, played on learning curves that are recorded.
 
     halving      asynchronous successive halving by dollars and F1, rungs 1/8, 1/4, 1/2, 1
-    all          every training to its end, in the order in which they come
     asha         asynchronous successive halving by F1 alone, a quarter goes on (Li et al., MLSys 2020)
-    mo-asha      the same by layers of the front of dollars and F1 (Schmucker et al., 2021)
-    bohb         halving, whose new trainings are chosen by a ratio of kernel densities (Falkner et al., ICML 2018)
-    ifbo         the most probable improvement at a random horizon over a random threshold (Rakotoarison et al., ICML
-                 2024), on a random weighting of dollars and F1, with paretune's forecast in place of their network
     chunks       eight trainings side by side, a chunk of an eighth at a time, an upper confidence bound chooses
                  (the rule of RapidFire AI and its bandit, as its documentation describes them)
 
@@ -17,7 +12,7 @@ import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from paretune.core.pareto import front
 from paretune.studies.results.hypervolume import MARGIN, hypervolume, reference_point
@@ -156,11 +151,6 @@ class Play:
         return hypervolume(points, self._reference) / self._whole
 
 
-def whole(trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
-    """Each training to its end."""
-    return (others[0].key, PARTS) if others else None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Halving:
     """Asynchronous successive halving.
@@ -169,13 +159,11 @@ class Halving:
         rungs: parts at which trials are compared.
         eta: one of so many goes on.
         is_by_front: whether dollars count.
-        is_model_based: whether new trials are chosen by kernel densities.
     """
 
     rungs: tuple[int, ...] = (1, 2, 4, 8)
     eta: int = 2
     is_by_front: bool = True
-    is_model_based: bool = False
 
     def __call__(self, trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
         """The highest rung with somebody to promote, else a new trial, else the best that rests."""
@@ -185,7 +173,7 @@ class Halving:
             if waiting := [trial for trial in best if trial.steps == rung]:
                 return waiting[0].key, following
         if others:
-            return (self._new(trials, others) if self.is_model_based else others[0]).key, self.rungs[0]
+            return others[0].key, self.rungs[0]
         return _resting(trials)
 
     def _ranked(self, trials: Sequence[State], rung: int) -> list[State]:
@@ -194,19 +182,6 @@ class Halving:
             points = [(trial.own_job_usd, value) for trial, value in zip(trials, values, strict=True)]
             return [trials[index] for index in ranked(points)]
         return [trials[index] for index in sorted(range(len(trials)), key=lambda index: -values[index])]
-
-    def _new(self, trials: Sequence[State], others: Sequence[State]) -> State:
-        rung = next((rung for rung in reversed(self.rungs) if sum(t.steps >= rung for t in trials) >= 5), None)
-        if rung is None or random.Random(len(others)).random() < 1 / 3:
-            return others[0]
-        order = self._ranked([trial for trial in trials if trial.steps >= rung], rung)
-        count = max(2, len(order) // 4)
-
-        def density(at: State, group: Sequence[State]) -> float:
-            off = (sum((a - b) ** 2 for a, b in zip(at.point, trial.point, strict=True)) for trial in group)
-            return 1e-3 + sum(math.exp(-0.5 * square) for square in off) / len(group)
-
-        return max(others, key=lambda at: density(at, order[:count]) / density(at, order[count:]))
 
 
 def chunks(trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
@@ -219,41 +194,6 @@ def chunks(trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] 
     total = sum(trial.steps for trial in trials)
     best = max(live, key=lambda trial: (trial.value_at(1.0) or 0.0) + 0.1 * math.sqrt(math.log(total) / trial.steps))
     return best.key, best.steps + 1
-
-
-class IfBo:
-    """Probability of improvement with a horizon, a threshold and a weighting of the objectives drawn each time."""
-
-    def __init__(self, seed: int = 0) -> None:
-        self._draw = random.Random(seed)
-
-    def __call__(self, trials: Sequence[State], others: Sequence[State]) -> tuple[str, int] | None:
-        """One part of the most probable improvement."""
-        if not trials:
-            return others[0].key, 1
-        horizon, weight, exponent = self._draw.randint(1, PARTS), self._draw.random(), self._draw.uniform(-4, -1)
-        every = [trial for trial in (*trials, *others) if not trial.is_done]
-        if not every:
-            return None
-        ahead = [replace(trial, steps=min(PARTS, trial.steps + horizon)) for trial in every]
-        measured = [trial.curve for trial in trials]
-        mean, deviation = curves.forecast(measured, [t.curve for t in every], [trial.steps / PARTS for trial in ahead])
-        now, _ = curves.forecast(measured, measured, [trial.steps / PARTS for trial in trials])
-        usd = [trial.own_job_usd for trial in (*trials, *others)]
-        low, spread = min(usd), max(usd) - min(usd) or 1.0
-        scale = max(float(max(now) - min(now)), 1e-6)
-
-        def utility(value: float, trial: State) -> float:
-            return weight * value / scale - (1 - weight) * (trial.own_job_usd - low) / spread
-
-        best = max(utility(float(value), trial) for value, trial in zip(now, trials, strict=True))
-        aim = best + weight * 10**exponent
-        chances = [
-            (utility(float(m), trial) - aim) / max(weight * float(s) / scale, 1e-9)
-            for m, s, trial in zip(mean, deviation, every, strict=True)
-        ]
-        best_of = every[max(range(len(every)), key=chances.__getitem__)]
-        return best_of.key, best_of.steps + 1
 
 
 def _resting(trials: Sequence[State]) -> tuple[str, int] | None:
@@ -283,12 +223,4 @@ def ranked(points: Sequence[tuple[float, float]]) -> list[int]:
 
 def rules() -> dict[str, Rule]:
     """Name to a new instance of each rule."""
-    return {
-        "halving": Halving(),
-        "all": whole,
-        "asha": Halving(rungs=(2, 8), eta=4, is_by_front=False),
-        "mo-asha": Halving(rungs=(2, 8), eta=4),
-        "bohb": Halving(is_model_based=True),
-        "ifbo": IfBo(),
-        "chunks": chunks,
-    }
+    return {"halving": Halving(), "asha": Halving(rungs=(2, 8), eta=4, is_by_front=False), "chunks": chunks}

@@ -4,7 +4,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,14 +47,16 @@ def search(
     budget_usd: float,
     most: int,
     in_job: str = "none",
+    is_enough: Callable[[Booked], bool] = lambda job: False,
 ) -> tuple[list[Booked], str]:
     """Run one study to its end; its jobs in the order of their ends, and why it ended.
 
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
+    After a job that is enough no other one begins.
     """
     limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method, "in_job": in_job}
     with empty_home() as home:
-        result = run(study(table, objectives, seed, **limits), table, home)
+        result = run(study(table, objectives, seed, **limits), table, home, is_enough)
         return result.booked, result.remark
 
 
@@ -72,7 +74,7 @@ def study(table: Table, objectives: str, seed: int, **terms: Any) -> StudyFile:
     """A study of a table, with these terms."""
     return StudyFile(
         **{"name": "search", **terms},
-        job={**table.job, "simulation": {"seed": seed}},
+        job={**table.job, "simulation": {"seed": seed, "startup_seconds": table.startup_s}},
         search={name: entry(table, name) for name in table.axes},
         objectives={name: "maximize" if name == "f1" else "minimize" for name in OBJECTIVES[objectives]},
         seed=seed,
@@ -100,7 +102,7 @@ class Searched:
     borrowed: Sequence[Borrowed] = ()
 
 
-def run(file: StudyFile, table: Table, home: Path) -> Searched:
+def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked], bool] = lambda job: False) -> Searched:
     """Run a study to its end, in a folder of `empty_home`."""
     module = _METHODS[str(file.method)]
     clock = VirtualClock(home)
@@ -122,6 +124,11 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
             advisor.append(split.Split(driver))
         return tuple(at for item in advisor[0].recommended() if (at := _point_of(item, table)) is not None)
 
+    def book(job: Booked) -> None:
+        booked.append(job)
+        if is_enough(job):
+            driver.admission.has_enough = lambda count: True  # type: ignore[method-assign]
+
     def watch_job() -> None:
         """Book what a job that searches has cost until a training in it has ended."""
         members = [job for job in driver.running if job.searches and job.trial is not None]
@@ -132,8 +139,7 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
         trained[0] = ends
         price = driver.workplace.launcher.price(members[0].spec)
         usd = price.cost_usd(shared.job.billable_seconds(), 1) if price else 0.0
-        done = Booked(usd=usd - ahead_usd[0], point=None, measured=None, status="Trained", recommended=advice())
-        booked.append(done)
+        book(Booked(usd=usd - ahead_usd[0], point=None, measured=None, status="Trained", recommended=advice()))
         ahead_usd[0] = usd
 
     def finished(trial: Trial) -> None:
@@ -142,7 +148,7 @@ def run(file: StudyFile, table: Table, home: Path) -> Searched:
         usd = trial.cost_usd or 0.0
         if driver.history.notes[trial.number].kind == SEARCH:
             usd, ahead_usd[0] = max(0.0, usd - ahead_usd[0]), max(0.0, ahead_usd[0] - usd)
-        booked.append(
+        book(
             Booked(
                 usd=usd,
                 point=point,

@@ -114,6 +114,7 @@ class Table:
         name: what it is called in the output.
         ranges: axes that are searched as ranges, from their smallest to their largest value; recorded runs are
             interpolated between.
+        startup_s: billed seconds of its jobs before their first steps.
         finer: axes to all their values, the recorded ones and others between, which are interpolated.
 
     Attributes:
@@ -128,8 +129,10 @@ class Table:
         name: str = "",
         ranges: Collection[str] = (),
         finer: Mapping[str, tuple[Any, ...]] | None = None,
+        startup_s: float = STARTUP_SECONDS,
     ) -> None:
         self.path = path.resolve()
+        self.startup_s = startup_s
         self.name = name or path.stem
         whole = RunTable.read(path)
         rows, self.left_out = _comparable(whole)
