@@ -26,7 +26,7 @@ from paretune.specification.container import (
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
 
-_MAY_DIFFER = {
+MAY_DIFFER = {
     *affecting(JobSpec, "batch", "quality", "noise", without=("data", "evaluation", "cluster")),
     *("max_runtime_minutes", "max_cost_usd"),
 } - {"entry_script", "fine_tuning"}
@@ -549,4 +549,4 @@ class SharedJobs:
 def common_parameters(spec: JobSpec) -> tuple[str, ...]:
     """The parameters that all trials of a job share, as texts."""
     texts = spec.as_text()
-    return tuple(f"{item.name}={texts.get(item.name, '')}" for item in fields(spec) if item.name not in _MAY_DIFFER)
+    return tuple(f"{item.name}={texts.get(item.name, '')}" for item in fields(spec) if item.name not in MAY_DIFFER)

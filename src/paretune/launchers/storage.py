@@ -11,6 +11,7 @@ from paretune.specification.job import JobSpec
 
 SPARE_GIB = 10  # reserve of a volume for what is not counted: packages, logs, temporary files of libraries
 _SMALLEST_VOLUME_GIB = 30
+LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 
 
 def volume_for_gib(size: float) -> int:
@@ -39,18 +40,22 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, *, searches: bool = False) -
     return data + _bytes_of_model(spec, _bytes(inputs.model), weights, built, searches)
 
 
-def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
+def bytes_of_weights(spec: JobSpec, built: Architecture, *, searches: bool = False) -> float:
     """`bytes_on_disk` without the data, for a model of which only the architecture is known."""
-    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built)
+    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built, searches)
 
 
-def search_volume_faults(spec: JobSpec, inputs: JobInputs) -> list[str]:
-    """The reason why `volume_gib` is too small for the paused trials of a job that searches; empty if it is not."""
-    least = least_volume_gib(bytes_on_disk(spec, inputs, searches=True))
-    if spec.volume_gib is None or spec.volume_gib >= least:
+def search_volume_faults(spec: JobSpec, size: float) -> list[str]:
+    """The reason why an instance has no room for `size` bytes of a job that searches; empty if it has."""
+    least, local_gib = least_volume_gib(size), spec.instance().local_storage_gib
+    room_gib = local_gib or spec.volume_gib or LARGEST_VOLUME_GIB
+    if least <= room_gib:
         return []
-    trials = f"in_job=search keeps checkpoints of up to {spec.trials_per_job} trials"
-    return [f"{trials}, which need volume_gib={least} or more, got {spec.volume_gib}: raise it or leave it out"]
+    trials = f"in_job=search keeps checkpoints of up to {spec.trials_per_job} trials, which need"
+    if spec.volume_gib and not local_gib:
+        return [f"{trials} volume_gib={least} or more, got {spec.volume_gib}: raise it or leave it out"]
+    has = f"{least} GiB of disk, and {spec.instance_type} has {room_gib}"
+    return [f"{trials} {has}: set a lower n_trials, take fine_tuning=lora, or an instance_type with more room"]
 
 
 def _bytes_of_model(

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact, collecting, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
@@ -41,6 +41,7 @@ from paretune.studies.search.driver import ROUND_S, Driver, drivers_at_work
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.parent_run import without_payer
 from paretune.studies.search.split import search as split
+from paretune.studies.search.split.paused_trials import paused_trials
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 from paretune.studies.search.waiting import wait_for_others
@@ -201,10 +202,9 @@ def run_study_file(
             hold_lease(ledger, time.time) if file.once else nullcontext(),
         ):
             if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
-                for text in _warnings(jobs, workplace, is_new=not ledger.booked(0) and not ledger.running()):
-                    say(f"warning: {text}")
-                if prices := _prices(jobs, workplace):
-                    say(prices)
+                is_new = not ledger.booked(0) and not ledger.running()
+                for text in _announcements(with_deadline, jobs, workplace, is_new=is_new):
+                    say(text)
             with closing(OptunaStudy(file, storage)) as study:
                 record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
                 driver = record.new_driver(file, study, workplace)
@@ -296,6 +296,26 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
             inputs_of(spec, workplace)
             return
     raise refusals[0]
+
+
+def _announcements(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+    """The lines before the first trial: warnings, prices, and the room for paused trials.
+
+    Raises:
+        BadInput: the study is new, and no job would have time, or room for its paused trials; all faults.
+    """
+    faults: list[str] = []
+    lines: list[str] = []
+    with collecting(faults):
+        lines += [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
+    lines += filter(None, [_prices(jobs, workplace)])
+    with collecting(faults):
+        lines += paused_trials(file, jobs, workplace)
+    with collecting(faults):
+        if is_new:
+            StudyDeadline.of(file, jobs, workplace, None)
+    refuse(faults if is_new else [])
+    return lines
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:

@@ -37,7 +37,7 @@ from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
 from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
-from paretune.launchers.storage import bytes_on_disk, search_volume_faults, volume_for_gib
+from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, search_volume_faults, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
@@ -56,7 +56,6 @@ from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT, Program
 
 _CODE = "/opt/ml/input/data/code"
-_LARGEST_VOLUME_GIB = 16_384  # CreateTrainingJob, VolumeSizeInGB (botocore 1.44.5); gp2 volumes have at most 16 TiB
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
@@ -243,7 +242,7 @@ def script_faults(spec: Program) -> list[str]:
 def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
     """The reasons why `needed_gib` GiB do not fit on an instance; empty if they do."""
     local_gib = instance.local_storage_gib
-    most_gib = local_gib or _LARGEST_VOLUME_GIB
+    most_gib = local_gib or LARGEST_VOLUME_GIB
     if needed_gib <= most_gib:
         return []
     kind = "disks of its own and gets no other volume" if local_gib else "a volume at most"
@@ -281,9 +280,10 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
     """
     local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
     searches = document.queue is not None
-    refuse(search_volume_faults(document.spec, inputs) if searches else [])
-    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs, searches=searches))
-    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), _LARGEST_VOLUME_GIB)
+    size = bytes_on_disk(document.spec, inputs, searches=searches)
+    refuse(search_volume_faults(document.spec, size) if searches else [])
+    needed_gib = volume_for_gib(size)
+    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), LARGEST_VOLUME_GIB)
 
 
 class SageMakerLauncher(Launcher):

@@ -35,17 +35,19 @@ class StudyDeadline:
     _seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: StudyFile, jobs: Iterable[JobSpec], workplace: Workplace, run: Run) -> "StudyDeadline | None":
+    def of(
+        cls, file: StudyFile, jobs: Iterable[JobSpec], workplace: Workplace, run: Run | None
+    ) -> "StudyDeadline | None":
         """The deadline of a study file; None without one.
 
-        A duration counts from the first start of the study, which its run has recorded.
+        A duration counts from the first start of the study, which its run has recorded; `run` is None before that.
 
         Raises:
             BadInput: the study is new, and no trial would be done by then.
         """
         if not (text := file.job.get("finish_by")):
             return None
-        recorded = json.loads(run.tags().get(schema.DEADLINE) or "{}")
+        recorded = json.loads(run.tags().get(schema.DEADLINE) or "{}") if run is not None else {}
         is_new = recorded.get("finish_by") != text
         now = workplace.clock.now()
         until = finish_moment(str(text), now) if is_new else float(recorded["until"])
@@ -59,7 +61,8 @@ class StudyDeadline:
                     f"{deadline.confidence:g}, and {duration(max(0.0, until - now))} are left: set a later time"
                 ]
             )
-        run.set_tags({schema.DEADLINE: json.dumps({"finish_by": text, "until": until})})
+        if run is not None:
+            run.set_tags({schema.DEADLINE: json.dumps({"finish_by": text, "until": until})})
         return deadline
 
     def seconds(self, spec: JobSpec, longest_s: Mapping[str, float] | None = None) -> float:

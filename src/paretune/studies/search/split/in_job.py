@@ -173,7 +173,7 @@ class InJobSearch:
         candidates = self._candidates(None)
         specs = [_spec_of(training.action) for training in candidates]
         specs += [driver.file.spec_at(retry.note.point) for retry in retries.values()]
-        count = min(len(specs), self._most_trials)
+        count = min(len(specs), most_trials(driver.file.n_trials))
         limits = [action.limit_minutes or action.spec.max_runtime_minutes for action in self._actions.values()]
         minutes = self._minutes(specs[0], count, limits) if specs else None
         if minutes is None:
@@ -247,16 +247,11 @@ class InJobSearch:
             trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
             self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
         count = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
-        if count >= self._most_trials:
+        if count >= most_trials(driver.file.n_trials):
             return []
         open_ = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}
         rest = [self._training(key, action, 0, None) for key, action in open_.items()]
         return [training for training in rest if training is not None]
-
-    @property
-    def _most_trials(self) -> int:
-        of_study = self._driver.file.n_trials
-        return MOST_TRIALS if of_study is None else min(MOST_TRIALS, max(1, round(_MOST_OF_TRIALS * of_study)))
 
     def _training_of(self, job: TrialJob) -> _Training | None:
         """The rest of a trial of the job; its dollars are set by `_training`."""
@@ -276,6 +271,11 @@ class InJobSearch:
         usd = seconds * self._learner.space.usd_per_second_of(spec)
         action = replace(action, cost_usd=usd)
         return _Training(key=key, action=action, steps=steps, total_steps=total, seconds=seconds)
+
+
+def most_trials(n_trials: int | None) -> int:
+    """The most trials that the job of a study trains; `n_trials` are those of the whole study, None for any number."""
+    return MOST_TRIALS if n_trials is None else min(MOST_TRIALS, max(1, round(_MOST_OF_TRIALS * n_trials)))
 
 
 def _key(job: TrialJob) -> str:
