@@ -6,6 +6,7 @@ Printed after each study, as JSON: the kills by kind, the studies, and the defec
 """
 
 import gc
+import itertools
 import json
 import math
 import os
@@ -14,10 +15,17 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psutil
+
 from paretune.launchers.processes import Process
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.specification.container import EventReader
+from paretune.studies.search.split.in_job import RUNGS
+from paretune.studies.search.trial_job import SEARCH
 from tests.killed_drivers import _drive, _import_everything
 from tests.unit.studies.search.split.test_in_job import write_curves
 
@@ -41,9 +49,12 @@ n_trials: 8
 budget_usd: 30
 in_job: search
 """
-LONGEST_S = {"local": 60.0, "simulated": 8.0}
-_WITHIN = 0.5  # of the time of a study without kills: drivers are killed by then, or within LONGEST_S
+LONGEST_S = 60.0
+_WITHIN = 0.5
+"""Drivers are killed within this part of the time of a study without kills, or LONGEST_S. It is processor time of
+drivers whose jobs are simulated, so that a loaded machine sees as much of them."""
 _MOST_STARTS = 40  # of one study
+_GOOD = {TrialStatus.COMPLETED, TrialStatus.STOPPED}
 
 
 def main() -> None:
@@ -54,9 +65,10 @@ def main() -> None:
     _import_everything("study", ["study.yaml", *(["--launcher", "simulated"] if launcher == "local" else [])])
     draw, done, defects, number = random.Random(seed), Counter[str](), list[str](), 0
     _run("prepared", draw, math.inf, launcher)  # the data, and the store, whose migration must not be killed
-    began = time.monotonic()
+    began = time.monotonic(), os.times().children_user
     _run("killed 0", draw, math.inf, launcher)
-    longest_s = min(LONGEST_S[launcher], _WITHIN * (time.monotonic() - began))
+    seconds = time.monotonic() - began[0] if launcher == "local" else os.times().children_user - began[1]
+    longest_s = min(LONGEST_S, _WITHIN * seconds)
     while done.total() < kills:
         number += 1
         for start in range(_MOST_STARTS):
@@ -75,23 +87,24 @@ def _run(name: str, draw: random.Random, longest_s: float, launcher: str) -> str
     if child == 0:
         _drive(["study", "study.yaml", "--name", name])
     kind = draw.choice(["driver", "job", "both"]) if launcher == "local" else "driver"
-    if _ends_within(draw.uniform(0.0, 1.0) * longest_s, child):
+    clock = time.monotonic if launcher == "local" else lambda: psutil.Process(child).cpu_times().user
+    if _ends_within(draw.uniform(0.0, 1.0) * longest_s, child, clock):
         return ""
     jobs = [] if kind == "driver" else _living_jobs()
     kind = kind if jobs else "driver"
     for job in jobs:
         job.kill_all()
-    if kind == "job" and _ends_within(draw.uniform(0.0, 1.0) * longest_s, child):  # the driver went on
+    if kind == "job" and _ends_within(draw.uniform(0.0, 1.0) * longest_s, child, clock):  # the driver went on
         return kind
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "job and driver" if kind == "job" else kind
 
 
-def _ends_within(seconds: float, child: int) -> bool:
-    """Whether a driver ends by itself within so many seconds."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+def _ends_within(seconds: float, child: int, clock: Callable[[], float]) -> bool:
+    """Whether a driver ends by itself within so many seconds of a clock."""
+    until = clock() + seconds
+    while clock() < until:
         if os.waitpid(child, os.WNOHANG)[0]:
             return True
         time.sleep(0.02)
@@ -123,10 +136,9 @@ def _defects(study: str) -> list[str]:
     workplace = workplaces.of(spec)
     done = Counter(entry.identity for entry in entries if entry.end is not None and not entry.end.retryable)
     defects += [f"{count} trials of one job" for count in done.values() if count > 1]
-    for status in ("Failed", "OutOfMemory"):
-        ends = [entry.end for entry in entries if entry.end is not None and not entry.end.retryable]
-        count = sum(end.status.value == status for end in ends)
-        defects += [f"{count} trials ended as {status}"] if count else []
+    ends = [entry.end for entry in entries if entry.note.kind == SEARCH and entry.end is not None]
+    failed = [end.reason for end in ends if not end.retryable and end.status not in _GOOD]
+    defects += [f"a trial of the job that searched failed: {reason}" for reason in failed]
     shares = sum(entry.booked_usd or 0.0 for entry in entries)
     runs = {run.run_id: run.tags for run in workplace.tracking.runs("")}
     names = {
@@ -145,7 +157,30 @@ def _defects(study: str) -> list[str]:
         defects.append(f"shares {shares:.4f} USD, billed {billed:.4f} USD")
     if abs(billed - shares) > 1e-6 * max(1.0, billed):
         defects.append(f"not exact: shares {shares:.8f} USD, billed {billed:.8f} USD")
+    for first in firsts:
+        defects += _lost(
+            [Path(f".paretune/jobs/{first}-{attempt}/output/data/events.jsonl") for attempt in range(1, 60)]
+        )
     return defects
+
+
+def _lost(attempts: Iterable[Path]) -> Iterator[str]:
+    """Trials of a job on this machine that had to train more than one rung again after an attempt of it had died."""
+    trained: dict[str, int] = {}
+    for path in attempts:
+        starts = set[str]()
+        for event in EventReader(path).new() if path.exists() else ():
+            member, total = event.member, event.total_steps
+            if not member or not event.metrics or total is None:
+                continue
+            if member not in starts:
+                starts.add(member)
+                start, done = event.step - 1, trained.get(member, 0)
+                ends = [0, *(math.ceil(share * total) for share in RUNGS)]
+                again = sum(end > start and begin < done for begin, end in itertools.pairwise(ends))
+                if again > 1:
+                    yield f"trial {member} trained {done} steps, and went on after {start}"
+            trained[member] = max(trained.get(member, 0), event.step)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The room for paused trials of a job that searches: shown before the study begins, or refused with all other faults."""
+"""The room for paused trials of a job that searches, shown before the study begins, or refused with other faults."""
 
 from pathlib import Path
 from typing import Any
