@@ -163,7 +163,7 @@ class RetryingJob:
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobEnd | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     batches: SmallerBatches = field(init=False)  # what follows when it runs out of memory
-    _capacity: CapacitySearch = field(init=False)
+    capacity: CapacitySearch = field(init=False)
     _selected: tuple[str, int] | None = field(default=None, init=False)
     """Instances of this attempt, where SageMaker chooses them."""
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
@@ -171,7 +171,7 @@ class RetryingJob:
     def __post_init__(self) -> None:
         self.bill = JobBill(self.record.spec, self._launcher)
         self.batches = SmallerBatches(self.record)
-        self._capacity = CapacitySearch(self.record)
+        self.capacity = CapacitySearch(self.record)
 
     @property
     def _launcher(self) -> Launcher:
@@ -185,10 +185,6 @@ class RetryingJob:
     def attempt(self) -> int:
         """Number of the attempt, from 1."""
         return self.document.attempt
-
-    def resume_pause(self, tags: Mapping[str, str]) -> None:
-        """Continue the pause between two attempts that an earlier process has recorded in the run's tags."""
-        self._capacity.resume(tags)
 
     def begin(self) -> None:
         """Start this attempt's job, or adopt it if it exists. Its name is recorded before it is created.
@@ -226,7 +222,7 @@ class RetryingJob:
         if self.end is not None:
             return self.end
         if self.current is None:
-            if self._clock.now() >= self._capacity.not_before:
+            if self._clock.now() >= self.capacity.not_before:
                 self.begin()
             return None
         has_ended = self.current.state().is_terminal
@@ -354,17 +350,15 @@ class RetryingJob:
         self.record.log_instances(document, self.bill.price)
 
     def _goes_on(self, job: Job) -> bool:
-        """Whether another attempt follows this ended one; then `poll` begins it."""
-        if (following := self._following(job)) is not None:
-            self._go_on_with(following)
-        return following is not None
-
-    def _go_on_with(self, document: JobDocument) -> None:
-        """Let `poll` begin the next attempt, or adopt it at once, so that an interruption stops and bills it."""
+        """Whether an attempt follows this ended one; adopted at once, so that an interruption stops and bills it."""
+        document = self._following(job)
+        if document is None:
+            return False
         self.document, self._selected, self.current = document, None, None
-        if self.record.is_adopted and (job := _find(document.job_name, self._launcher, self.shared)) is not None:
-            self.record.name_attempt(job.name)
-            self.current = job
+        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher, self.shared)) is not None:
+            self.record.name_attempt(adopted.name)
+            self.current = adopted
+        return True
 
     def _add_to_bill(self, job: Job) -> None:
         ran = self._as_it_runs()
@@ -387,7 +381,7 @@ class RetryingJob:
                 return again
             self._announce("max_runtime_minutes leaves no time to go on: raise it")
         elif kind is FailureKind.CAPACITY:
-            following = self._capacity.next_attempt(job, self.document, self._next)
+            following = self.capacity.next_attempt(job, self.document, self._next)
         elif kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
             following = self.batches.next_attempt(self._as_it_runs(), self.document, self._next, self._exists)
             if following is not None:  # a pool beside the next job's would be paid twice; SageMaker bills no start-up

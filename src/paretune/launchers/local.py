@@ -256,11 +256,10 @@ class LocalLauncher(Launcher):
         return local_price(spec.local_price_usd_per_hour)
 
     def _begin(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> LocalJob:
-        with ExitStack() as stack:
-            if inputs.project is not None:
-                child = self._start_project(folder, document, inputs.project)
-            else:
-                child = self._start_training(folder, document, inputs, stack)
+        if inputs.project is not None:
+            child = self._start_project(folder, document, inputs.project)
+        else:
+            child = self._start_training(folder, document, inputs)
         self._record_start(folder, document, child.pid)
         return LocalJob(document.job_name, folder.root, self._clock, child)
 
@@ -275,21 +274,19 @@ class LocalLauncher(Launcher):
         }
         write_json(folder.root / "process.json", started)
 
-    def _start_training(
-        self, folder: JobFolder, document: JobDocument, inputs: JobInputs, stack: ExitStack
-    ) -> "subprocess.Popen[bytes]":
+    def _start_training(self, folder: JobFolder, document: JobDocument, inputs: JobInputs) -> "subprocess.Popen[bytes]":
         write_json(folder.document, document.as_json())
         if inputs.dataset is not None:
             _link(folder.dataset, inputs.dataset.folder.resolve())
         if inputs.model is not None:
             _link(folder.model_source, inputs.model.resolve())
-        locks: list[int] = []
-        for part in (document.members if document.queue is None else ()) or (document,):  # others may join a search
-            claimed = self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset)
-            locks += stack.enter_context(claimed)
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
         variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
-        return self._start(words, folder, document, variables, pass_fds=locks)
+        parts = (document.members if document.queue is None else ()) or (document,)  # others may join a search
+        with ExitStack() as stack:
+            claims = (self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset) for part in parts)
+            locks = [lock for claim in claims for lock in stack.enter_context(claim)]
+            return self._start(words, folder, document, variables, pass_fds=locks)
 
     def _start_project(
         self, folder: JobFolder, document: JobDocument, project: ProjectPayload

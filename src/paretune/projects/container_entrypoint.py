@@ -57,8 +57,6 @@ def main(ml: Path) -> int:
     limit_command(document, ml, supervisor)
     if document["requirements"]:
         code = install(document["requirements"], project / document["folder"], ml, supervisor)
-        if code and not supervisor.was_stopped:
-            write_failure(ml, f"bad_input: pip could not install what the project depends on (exit code {code})")
         if code or supervisor.was_stopped:
             return code
     environment = dict(os.environ)
@@ -66,10 +64,9 @@ def main(ml: Path) -> int:
         environment.update(open_store(document, ml, project, supervisor))
     say("the project's command starts")
     began = time.time()
-    words = ["bash", "-c", document["command"]]
     script_metrics = importlib.import_module("script_metrics")  # which lies beside this file in the job
     printed = script_metrics.PrintedNumbers(document.get("metric_definitions", ()))
-    code = supervisor.run_and_read(words, printed, cwd=str(project), env=environment)
+    code = supervisor.run_and_read(["bash", "-c", document["command"]], printed, cwd=str(project), env=environment)
     if code and not supervisor.was_stopped:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
@@ -215,9 +212,12 @@ def install(requirements: list[str], folder: Path, ml: Path, supervisor: Supervi
         words = [sys.executable, "-m", "pip", "install", "-r", path.name]
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_ROOT_USER_ACTION="ignore")
     try:
-        return supervisor.run(words, cwd=str(folder), env=environment)
+        code = supervisor.run(words, cwd=str(folder), env=environment)
     finally:
         path.unlink()
+    if code and not supervisor.was_stopped:
+        write_failure(ml, f"bad_input: pip could not install what the project depends on (exit code {code})")
+    return code
 
 
 def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Supervisor) -> dict[str, str]:

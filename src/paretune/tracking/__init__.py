@@ -18,33 +18,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paretune.tracking.history import History, Runs
-    from paretune.tracking.recorded_job import RecordedJob, RecordedRun
-    from paretune.tracking.run import TROUBLE, Run, RunStatus
-    from paretune.tracking.store import Tracking, is_absent_file, require_answer, tracking_uri
+    from paretune.tracking.history import History as History
+    from paretune.tracking.history import Runs as Runs
+    from paretune.tracking.recorded_job import RecordedJob as RecordedJob
+    from paretune.tracking.recorded_job import RecordedRun as RecordedRun
+    from paretune.tracking.run import TROUBLE as TROUBLE
+    from paretune.tracking.run import Run as Run
+    from paretune.tracking.run import RunStatus as RunStatus
+    from paretune.tracking.store import Tracking as Tracking
+    from paretune.tracking.store import is_absent_file as is_absent_file
+    from paretune.tracking.store import require_answer as require_answer
+    from paretune.tracking.store import tracking_uri as tracking_uri
 
-__all__ = [
-    "TROUBLE",
-    "History",
-    "RecordedJob",
-    "RecordedRun",
-    "Run",
-    "RunStatus",
-    "Runs",
-    "Tracking",
-    "is_absent_file",
-    "require_answer",
-    "tracking_uri",
-]
 _MODULES = {
-    "history": ("History", "Runs"),
-    "recorded_job": ("RecordedJob", "RecordedRun"),
-    "run": ("TROUBLE", "Run", "RunStatus"),
+    **dict.fromkeys(("History", "Runs"), "history"),
+    **dict.fromkeys(("RecordedJob", "RecordedRun"), "recorded_job"),
+    **dict.fromkeys(("TROUBLE", "Run", "RunStatus"), "run"),
+    **dict.fromkeys(("Tracking", "is_absent_file", "require_answer", "tracking_uri"), "store"),
 }
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = next((module for module, names in _MODULES.items() if name in names), "store")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

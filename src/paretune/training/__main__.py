@@ -31,11 +31,7 @@ def main(folder: JobFolder) -> int:
             document = document.on(hosts.instance_type)
         _skip_quantisation(document)
         is_first_process = "LOCAL_RANK" not in os.environ
-        if document.deadline_s is not None:
-            stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
-            if is_first_process:
-                begin, end = partial(folder.write_failure, FailureKind.ERROR), _end_all
-                watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, end)
+        _keep_to_deadline(document, folder, stop_signal, is_first_process=is_first_process)
         if is_first_process and _run_on_all_devices(document, hosts, folder, stop_signal.grace_s):
             return _exit_code(folder)
         if not _run(document, folder, stop_signal):
@@ -43,6 +39,17 @@ def main(folder: JobFolder) -> int:
         return _exit_code(folder) if is_first_process else 0
     except Exception as error:
         return _record_failure(error, folder)
+
+
+def _keep_to_deadline(
+    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, *, is_first_process: bool
+) -> None:
+    if document.deadline_s is None:
+        return
+    stop_signal.grace_s = max(stop_signal.grace_s, document.max_seconds - document.deadline_s)
+    if is_first_process:
+        begin = partial(folder.write_failure, FailureKind.ERROR)
+        watchdog.stop_at(document.deadline_s, stop_signal.grace_s, begin, _end_all)
 
 
 def _run_on_all_devices(document: JobDocument, hosts: Hosts | None, folder: JobFolder, grace_s: float) -> bool:

@@ -32,6 +32,8 @@ from paretune.training.tasks.evaluation import evaluation_of
 from paretune.training.tasks.losses import Units, loss_of
 from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
 
+Clock = Callable[[], float] | None  # seconds that the training has used; None for those of its process
+
 
 def train(
     document: JobDocument,
@@ -39,7 +41,7 @@ def train(
     stop_signal: StopRequest,
     *,
     strategy: Strategy | None = None,
-    clock: Callable[[], float] | None = None,
+    clock: Clock = None,
 ) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
@@ -56,30 +58,23 @@ def train(
     strategy = strategy or strategy_of(document.spec)
     strategy.begin()
     try:
-        return _train(document, folder, stop_signal, strategy, device.machine_remarks(document.spec), clock)
+        return _train(document, folder, stop_signal, strategy, clock, *device.machine_remarks(document.spec))
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
     return _continue_in_fp32(document, folder, stop_signal, clock)
 
 
-def _continue_in_fp32(
-    document: JobDocument, folder: JobFolder, stop_signal: StopRequest, clock: Callable[[], float] | None
-) -> bool:
+def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopRequest, clock: Clock) -> bool:
     gc.collect()  # the exception has kept the model alive
     torch.cuda.empty_cache()
     precise = replace(document, spec=replace(document.spec, precision="fp32"))
-    remarks = ["precision auto: the loss does not stay finite in fp16, so the training continues in fp32"]
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), remarks, clock)
+    remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), clock, remark)
 
 
 def _train(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    strategy: Strategy,
-    remarks: list[str],
-    clock: Callable[[], float] | None,
+    document: JobDocument, folder: JobFolder, stop_signal: StopRequest, strategy: Strategy, clock: Clock, *remarks: str
 ) -> bool:
     checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
     inputs, model = _open(document.spec, folder, strategy)
@@ -179,12 +174,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
 
 
 def _trainer(
-    document: JobDocument,
-    inputs: _Inputs,
-    model: Any,
-    checkpoint_folder: Path,
-    stop_signal: StopRequest,
-    clock: Callable[[], float] | None = None,
+    document: JobDocument, inputs: _Inputs, model: Any, output: Path, stop_signal: StopRequest, clock: Clock
 ) -> LengthGroupedTrainer:
     spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
     rows = inputs.rows("train")
@@ -193,7 +183,7 @@ def _trainer(
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document, checkpoint_folder, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
     return strategy.trainer(

@@ -58,8 +58,7 @@ class StudyFront:
         """The front of these trials.
 
         `shrinks` and `earlier` are as in `points.merge`. The best of the `predicted` points become the forecast.
-        `quality` is by default the best known quality metric among the objectives. Ranks come from sorting all feasible
-        points over all objectives by dominance beyond noise, see `ranks`; infeasible points have no rank.
+        `quality` is by default the best known quality metric among the objectives. Infeasible points have no rank.
         """
         ordered = tuple(sorted(trials, key=lambda trial: trial.number))
         quality = quality or judged_by(objectives, takes=takes)

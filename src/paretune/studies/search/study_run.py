@@ -62,8 +62,7 @@ class StudyRunWriter(ParentRun):
 
     def trial_ended(self, trial: Trial) -> None:
         """Print that a trial has ended; now and then write page, table and ranks again."""
-        values = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items())
-        result = values or trial.reason[:120]
+        result = ", ".join(f"{name} {value:.4g}" for name, value in trial.values.items()) or trial.reason[:120]
         outcome = f"{trial.shown_status}{': ' if result else ''}{result} ({trial.setting()})"
         self._is_stale = True
         repeat = "" if trial.repeats is None else f", which repeats trial {trial.repeats}:"

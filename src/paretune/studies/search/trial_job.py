@@ -131,7 +131,7 @@ class TrialJob:
             self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
                 self._job = self._retrying_job(first_job_name(self.record.run.run_id, tags))
-                self._job.resume_pause(tags)
+                self._job.capacity.resume(tags)
                 self.record.adopt()
             else:
                 if adopt:
