@@ -4,7 +4,8 @@ FILE has the names of the changed files, one a line, as `git diff --name-only RE
 
 A test or benchmark is touched by a change if its file imports a changed file, directly or through others; the words
 `module:function` that the command line keeps of its commands count as imports. Of the touched tests, those run that fit
-into `--within` seconds: first one of each file, then the others, the quickest first. `.ci/full slow` runs all of them.
+into `--within` seconds: first one of each file, then the others, the quickest first. `.ci/full slow` runs all of them,
+and writes with `--write-seconds=FILE` how long each took.
 
 `python -m tests.selection FILE` prints the benchmarks that a change touches.
 """
@@ -13,16 +14,19 @@ import ast
 import json
 import re
 import sys
+from collections import defaultdict
 from functools import cache
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 SECONDS = Path(__file__).with_name("slow_seconds.json")
-"""Slow test to the seconds that it took when it was last measured (2026-11-23, one of two processes)."""
+"""Slow test to the seconds that it took when it was last measured (2026-11-23, one of two processes). A test that is
+not among them is taken to last as long as the others of its file."""
 _UNKNOWN_S = 25.0
-"""For a test that is not among them: what many end-to-end tests take."""
+"""For a test of a file without any: what many end-to-end tests take."""
 _REFERENCE = re.compile(r"(paretune(?:\.\w+)+)(?::\w+)?")
 
 
@@ -33,6 +37,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--within", type=float, help="run only as many as fit into this many seconds, added over both processes"
     )
+    group.addoption("--write-seconds", type=Path, help="add the seconds of the tests that pass to this JSON file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure the tests, if asked to, in the process that gets the reports of all."""
+    if (path := config.getoption("--write-seconds")) is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Seconds(path))
+
+
+class Seconds:
+    """Adds the seconds of set-up, call and end of each test that passes to a file like slow_seconds.json."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self.passed: set[str] = set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.spent[report.nodeid] += report.duration
+        if report.when == "call" and report.passed:
+            self.passed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        seconds = json.loads(self.path.read_text()) if self.path.exists() else {}
+        seconds |= {name: round(self.spent[name], 1) for name in self.passed}
+        self.path.write_text(json.dumps(seconds, indent=1, sort_keys=True) + "\n")
 
 
 @pytest.hookimpl(trylast=True)  # after `-m` has left tests out
@@ -52,7 +82,10 @@ def fitting(names: list[str], within_s: float | None) -> list[str]:
     if within_s is None:
         return names
     seconds = json.loads(SECONDS.read_text()) if SECONDS.exists() else {}
-    cost = {name: float(seconds.get(name, _UNKNOWN_S)) for name in names}
+    of_file: dict[str, list[float]] = {}
+    for name, duration in seconds.items():
+        of_file.setdefault(name.partition("::")[0], []).append(duration)
+    cost = {name: seconds.get(name, fmean(of_file.get(name.partition("::")[0], [_UNKNOWN_S]))) for name in names}
     by_cost = sorted(names, key=lambda name: (cost[name], name))
     first = {name.partition("::")[0]: name for name in reversed(by_cost)}.values()
     order = [*sorted(first, key=lambda name: cost[name]), *(name for name in by_cost if name not in set(first))]
