@@ -30,6 +30,7 @@ _TRIVIAL_ANSWERS = {
     metrics.REGRESSION: "always answering the mean of the training rows",
 }
 _TIMES_THE_EPOCHS = 3
+_TRIVIAL_F1 = 0.99  # F1 of model and baseline from which on no setting can show that it is better
 _MOST_TRUNCATED = 0.5  # share of truncated texts from which on a sentence says so: most rows have lost their ends
 _FEWEST_POINTS = 4  # points of a loss curve that show whether it has moved: two at its beginning and two at its end
 _LEAST_FALL = 0.02
@@ -50,6 +51,7 @@ def verdicts(
         return []
     return [
         *below_baseline(spec, values),
+        *_too_easy(spec, values),
         *_one_class_only(report),
         *_far_too_high_rate(spec),
         *_truncated_texts(spec, values),
@@ -86,6 +88,18 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     quality = _NAMES.get(task.quality, task.quality)
     return [f"{quality} {measured:{form}} is {comparison}: {meaning}; {', '.join(remedies)}"]
+
+
+def _too_easy(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
+    task = metrics.TASKS[spec.task]
+    measured, baseline = values.get(metrics.F1, 0.0), values.get(task.baseline or "", 0.0)
+    if task.quality != metrics.F1 or min(measured, baseline) < _TRIVIAL_F1:
+        return []
+    model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
+    return [
+        f"F1 {measured:.4f} and that of {model}, {baseline:.4f}, are both above {_TRIVIAL_F1:g}: these rows are too "
+        "easy to tell settings apart; choose by dollars, or look whether the text contains the label"
+    ]
 
 
 def _one_class_only(report: JobReport | None) -> list[str]:

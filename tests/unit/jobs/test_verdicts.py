@@ -45,6 +45,7 @@ def test_nothing_is_said_of_a_good_model() -> None:
     report = JobReport(metrics=GOOD, labels=("a", "b"), confusion_matrix=((9, 1), (1, 9)))
 
     assert verdicts(JobSpec(), GOOD, report, [0.7, 0.5, 0.3, 0.2, 0.1]) == []
+    assert verdicts(JobSpec(), GOOD | {"f1": 1.0}, report) == []  # words alone do not reach it
 
 
 @pytest.mark.parametrize(
@@ -53,6 +54,12 @@ def test_nothing_is_said_of_a_good_model() -> None:
         ({"learning_rate": 5.0}, {}, (), "learning rate 5 is 100,000 times the usual 5e-05"),
         ({"max_seq_length": 16}, {"truncated_share": 1.0}, (), "all training texts are longer than max_seq_length=16"),
         ({}, {"truncated_share": 0.75}, (), "75% of the training texts are longer"),
+        (
+            {},
+            {"f1": 1.0, "baseline_f1_tfidf": 0.995},
+            (),
+            "F1 1.0000 and that of TF-IDF with logistic regression, 0.9950",
+        ),
         ({}, {"f1": 0.5}, (0.69, 0.70, 0.69, 0.69, 0.70), "the training loss did not fall: 0.6950 at the beginning"),
     ],
     ids=str,

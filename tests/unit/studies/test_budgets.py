@@ -37,6 +37,7 @@ def test_a_study_takes_the_budget_of_the_profile_and_goes_on_when_that_is_raised
     assert main(words) == 4
     output = capsys.readouterr().err
     assert "nothing was launched: no " in output
+    assert "the same command continues" not in output  # it would be refused again
     assert "fits what is left of budget nlp of simulated jobs: 0.01 of 0.01 USD left in" in output
     assert "paretune.toml: max_cost_usd without effect on a study" in output
 

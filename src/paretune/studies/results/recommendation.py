@@ -14,6 +14,7 @@ from paretune.presentation.numbers import with_error
 from paretune.specification import metrics
 from paretune.specification.cluster import ONLY_SIMULATED
 from paretune.studies.definition.objectives import OBJECTIVES, TIMES, costs
+from paretune.studies.definition.quality import KNOWN
 from paretune.studies.results.front import StudyFront
 from paretune.studies.results.objective_text import format_value, label
 from paretune.studies.results.points import Point
@@ -64,7 +65,8 @@ class Pick:
         if self.risk and front.quality in texts:
             count = len(point.trials)
             collapses = f"{point.collapses} of {count} run{'s' if count > 1 else ''} collapsed"
-            texts[front.quality] += f" when it trains, {collapses}" if point.collapses < count else f", {collapses}"
+            if point.collapses or front.quality in KNOWN:  # what a script logs may be a loss: 0 collapses say nothing
+                texts[front.quality] += f" when it trains, {collapses}" if point.collapses < count else f", {collapses}"
         return [(label(name), text) for name, text in texts.items()]
 
 
@@ -159,12 +161,14 @@ def _cheapest_good(front: StudyFront) -> _Reason:
         return _Reason(min(front.feasible, key=front.cost_of), cheap, reason, frozenset(front.objectives))
     best, equal = _best(front, name)
     point = _cheapest(front, equal)
+    same = f" Every configuration reaches the same {label(name)} within noise: choose by dollars."
+    same = same if len(equal) == len(front.points) > 1 else ""
     title, judged_by = f"{cheap} within noise of the best {label(name)}", {name, metrics.COST_USD} & {*front.objectives}
     if point.number == best.number:
-        return _Reason(point, title, f"It has the best {label(name)} itself.", frozenset(judged_by))
+        return _Reason(point, title, f"It has the best {label(name)} itself.{same}", frozenset(judged_by))
     reason = (
         f"The best {label(name)}, {format_value(name, best.means[name], best.errors[name])} in trial {best.number}, "
-        f"differs by less than 2 standard errors; {len(equal)} configurations lie that close."
+        f"differs by less than 2 standard errors; {len(equal)} configurations lie that close.{same}"
     )
     return _Reason(point, title, reason, frozenset(judged_by))
 

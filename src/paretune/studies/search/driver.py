@@ -231,7 +231,10 @@ class Driver:
         if self._now() - self._adopted_at > _ADOPTION_S:
             self.adopt()
         if not self._jobs:
-            _refuse_more(self._code_errors, self._off_plan, is_round=self._is_round)
+            again = "the command without once=true" if self._is_round else "the same command"
+            if self.admission.has_enough(self.history.counted):  # failed trials count, too
+                again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
+            _refuse_more(self._code_errors, self._off_plan, again)
 
     def _keep_to_deadline(self) -> None:
         """Stop the trials that still run when the time of the study is over."""
@@ -371,9 +374,8 @@ def _progress(study: str, count: int, running: Collection[int]) -> str:
     return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"
 
 
-def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, *, is_round: bool) -> None:
+def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, again: str) -> None:
     """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
-    again = "the command without once=true" if is_round else "the same command"
     if code_errors.reason:
         raise JobFailed("of the study", f"{code_errors.reason}; then {again} continues")
     if off_plan is not None and off_plan.end is not None:

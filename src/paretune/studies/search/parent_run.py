@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from paretune.core.errors import ParetuneError
+from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification import metrics
@@ -83,7 +83,8 @@ class ParentRun(ABC):
             self.write_results()
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
             self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
-        self.say(f"the same command continues the {self._kind}")
+        if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
+            self.say(f"the same command continues the {self._kind}")
 
     def _write_pick(self, f1: float | None, cost_usd: float | None) -> None:
         """Write F1 and dollars of what is recommended; each is left out if it is not known."""

@@ -1,6 +1,7 @@
 """What is recommended, why, with which line, and whether it was worth its dollars."""
 
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -66,6 +67,27 @@ def test_what_was_said_of_the_recommended_training_is_said_once() -> None:
 
 def test_without_a_baseline_nothing_is_said_of_tf_idf() -> None:
     assert "TF-IDF" not in words([trial_of(0, 1.0, 0.30)])
+
+
+def test_equal_f1_in_every_configuration_says_to_choose_by_dollars() -> None:
+    sentence = "Every configuration reaches the same F1 within noise: choose by dollars."
+
+    assert sentence in words([trial_of(number, 2.0 - number, 1.0) for number in (0, 1)])
+    assert sentence in words([trial_of(number, 1.0 + number, 0.9 + number / 1e4) for number in (0, 1)])
+    assert sentence not in words(LADDER)
+    assert sentence not in words(LADDER[:1])
+
+
+@pytest.mark.parametrize(("metric", "has_count"), [("f1", True), ("val_loss", False)])
+def test_runs_that_did_not_collapse_are_counted_for_metrics_whose_noise_is_known(metric: str, has_count: bool) -> None:
+    trials = [trial_of(number, 1.0 + number, 0.9, more={"val_loss": 0.4}) for number in range(2)]
+    front = StudyFront.of(trials, {"cost_usd": "minimize", metric: COST_AND_F1.get(metric, "minimize")}, {})
+    pick = recommend(front)[0]
+
+    for collapses in (0, 1):
+        point = replace(pick.point, collapse_probability=0.02, collapses=collapses)
+        text = str(replace(pick, point=point).figures(front))
+        assert (f"{collapses} of 1 run collapsed" in text) == (has_count or collapses == 1)
 
 
 def test_a_perplexity_is_best_when_small() -> None:
