@@ -204,7 +204,8 @@ class StudyAnswer:
             return ""
         whole = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
         cost = f"cost {usd(sum(trial.cost_usd or 0.0 for trial in trials))}{' (simulated)' * self.front.is_simulated}"
-        return f"{len(trials)} trials shared a job that searched, which trained {whole} of them to the end and {cost}."
+        count = f"{len(trials)} trial{'s' * (len(trials) > 1)}"
+        return f"{count} shared a job that searched, which trained {whole} of them to the end and {cost}."
 
     @property
     def over_budget_usd(self) -> float:
