@@ -20,7 +20,7 @@ from paretune.studies.search.split.in_job import most_trials
 
 
 def paused_trials(file: StudyFile, jobs: Iterable[JobSpec], workplace: Workplace) -> list[str]:
-    """A sentence for each instance type whose job may search: how many trials pause where, and the disk they need.
+    """A line for each instance type: how many trials of its job pause where, or a warning that it has no room.
 
     Types whose model is not known have none.
 
@@ -32,8 +32,7 @@ def paused_trials(file: StudyFile, jobs: Iterable[JobSpec], workplace: Workplace
     choices = [len(entry.corners) for name, entry in file.search.items() if name in MAY_DIFFER]
     count = min(most_trials(file.n_trials), math.prod(choices) if not file.ranges() else most_trials(None))
     types = {spec.instance_type: spec.replace(trials_per_job=count) for spec in jobs}
-    sentences: list[str] = []
-    faults: list[str] = []
+    sentences, faults = list[str](), list[str]()
     for name, spec in types.items():
         inputs = known_inputs(spec, workplace)
         built = known_architecture(spec, inputs)
@@ -43,10 +42,10 @@ def paused_trials(file: StudyFile, jobs: Iterable[JobSpec], workplace: Workplace
         with collecting(faults):
             disk = _disk(spec, size)
             places = _places(foreseen(spec, inputs, workplace), built)
-            sentences.append(f"in_job=search on {name}: up to {count} trials; {places}{disk}")
+            sentences.append(f"in_job=search on {name}: {count} trial{'s' * (count > 1)} at most; {places}{disk}")
     if faults and not sentences:
         raise BadInput(faults)
-    return sentences
+    return sentences + [f"warning: {text}" for text in faults]
 
 
 def _disk(spec: JobSpec, size: float) -> str:
@@ -59,9 +58,9 @@ def _disk(spec: JobSpec, size: float) -> str:
 
 
 def _places(job: ForeseenJob, built: Architecture) -> str:
-    """The memory of the trials that are paused while one trains, in words; empty if the memory is not estimated."""
+    """The memory of the trials that are paused while one trains, in words; empty if none is, or without an estimate."""
     spec, estimate = job.spec, job.estimate
-    if estimate is None:
+    if estimate is None or spec.trials_per_job == 1:
         return ""
     each, used = state_bytes(trained_weights(spec, built)), estimate.memory.gib_high * 2**30
     usable = estimate.usable_gib * 2**30

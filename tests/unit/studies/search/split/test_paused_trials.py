@@ -23,7 +23,7 @@ def study(**job: Any) -> dict[str, Any]:
     ("job", "sentence"),
     [
         # 335 M weights are 1.25 GiB in fp32: 16 bytes each in a pause, and (1 + 6 * 2 + 6 * 3 * 3) * 1.25 + 10 on disk
-        ({"instance_type": "ml.g5.xlarge"}, "on ml.g5.xlarge: up to 6 trials; a paused one takes about 5 GiB"),
+        ({"instance_type": "ml.g5.xlarge"}, "on ml.g5.xlarge: 6 trials at most; a paused one takes about 5 GiB"),
         ({"instance_type": "ml.g5.xlarge"}, "; its own disks"),
         ({"instance_type": "ml.m5.xlarge"}, "(1 in main memory, 4 on disk); a volume of 94 GiB"),
         ({"instance_type": "ml.m5.xlarge", "volume_gib": 400}, "; a volume of 400 GiB"),
@@ -38,6 +38,17 @@ def test_the_places_of_paused_trials_and_their_disk_are_shown(
     (shown,) = paused_trials(driver.file, [spec], driver.workplace)
 
     assert sentence in shown
+
+
+def test_a_type_without_room_beside_one_that_has_it_is_a_warning(workplace: Path) -> None:
+    driver = driver_of(workplace, study(instance_type="ml.g5.xlarge"), {})  # type: ignore[arg-type]
+    spec = driver.file.spec_at({"learning_rate": 1e-5, "per_device_train_batch_size": 4})
+    small = spec.replace(instance_type="ml.m5.xlarge", volume_gib=40)
+
+    shown, warning = paused_trials(driver.file, [spec, small], driver.workplace)
+
+    assert "on ml.g5.xlarge" in shown
+    assert warning.startswith("warning: in_job=search keeps checkpoints of up to 6 trials")
 
 
 @pytest.mark.parametrize(
