@@ -15,8 +15,9 @@ same model is one more hypothesis: the surface is that of the earlier study plus
 import copy
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,14 +182,15 @@ class Surface(_Fitted):
         """Predict N points."""
         unique = list(dict.fromkeys(keys))
         mean, square = np.zeros(len(unique)), np.zeros(len(unique))
-        for index, (hypothesis, weight) in enumerate(zip(self._likely, self._weights, strict=True)):
-            prior_mean, deviation = self._prior_of(hypothesis, unique)
-            across = self._covariance(hypothesis, unique, self._keys)
-            values = prior_mean + across @ (self._inverses[index] @ self._residuals[index])
-            explained = np.einsum("ij,jk,ik->i", across, self._inverses[index], across, optimize=True)
-            variance = (
-                hypothesis.scale**2 + hypothesis.level**2 + deviation**2 + self._own(hypothesis, unique) - explained
-            )
+        ragged = self._ragged_of(unique)
+        fits = zip(self._likely, self._weights, self._inverses, self._residuals, strict=True)
+        priors, covariances = self._priors(self._likely, unique), self._covariances(self._likely, unique, self._keys)
+        for fit, (prior_mean, deviation), across in zip(fits, priors, covariances, strict=True):
+            hypothesis, weight, inverse, residual = fit
+            values = prior_mean + across @ (inverse @ residual)
+            explained = np.einsum("ij,jk,ik->i", across, inverse, across, optimize=True)
+            own = (hypothesis.noise * ragged) ** 2
+            variance = hypothesis.scale**2 + hypothesis.level**2 + deviation**2 + own - explained
             mean += weight * values
             square += weight * (values**2 + np.maximum(variance, 1e-12))
         index_of = {key: index for index, key in enumerate(unique)}
@@ -211,11 +213,8 @@ class Surface(_Fitted):
         other._ratios = np.append(self._ratios, np.ones(len(keys)))
         ragged = dict(zip(self._keys, self._ragged, strict=True))
         other._ragged = np.append(self._ragged, [ragged.get(key, 0.0) for key in keys])
-        other._inverses, other._residuals = [], []
-        for hypothesis in self._likely:
-            inverse, residual, _ = other._fit(hypothesis)
-            other._inverses.append(inverse)
-            other._residuals.append(residual)
+        fits = list(other._fits(self._likely))
+        other._inverses, other._residuals = [fit[0] for fit in fits], [fit[1] for fit in fits]
         return other
 
     def _hypotheses(self, sources: Sequence[Source]) -> list[_Hypothesis]:
@@ -244,7 +243,7 @@ class Surface(_Fitted):
 
     def _weigh(self, hypotheses: Sequence[_Hypothesis]) -> None:
         """Keep the hypotheses that the values leave likely, with their posterior probabilities."""
-        fits = [self._fit(hypothesis) for hypothesis in hypotheses]
+        fits = list(self._fits(hypotheses))
         posterior = np.array([fit[2] - item.surprise for fit, item in zip(fits, hypotheses, strict=True)])
         weights = np.exp(posterior - posterior.max())
         likely = np.flatnonzero(weights >= _LEAST_WEIGHT).tolist()
@@ -254,40 +253,59 @@ class Surface(_Fitted):
         self._inverses = [fits[index][0] for index in likely]
         self._residuals = [fits[index][1] for index in likely]
 
-    def _fit(self, hypothesis: _Hypothesis) -> tuple[np.ndarray, np.ndarray, float]:
-        """Inverse covariance of the values, what the prior mean leaves of them, and their log likelihood."""
-        residual = self._values - self._prior_of(hypothesis, self._keys)[0]
-        covariance = self._covariance(hypothesis, self._keys, self._keys)
-        covariance[np.diag_indices_from(covariance)] += (hypothesis.noise * self._ratios) ** 2 + 1e-12
-        inverse = np.linalg.inv(covariance)
-        _, logarithm = np.linalg.slogdet(covariance)
-        return inverse, residual, float(-0.5 * (residual @ inverse @ residual + logarithm))
+    def _fits(self, hypotheses: Sequence[_Hypothesis]) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+        """Inverse covariance of the values, what the prior mean leaves of them, and their log likelihood, by each."""
+        keys, diagonal = self._keys, np.arange(len(self._keys))
+        priors, covariances = self._priors(hypotheses, keys), self._covariances(hypotheses, keys, keys)
+        for hypothesis, (mean, _), covariance in zip(hypotheses, priors, covariances, strict=True):
+            residual = self._values - mean
+            covariance[diagonal, diagonal] += (hypothesis.noise * self._ratios) ** 2 + 1e-12
+            inverse = np.linalg.inv(covariance)
+            _, logarithm = np.linalg.slogdet(covariance)
+            yield inverse, residual, float(-0.5 * (residual @ inverse @ residual + logarithm))
 
-    def _prior_of(self, hypothesis: _Hypothesis, keys: Sequence[Key]) -> tuple[np.ndarray, np.ndarray]:
-        """Means of N keys before their values are looked at, and standard deviations of a source's own prediction."""
-        if hypothesis.source is not None:
-            expected = hypothesis.source.surface.predict(keys)
-            return expected.mean, expected.deviation
+    def _priors(
+        self, hypotheses: Iterable[_Hypothesis], keys: Sequence[Key]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Means of N keys before their values are looked at, and deviations of a source's own prediction, by each."""
+        prior_mean = cache(partial(self._prior_mean, keys))  # many hypotheses differ in nothing that it depends on
+        predicted = cache(lambda source: source.surface.predict(keys))
+        for hypothesis in hypotheses:
+            if hypothesis.source is None:
+                yield prior_mean(hypothesis.power), np.zeros(len(keys))
+            else:
+                prediction = predicted(hypothesis.source)
+                yield prediction.mean, prediction.deviation
+
+    def _prior_mean(self, keys: Sequence[Key], power: float) -> np.ndarray:
         mean, prior = np.full(len(keys), self._centre), self.prior
         if prior.powers and self._top is not None and len(keys):
-            places = prior.position([self._top, *keys], hypothesis.power) * prior.lengths
+            places = prior.position([self._top, *keys], power) * prior.lengths
             mean -= prior.fall * prior.spread * (places[1:, 1] - places[0, 1]) ** 2
             mean += prior.gain * prior.spread * (places[1:, 2] - places[0, 2])
-        return mean, np.zeros(len(keys))
+        return mean
 
-    def _covariance(self, hypothesis: _Hypothesis, left: Sequence[Key], right: Sequence[Key]) -> np.ndarray:
-        correlation = correlations(left, right, self.prior, hypothesis.power, hypothesis.stretch)
-        variance: float | np.ndarray = hypothesis.scale**2
-        if hypothesis.source is not None:
-            deviations = [hypothesis.source.surface.predict(keys).deviation for keys in (left, right)]
-            variance = variance + np.multiply.outer(*deviations)
-        apart = np.where(correlation == 1.0, self._own(hypothesis, right), 0.0) if self._ragged.any() else 0.0
-        return np.asarray(variance * correlation + apart + hypothesis.level**2)
+    def _covariances(
+        self, hypotheses: Iterable[_Hypothesis], left: Sequence[Key], right: Sequence[Key]
+    ) -> Iterator[np.ndarray]:
+        """Covariances of N and M keys by each hypothesis, shape (N, M)."""
+        correlated = cache(partial(correlations, left, right, self.prior))
+        varying = cache(
+            lambda source: np.multiply.outer(*(source.surface.predict(keys).deviation for keys in (left, right)))
+        )
+        ragged = self._ragged_of(right)
+        for hypothesis in hypotheses:
+            correlation = correlated(hypothesis.power, hypothesis.stretch)
+            variance: float | np.ndarray = hypothesis.scale**2
+            if hypothesis.source is not None:
+                variance = variance + varying(hypothesis.source)
+            apart = np.where(correlation == 1.0, (hypothesis.noise * ragged) ** 2, 0.0) if self._ragged.any() else 0.0
+            yield np.asarray(variance * correlation + apart + hypothesis.level**2)
 
-    def _own(self, hypothesis: _Hypothesis, keys: Sequence[Key]) -> np.ndarray:
-        """Variance of what each of N keys shares with no other: the farther below the median, the less smooth."""
+    def _ragged_of(self, keys: Sequence[Key]) -> np.ndarray:
+        """What each of N keys shares with no other, in noises: the farther below the median, the less smooth."""
         ragged = dict(zip(self._keys, self._ragged, strict=True))
-        return np.array([(hypothesis.noise * ragged.get(key, 0.0)) ** 2 for key in keys])
+        return np.array([ragged.get(key, 0.0) for key in keys])
 
 
 def correlations(left: Sequence[Key], right: Sequence[Key], prior: Prior, power: float, stretch: float) -> np.ndarray:
