@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 
 TRAIN = "train"
@@ -20,6 +21,15 @@ def requirements_of(extra: str) -> tuple[str, ...]:
         if match is not None and match[1] == extra and not requirement.startswith("paretune"):
             requirements.append(requirement.strip())
     return tuple(requirements)
+
+
+@cache
+def version_of(package: str) -> str:
+    """The installed version of a package; empty if it is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 def package_of(requirement: str) -> str:

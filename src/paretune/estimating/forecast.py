@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from statistics import NormalDist
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from paretune.estimating.evidence import Evidence, collect
 from paretune.estimating.hardware import machine_name
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.phases import Seconds
+from paretune.estimating.posterior import Z80
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.estimating.timing_features import describe
 from paretune.estimating.traced_step import TracedSteps
@@ -30,7 +30,6 @@ from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Runs, schema
 
 NEWEST = 200  # number of runs of projects, and of scripts, that are read
-_Z80 = NormalDist().inv_cdf(0.9)
 # Assumed for a training that has run once; not measured, rather too large than too small.
 _SPREAD, _SPREAD_DEGREES = 0.3, 2.0
 """Standard deviation of the logarithm of seconds around the line, and with how many degrees of freedom it is known."""
@@ -117,7 +116,7 @@ def _line(sizes: Sequence[Sequence[float]], seconds: Sequence[float], target: Se
     variance = (_SPREAD_DEGREES * _SPREAD**2 + float(errors @ errors)) / degrees
     relative = target_row / middle
     leverage = float(relative @ np.linalg.solve(rows.T @ rows + ridge.T @ ridge, relative))
-    factor = float(np.exp(_Z80 * np.sqrt(variance * (1.0 + leverage))))
+    factor = float(np.exp(Z80 * np.sqrt(variance * (1.0 + leverage))))
     return Seconds(seconds=usual * middle, seconds_low=usual * middle / factor, seconds_high=usual * middle * factor)
 
 

@@ -31,9 +31,7 @@ class Footprint:
     units_per_row: float  # what the activations of a row are proportional to; NaN, which equals nothing, if unknown
     half: bool  # whether the device multiplies in bf16 or fp16
     sharers: tuple[int, int]  # devices that share the weights, and gradients and moments; 1 if each holds all
-    usable_gib: float
-    """Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators.
-    Memory that a training may take of the device; evenly shared by the processes of a machine without accelerators."""
+    usable_gib: float  # that a training may take of the device; processes on a machine without any share it evenly
     machine_gib: float  # of that whole machine; equal to `usable_gib` with accelerators
     run_id: str = field(default="", compare=False)  # the run that has measured it; empty for a question
 

@@ -19,12 +19,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from paretune.core.packages import version_of
 from paretune.specification.container import write_json
 
 KINDS = ("gradients", "casts", "inputs", "layers", "other", "passing")
@@ -261,11 +261,4 @@ class TracedSteps:
 
 @cache
 def _versions() -> tuple[str, ...]:
-    return tuple(map(_version, _PACKAGES))
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return tuple(map(version_of, _PACKAGES))

@@ -8,13 +8,11 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput, JobFailed, collecting, refuse
-from paretune.core.packages import training_is_missing
+from paretune.core.packages import training_is_missing, version_of
 from paretune.core.untrusted import at_home, exists, files_below
 from paretune.estimating.workload import profile_faults, training_rows
 from paretune.launchers.processes import training_process
@@ -185,7 +183,7 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
         # Preparation also checks whether the cluster can train so: its strategy, precision and compiler.
         {name: texts[name] for name in affecting(JobSpec, "data", "seconds", "memory", without=("batch",))},
         os.cpu_count(),
-        [_version(name) for name in _PACKAGES],
+        [version_of(name) for name in _PACKAGES],
     ]
     for name in INPUT_FILES:
         text = getattr(spec, name)
@@ -200,11 +198,3 @@ def _path(spec: JobSpec, home: Path) -> Path | None:
             return None
         parts.append([[str(file), file.stat().st_size, file.stat().st_mtime_ns] for file in files])
     return home / "prepared" / f"{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]}.json"
-
-
-@cache
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

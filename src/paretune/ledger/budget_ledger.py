@@ -174,10 +174,10 @@ class BudgetLedger(Ledger):
         with self._transaction() as connection:
             return self._admit(connection, request)
 
-    def statuses(self, now: float, origin: str, tags: Mapping[str, str] | None = None) -> list[BudgetStatus]:
-        """The budgets that a job with these tags counts against; all of the file if no tags are given."""
+    def statuses(self, now: float, origin: str) -> list[BudgetStatus]:
+        """All budgets of the file."""
         with self._transaction() as connection:
-            return self._statuses(connection, now, origin, tags)
+            return self._statuses(connection, now, origin, None)
 
     def name_run(self, job: str, run_id: str) -> None:
         """Record the MLflow run of a job that had none when it was reserved."""

@@ -33,6 +33,7 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import parse_json
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.job import JobSpec
+from paretune.specification.limits import LONGEST_S
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
@@ -49,7 +50,6 @@ TELLS = "paretune: "  # prefix of the progress lines of a process that prepares 
 
 NO_QUEUE = BadInput, ValueError, KeyError, TypeError, AttributeError, OverflowError
 """Errors of `TrialQueue.from_json` for values that are no queue."""
-_LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 _MEMBERS = "members"
 _PLAIN = "job_name", "attempt", "spent_seconds", "checkpoint_key", "deadline_s"  # of a job document
@@ -329,7 +329,7 @@ class JobDocument:
         The limit of each member of a job that searches is that of the whole job.
         """
         if self.members and self.queue is None:
-            return min(_LONGEST_S, sum(document.max_seconds for document in self.members))
+            return min(LONGEST_S, sum(document.max_seconds for document in self.members))
         return self.spec.max_runtime_minutes * 60 - self.spent_seconds
 
     def as_json(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
 _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
 """Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?", re.ASCII)
-_LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
+LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
 PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
 """CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
@@ -173,7 +173,7 @@ def finish_moment(text: str, now: float) -> float:
     rule += " 2026-11-24T08:00+01:00"
     if (parts := _DURATION.fullmatch(text)) and any(parts.groups()):
         seconds = sum(float(part) * unit for part, unit in zip(parts.groups(), (86_400, 3600, 60), strict=True) if part)
-        if not 0 < seconds <= _LONGEST_S:
+        if not 0 < seconds <= LONGEST_S:
             raise ValueError(f"{rule}, more than 0 and at most 28 days away, got {text}")
         return now + seconds
     try:

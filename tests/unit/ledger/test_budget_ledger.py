@@ -50,7 +50,7 @@ def test_a_job_counts_against_every_budget_whose_tags_it_has(tmp_path: Path) -> 
     accounts.reserve(claim("b", 4.0, tags={"team": "vision"}))
 
     assert left(accounts) == {"everything": 14.0, "nlp": 3.0}
-    (only,) = accounts.statuses(NOVEMBER, "measured", {"team": "vision"})
+    (only,) = accounts.check(claim("c", 1.0, tags={"team": "vision"}))
     assert only.budget.name == "everything"
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from paretune.commands.bill.lines import BILLED, Line, LineKind
-from paretune.commands.bill.recorded_costs import RecordedCost
+from paretune.commands.bill.recorded_costs import STEP, RecordedCost
 
 PARTS = ("price", "rounding", "storage", "pool", "discount", "seconds")
 """Explanations of a difference.
@@ -16,7 +16,6 @@ lines of discounts; seconds: billed hours against recorded seconds.
 """
 ROUNDING_USD = Decimal("1e-6")
 """Rounding on one line, at most: AWS gives amounts and costs with ten digits after the point."""
-_STEP = Decimal("1e-12")
 _ZERO = Decimal(0)
 RECORD = "record"  # type of a residue without a line: cost_usd is not seconds x instances x price
 
@@ -184,7 +183,7 @@ class RunTally:
             return {}, []
         price, parts, residue = recorded.price_usd_per_hour or _ZERO, dict(self._parts), list(self._residue)
         job_usd, pool_usd = (
-            (seconds * recorded.instance_count * price / 3600).quantize(_STEP)
+            (seconds * recorded.instance_count * price / 3600).quantize(STEP)
             for seconds in (recorded.seconds, recorded.pool_seconds)
         )
         if self._other_usd:

@@ -15,7 +15,7 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
 QUEUED_JOB_PREFIX = f"{BATCH_JOB_PREFIX}{JOB_PREFIX}".lower()
 """Start of the names of our training jobs that a queue has named, in lower case."""
-_STEP = Decimal("1e-12")
+STEP = Decimal("1e-12")
 """Shares of a line are rounded to it; the last share takes the rest, so that all add up to the line."""
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _PRICE_DIGITS = 9  # after the point of a price that is computed from a cost: AWS gives at most ten
@@ -161,5 +161,5 @@ def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
 def split(value: Decimal, weights: Sequence[Decimal]) -> list[Decimal]:
     """Divide a value in proportion to weights; the parts add up to it exactly."""
     total = sum(weights, Decimal(0))
-    parts = [(value * weight / total).quantize(_STEP) for weight in weights[:-1]]
+    parts = [(value * weight / total).quantize(STEP) for weight in weights[:-1]]
     return [*parts, value - sum(parts, Decimal(0))]

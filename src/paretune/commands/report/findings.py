@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from paretune.commands.report.estimated import TABLE
 from paretune.commands.report.factors import COMPUTING, OF_THE_CLUSTER
-from paretune.commands.report.observations import varying
+from paretune.commands.report.observations import SHORT_NAMES, varying
 from paretune.commands.report.regression import BOTH, DEVICES, ROWS, SIGNIFICANT, Line, Pair, line, tukey
 from paretune.commands.report.scaling import Level, Scaling, signed_dollars
 from paretune.commands.report.spread import CONFIDENCE
@@ -13,7 +13,6 @@ from paretune.specification import metrics
 from paretune.tracking import schema
 
 _OF_THE_RATE = {"learning_rate": "learning rate", "learning_rate_scaling": "scaling of the learning rate"}
-_NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
 
 
 def findings(scaling: Scaling) -> list[str]:
@@ -45,7 +44,7 @@ def _cautions(scaling: Scaling) -> list[str]:
 
 def _steps(scaling: Scaling) -> list[str]:
     """Return sentences on what each step up saves and costs."""
-    pairs = {quantity: tukey(scaling.levels, quantity) for quantity in _NAMES}
+    pairs = {quantity: tukey(scaling.levels, quantity) for quantity in SHORT_NAMES}
     sentences = []
     for number in range(1, len(scaling.levels)):
         before, level = scaling.levels[number - 1 : number + 1]
@@ -72,7 +71,7 @@ def _significance(before: Level, level: Level, pairs: Mapping[str, Sequence[Pair
     """Return a sentence on the quantities that differ by more than noise; `pairs` has the tests of each."""
     parts, untested = [], []
     for quantity, comparisons in pairs.items():
-        word, both = _NAMES[quantity], {before.name, level.name}
+        word, both = SHORT_NAMES[quantity], {before.name, level.name}
         pair = next((pair for pair in comparisons if {pair.first, pair.second} == both), None)
         if pair is None:
             untested.append(word)
@@ -116,7 +115,7 @@ def _effects(fit: Line, is_power_law: bool) -> str:
     verb = "goes with" if is_power_law else "changes"
     basis = f"{fit.formula}, least squares, {fit.n} runs, {CONFIDENCE:.0%} intervals"
     listed = " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-    return f"{_capital(_NAMES[fit.quantity])} {verb} {listed} ({basis})."
+    return f"{_capital(SHORT_NAMES[fit.quantity])} {verb} {listed} ({basis})."
 
 
 def _centre_words(fit: Line, name: str) -> str:
@@ -128,7 +127,7 @@ def _centre_words(fit: Line, name: str) -> str:
 
 def _fit(fit: Line, is_power_law: bool) -> str:
     """Return a sentence on whether the line holds."""
-    word, kind = _NAMES[fit.quantity], "A power law" if is_power_law else "A straight line"
+    word, kind = SHORT_NAMES[fit.quantity], "A power law" if is_power_law else "A straight line"
     test = fit.lack_of_fit
     if test is None:
         reason = "there are not more settings than coefficients" if fit.has_repeats else "no setting ran twice"
@@ -138,7 +137,7 @@ def _fit(fit: Line, is_power_law: bool) -> str:
 
 
 def _doubts(fit: Line) -> list[str]:
-    word = _NAMES[fit.quantity]
+    word = SHORT_NAMES[fit.quantity]
     sentences = []
     if fit.breusch_pagan is not None and fit.breusch_pagan < SIGNIFICANT:
         test = f"Breusch-Pagan, {p_value(fit.breusch_pagan)}"

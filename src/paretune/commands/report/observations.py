@@ -127,13 +127,13 @@ class Observation:
         for name, form in ((metrics.BILLABLE_SECONDS, ",.0f"), (metrics.COST_USD, ",.4g"), (metrics.F1, ".4f")):
             value = self.value(name)
             if value is not None:
-                facts.append(f"{_SHORT[name]} {value:{form}}{_UNITS[name]}")
+                facts.append(f"{SHORT_NAMES[name]} {value:{form}}{_UNITS[name]}")
         if self.data_size is not None:
             facts.append(f"{self.data_size:,.0f} rows")
         return ", ".join(facts)
 
 
-_SHORT = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
+SHORT_NAMES = {metrics.BILLABLE_SECONDS: "time", metrics.COST_USD: "cost", metrics.F1: "F1"}
 _UNITS = {metrics.BILLABLE_SECONDS: " s", metrics.COST_USD: " USD", metrics.F1: ""}
 
 

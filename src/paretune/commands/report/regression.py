@@ -61,8 +61,7 @@ class Line:
     Econometrica 47, 1979)."""
     influential: tuple[tuple[str, float], ...]  # runs whose Cook's distance is at least INFLUENTIAL
     predict: Callable[[Any], tuple[Any, Any, Any]]
-    """Rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of CONFIDENCE.
-    Rows of the predictors in `centre`, in their order, to mean, low and high of the mean's interval of CONFIDENCE."""
+    """Rows of the predictors in `centre`, in their order, to mean and ends of the mean's interval of CONFIDENCE."""
 
     @property
     def verdict(self) -> str:
