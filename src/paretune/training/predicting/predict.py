@@ -5,7 +5,6 @@ import json
 import math
 import os
 import time
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, softmax
 
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import as_cell
@@ -33,198 +33,147 @@ _EXAMPLES = 5  # rows that a fault names
 _MOST_COUNTED = 20  # classes whose rows are counted
 
 
-class Predictions(ABC):
-    """New columns for each piece of rows, then metrics of all rows, for which a few bytes of each row are kept."""
+Names = Sequence[str]  # of C classes or labels; empty for numbers and texts
 
-    columns: tuple[str, ...] = (PREDICTION, SCORE)
-    """Names of the new columns."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What becomes of the logits (N, C) of N rows, by models of one kind. Metrics are of N labels and predictions."""
+
+    columns: Callable[[Names, np.ndarray], dict[str, list[Any]]]  # the new columns of the rows
+    predict: Callable[[Names, np.ndarray], np.ndarray]  # the predictions, as they are compared with labels
+    parse: Callable[[Names, Any], Any]
+    """A label in the form of a prediction; raises ValueError or TypeError if the model does not know it."""
+    measure: Callable[[np.ndarray, np.ndarray], dict[str, float]]
+    names: tuple[str, ...] = (PREDICTION,)  # of the new columns
+
+
+def _class_columns(names: Names, logits: np.ndarray) -> dict[str, list[Any]]:
+    scores = softmax(logits, axis=-1).max(axis=-1)
+    classes = [names[number] for number in logits.argmax(axis=-1)]
+    return {PREDICTION: classes, SCORE: [round(float(score), _SCORE_DIGITS) for score in scores]}
+
+
+def _label_columns(names: Names, logits: np.ndarray) -> dict[str, list[Any]]:
+    """Lists of the labels whose probability is at least one half, and of their probabilities."""
+    pairs = [(np.flatnonzero(row >= _THRESHOLD), row) for row in expit(logits)]
+    return {
+        PREDICTION: [[names[number] for number in chosen.tolist()] for chosen, _ in pairs],
+        SCORE: [[round(float(row[number]), _SCORE_DIGITS) for number in chosen] for chosen, row in pairs],
+    }
+
+
+def _parse_labels(names: Names, label: Any) -> list[bool]:
+    """The flags of a list of names, or of a text: a JSON list, or names with | between them."""
+    texts = label
+    if isinstance(label, str):
+        texts = json.loads(label) if label.startswith("[") else [part.strip() for part in label.split("|")]
+    ids = {names.index(str(text)) for text in texts}
+    return [number in ids for number in range(len(names))]
+
+
+def _parse_number(_: Names, label: Any) -> float:
+    if not math.isfinite(value := float(label)):
+        raise ValueError(label)
+    return value
+
+
+def _words(names: Names, logits: np.ndarray) -> np.ndarray:
+    rows = ([names[number] for number in words.argmax(axis=-1)] for words in logits)
+    return np.fromiter(rows, dtype=object, count=len(logits))
+
+
+def _parse_words(names: Names, label: Any) -> list[str]:
+    labels = words_of(label)
+    if not {*labels} <= {*names}:
+        raise ValueError(label)
+    return labels
+
+
+def _measure_words(true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    pairs = zip(true, predicted, strict=True)  # words that were cut off have no label
+    return word_metrics(list(true), [[*row, *["O"] * (len(labels) - len(row))][: len(labels)] for labels, row in pairs])
+
+
+def _measure_numbers(true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
+    errors = true - predicted  # in the unit of the label
+    return {"rmse": float(np.sqrt(np.mean(errors**2))), "mae": float(np.mean(np.abs(errors)))}
+
+
+KINDS: Mapping[str, Kind] = {
+    CLASSES: Kind(
+        columns=_class_columns,
+        predict=lambda _, logits: logits.argmax(axis=-1).astype(np.int32),
+        parse=lambda names, label: names.index(str(label)),
+        measure=lambda true, chosen: {"f1": macro_f1(true, chosen), "accuracy": float((true == chosen).mean())},
+        names=(PREDICTION, SCORE),
+    ),
+    LABELS: Kind(
+        columns=_label_columns,
+        predict=lambda _, logits: np.asarray(logits >= math.log(_THRESHOLD / (1 - _THRESHOLD))),
+        parse=_parse_labels,
+        measure=lambda true, chosen: {"f1": macro_f1(true, chosen)},
+        names=(PREDICTION, SCORE),
+    ),
+    NUMBER: Kind(
+        columns=lambda _, logits: {PREDICTION: [round(float(value), _SCORE_DIGITS) for value in logits[:, 0]]},
+        predict=lambda _, logits: logits[:, 0],
+        parse=_parse_number,
+        measure=_measure_numbers,
+    ),
+    WORD_CLASSES: Kind(
+        columns=lambda names, logits: {PREDICTION: [" ".join(row) for row in _words(names, logits)]},
+        predict=_words,
+        parse=_parse_words,
+        measure=_measure_words,
+    ),
+    TEXTS: Kind(
+        columns=lambda _, texts: {PREDICTION: texts.tolist()},
+        predict=lambda _, texts: texts,
+        parse=lambda _, label: str(label),
+        measure=lambda true, texts: {metrics.ROUGE_L: rouge_l(true, texts)},
+    ),
+}
+"""`problem_type` of a model to the kind of its predictions."""
+
+
+class Comparison:
+    """Predictions compared with labels, piece by piece; a few bytes of each row are kept."""
+
+    def __init__(self, kind: Kind, names: Names) -> None:
         self.labelled = 0  # number of rows whose label could be compared
         self.without_label = 0  # number of rows without a label
         self.unknown: Counter[str] = Counter()  # labels that the model does not know, with their numbers
+        self._kind, self._names = kind, names
         self._true: list[np.ndarray] = []
         self._predicted: list[np.ndarray] = []
 
-    @abstractmethod
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """The new columns of N rows, from logits (N, C)."""
-
-    @abstractmethod
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """The predictions for N rows, from logits (N, C), as they are compared with labels."""
-
-    @abstractmethod
-    def parse_label(self, label: Any) -> Any:
-        """A label in the form of a prediction; raises ValueError or TypeError if the model does not know it."""
-
-    @abstractmethod
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]: ...
-
-    def compare(self, logits: np.ndarray, labels: Sequence[Any]) -> None:
+    def add(self, logits: np.ndarray, labels: Sequence[Any]) -> None:
         """Keep predictions and labels of the rows whose label is known."""
-        predicted = self.predict(logits)
+        predicted = self._kind.predict(self._names, logits)
         rows, true = list[int](), list[Any]()
         for row, label in enumerate(labels):
             if label is None:
                 self.without_label += 1
                 continue
             try:
-                true.append(self.parse_label(label))
+                true.append(self._kind.parse(self._names, label))
             except (ValueError, TypeError):
                 self.unknown[str(label)] += 1
             else:
                 rows.append(row)
         if rows:
             self.labelled += len(rows)
-            self._true.append(self._as_array(true, predicted))
+            has_lists = predicted.dtype == object  # of different lengths
+            array = np.fromiter(true, object, len(true)) if has_lists else np.array(true, dtype=predicted.dtype)
+            self._true.append(array)
             self._predicted.append(predicted[rows])
-
-    def _as_array(self, labels: list[Any], like: np.ndarray) -> np.ndarray:
-        return np.array(labels, dtype=like.dtype)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of the rows that were compared; empty if there are none."""
-        return self._metrics(np.concatenate(self._true), np.concatenate(self._predicted)) if self.labelled else {}
-
-
-class ClassPredictions(Predictions):
-    """The most probable class of each row, with its softmax probability."""
-
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """Class name and probability."""
-        shifted = np.exp(logits - logits.max(axis=-1, keepdims=True))
-        scores = (shifted / shifted.sum(axis=-1, keepdims=True)).max(axis=-1)
-        names = [self.names[number] for number in logits.argmax(axis=-1)]
-        return {PREDICTION: names, SCORE: [round(float(score), _SCORE_DIGITS) for score in scores]}
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Class ids (N,)."""
-        return np.asarray(logits.argmax(axis=-1), dtype=np.int32)
-
-    def parse_label(self, label: Any) -> int:
-        """The id of a class name."""
-        return self.names.index(str(label))
-
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return {"f1": macro_f1(true, predicted), "accuracy": float((true == predicted).mean())}
-
-
-class LabelPredictions(Predictions):
-    """All labels of each row whose probability is at least one half, with their probabilities."""
-
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """Lists of label names and of their probabilities."""
-        scores = 1 / (1 + np.exp(-logits))
-        chosen = [np.flatnonzero(row >= _THRESHOLD) for row in scores]
-        return {
-            PREDICTION: [[self.names[number] for number in row] for row in chosen],
-            SCORE: [
-                [round(float(score[number]), _SCORE_DIGITS) for number in row]
-                for score, row in zip(scores, chosen, strict=True)
-            ],
-        }
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """One flag for each label (N, C)."""
-        return np.asarray(logits >= math.log(_THRESHOLD / (1 - _THRESHOLD)))
-
-    def parse_label(self, label: Any) -> list[bool]:
-        """The flags of a list of names, or of a text: a JSON list, or names with | between them."""
-        names = label
-        if isinstance(label, str):
-            names = json.loads(label) if label.startswith("[") else [part.strip() for part in label.split("|")]
-        ids = {self.names.index(str(name)) for name in names}
-        return [number in ids for number in range(len(self.names))]
-
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return {"f1": macro_f1(true, predicted)}
-
-
-class NumberPredictions(Predictions):
-    """The number that a model predicts, without a score."""
-
-    columns = (PREDICTION,)
-
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """The number."""
-        return {PREDICTION: [round(float(value), _SCORE_DIGITS) for value in logits[:, 0]]}
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Numbers (N,)."""
-        return logits[:, 0]
-
-    def parse_label(self, label: Any) -> float:
-        """The number itself."""
-        if not math.isfinite(value := float(label)):
-            raise ValueError(label)
-        return value
-
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        errors = true - predicted  # in the unit of the label
-        return {"rmse": float(np.sqrt(np.mean(errors**2))), "mae": float(np.mean(np.abs(errors)))}
-
-
-class WordPredictions(Predictions):
-    """The most likely label of each word, with spaces between them; none for words that were cut off."""
-
-    columns = (PREDICTION,)
-
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """The labels of N rows of words."""
-        return {PREDICTION: [" ".join(row) for row in self.predict(logits)]}
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """Label names of N rows of words, N lists."""
-        rows = ([self.names[number] for number in words.argmax(axis=-1)] for words in logits)
-        return np.fromiter(rows, dtype=object, count=len(logits))
-
-    def parse_label(self, label: Any) -> list[str]:
-        """The labels in a list or a text."""
-        labels = words_of(label)
-        if not {*labels} <= {*self.names}:
-            raise ValueError(label)
-        return labels
-
-    def _as_array(self, labels: list[Any], like: np.ndarray) -> np.ndarray:
-        return np.fromiter(labels, dtype=object, count=len(labels))
-
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        pairs = zip(true, predicted, strict=True)
-        whole = [[*row, *["O"] * (len(labels) - len(row))][: len(labels)] for labels, row in pairs]
-        return word_metrics(list(true), whole)
-
-
-class TextPredictions(Predictions):
-    """The text that a model writes, in place of logits."""
-
-    columns = (PREDICTION,)
-
-    def columns_of(self, logits: np.ndarray) -> dict[str, list[Any]]:
-        """The N texts."""
-        return {PREDICTION: logits.tolist()}
-
-    def predict(self, logits: np.ndarray) -> np.ndarray:
-        """The N texts."""
-        return logits
-
-    def parse_label(self, label: Any) -> str:
-        """The reference."""
-        return str(label)
-
-    def _metrics(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-        return {metrics.ROUGE_L: rouge_l(true, predicted)}
-
-
-KINDS: Mapping[str, type[Predictions]] = {
-    WORD_CLASSES: WordPredictions,
-    CLASSES: ClassPredictions,
-    LABELS: LabelPredictions,
-    NUMBER: NumberPredictions,
-    TEXTS: TextPredictions,
-}
-"""`problem_type` of a model to the kind of its predictions."""
+        if not self.labelled:
+            return {}
+        return self._kind.measure(np.concatenate(self._true), np.concatenate(self._predicted))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,19 +202,20 @@ def predict(request: Request, progress: Callable[[int, int], None]) -> dict[str,
     classifier = Classifier.load(
         Path(request.model), batch_size=request.batch_size, max_seq_length=request.max_seq_length
     )
-    predictions = KINDS[classifier.kind](classifier.names)
-    total, names = _checked_rows(data, request.text_column, predictions.columns)
+    kind = KINDS[classifier.kind]
+    comparison = Comparison(kind, classifier.names)
+    total, names = _checked_rows(data, request.text_column, kind.names)
     has_labels = request.label_column in names and request.label_column != request.text_column
     seconds, truncated, done = 0.0, 0, 0
     counts: Counter[str] = Counter()
-    with _output_file(output, [*names, *predictions.columns]) as write:
+    with _output_file(output, [*names, *kind.names]) as write:
         for piece in stream(data, _PIECE):
             began = time.perf_counter()
             logits, cut = classifier.outputs(piece[request.text_column])
-            columns = predictions.columns_of(logits)
+            columns = kind.columns(classifier.names, logits)
             seconds += time.perf_counter() - began
             if has_labels:
-                predictions.compare(logits, piece[request.label_column])
+                comparison.add(logits, piece[request.label_column])
             if classifier.names and classifier.kind != WORD_CLASSES:
                 for prediction in columns[PREDICTION]:
                     counts.update(prediction if isinstance(prediction, list) else [prediction])
@@ -275,14 +225,14 @@ def predict(request: Request, progress: Callable[[int, int], None]) -> dict[str,
     return {
         "rows": done,
         "seconds": seconds,
-        "metrics": predictions.metrics(),
-        "labelled_rows": predictions.labelled,
+        "metrics": comparison.metrics(),
+        "labelled_rows": comparison.labelled,
         "counts": dict(counts.most_common(_MOST_COUNTED)),
         "truncated_rows": truncated,
         "max_seq_length": classifier.limit,
         "kind": classifier.kind,
         "device": device.device_name(),
-        "remarks": _label_remarks(predictions, request.label_column) if has_labels else [],
+        "remarks": _label_remarks(comparison, request.label_column) if has_labels else [],
     }
 
 
@@ -323,16 +273,16 @@ def _check_columns(data: Path, names: Sequence[str], text_column: str, new_colum
     refuse(faults)
 
 
-def _label_remarks(predictions: Predictions, label_column: str) -> list[str]:
+def _label_remarks(comparison: Comparison, label_column: str) -> list[str]:
     remarks = []
-    if predictions.unknown:
-        examples = ", ".join(repr(name) for name, _ in predictions.unknown.most_common(3))
+    if comparison.unknown:
+        examples = ", ".join(repr(name) for name, _ in comparison.unknown.most_common(3))
         remarks.append(
-            f"{predictions.unknown.total():,} rows have values of {label_column!r} that the model does not know, such "
+            f"{comparison.unknown.total():,} rows have values of {label_column!r} that the model does not know, such "
             f"as {examples}: the figures are without them"
         )
-    if predictions.without_label and predictions.labelled:
-        remarks.append(f"{predictions.without_label:,} rows have no {label_column!r}: the figures are without them")
+    if comparison.without_label and comparison.labelled:
+        remarks.append(f"{comparison.without_label:,} rows have no {label_column!r}: the figures are without them")
     return remarks
 
 
