@@ -314,7 +314,7 @@ def run_of_a_plan(folder: Path, **more: Any) -> Reconciliation:
     write_file(bill.rows, folder / "a.csv")
     ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2), "seconds": Decimal(3600)}
     price = {"price_usd_per_hour": Decimal(2), "pool_seconds": Decimal(0), "instance_count": 1}
-    times = {"started": MONTH, "ended": MONTH + timedelta(hours=1)}
+    times = {"started": MONTH, "ended_at": MONTH + timedelta(hours=1)}
     return reconcile(BillFiles(folder), [RecordedCost(**{**ran, **price, **times})])
 
 

@@ -128,7 +128,7 @@ def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Recon
     bill.row("Usage", "BoxUsage", UNIT, tail, line_item_product_code="AmazonEC2")
     ran = {"run_id": "a", "job_name": "paretune-a-1", "cost_usd": Decimal(2 * hours), "seconds": Decimal(3600 * hours)}
     price = {"price_usd_per_hour": Decimal(2), "pool_seconds": Decimal(0), "instance_count": 1}
-    times = {"started": started, "ended": MONTH + timedelta(hours=hours, minutes=1)}
+    times = {"started": started, "ended_at": MONTH + timedelta(hours=hours, minutes=1)}
     with TemporaryDirectory() as folder:
         write_file(bill.rows, Path(folder) / "a.csv", net=False)
         return reconcile(BillFiles(Path(folder)), [RecordedCost(**{**ran, **price, **times})])
