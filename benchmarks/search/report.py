@@ -41,7 +41,7 @@ class Searches:
         return self.courses[self.budgets[-1]]
 
     def shares(self, front: str, budget: float) -> list[float]:
-        """Of the true front that is held for so many dollars, a number a seed."""
+        """The share of the true front that each seed holds for so many dollars."""
         return [course.share_at(front, budget) for course in self.courses.get(budget, self.longest)]
 
     def usd_to(self, front: str, share: float) -> list[float]:
@@ -126,7 +126,7 @@ _TABLES_HEAD = (
 
 
 def aims(settings: Sequence[Setting]) -> Iterable[tuple[str, ...]]:
-    """What the product aims at beside what it and others reach, under `AIMS_HEAD`; empty cells were not searched for.
+    """Rows under `AIMS_HEAD`: the aim, and what the product and others reach; empty cells were not searched for.
 
     Dollars are medians over all seeds and tables; a share held is the median over seeds, then the median or the worst
     over tables.

@@ -188,7 +188,7 @@ class Table:
     def domains(
         self, ranged: Callable[[Any, Any], Any], ordered: Callable[[int], Any], category: Callable[[int], Any]
     ) -> dict[str, Any]:
-        """What a library is told of each axis: a range by its ends, other values by how many ranks there are."""
+        """Describe each axis to a library: a range by its ends, other values by their number."""
         return {
             name: ranged(values[0], values[-1])
             if name in self.ranges
@@ -229,7 +229,7 @@ class Table:
         return Outcome(status=none.status, seconds=none.billable_seconds, usd=usd, f1=none.f1, curve=none.curve)
 
     def truth(self, point: Point) -> Truth | None:
-        """What is true of a point, between those of the table too; None where it does not run to its end."""
+        """The means of a point, also between those of the table; None where it does not run to its end."""
         key = self._key(point)
         if key not in self._truths:
             spec = self.spec(point)
@@ -350,7 +350,7 @@ def _slower(row: RecordedRow, factor: float) -> RecordedRow:
 
 
 def residuals(table: RunTable) -> tuple[list[tuple[float, float]], list[float]]:
-    """Of runs that have repeats: mean F1 and residual; residuals of log seconds; scaled to those of single runs."""
+    """Return, for repeated runs, (mean F1, residual) and residuals of log seconds, scaled to those of single runs."""
     f1: list[tuple[float, float]] = []
     log_seconds: list[float] = []
     for rows in _repeats(table):

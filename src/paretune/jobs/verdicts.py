@@ -97,7 +97,7 @@ def _too_easy(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         return []
     model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
     return [
-        f"F1 {measured:.4f} and that of {model}, {baseline:.4f}, are both above {_TRIVIAL_F1:g}: these rows are too "
+        f"F1 {measured:.4f} and that of {model}, {baseline:.4f}, are both {_TRIVIAL_F1:g} or more: these rows are too "
         "easy to tell settings apart; choose by dollars, or look whether the text contains the label"
     ]
 

@@ -212,7 +212,7 @@ class Launcher(ABC):
     """A place where jobs run."""
 
     name: str
-    origin = "measured"  # Whether the figures of its jobs are measured or simulated. Recorded as `paretune.origin`.
+    origin = "measured"  # "simulated" if the figures of its jobs are; recorded as `paretune.origin`
     reads_inputs = True  # whether its jobs read the prepared rows and the model; if not, `submit` gets none
     is_billed = True  # whether its jobs cost money, or would; if not, their dollars are notional and use up no budget
     jobs_outlive_submitter = True  # whether its jobs continue after the process that submitted them has ended

@@ -421,8 +421,8 @@ def search_faults(spec: JobSpec) -> list[str]:
     """The reasons why a job that searches cannot train, pause and continue trials like this one; empty if it can."""
     rule, faults = "in_job=search", []
     if spec.runs_own_training:
-        own = "paretune's own training, got a script or project, which cannot be paused"
-        faults.append(f"{rule} goes with {own}: leave it out")
+        allowed = "paretune's own training, got a script or project, which cannot be paused"
+        faults.append(f"{rule} goes with {allowed}: leave it out")
     if spec.strategy not in _PAUSABLE:
         allowed = f"strategy={' or '.join(_PAUSABLE)}, got {spec.strategy}"
         faults.append(f"{rule} goes with {allowed}: a training that shares its weights or moments cannot be paused")

@@ -189,8 +189,8 @@ class Surface(_Fitted):
             hypothesis, weight, inverse, residual = fit
             values = prior_mean + across @ (inverse @ residual)
             explained = np.einsum("ij,jk,ik->i", across, inverse, across, optimize=True)
-            own = (hypothesis.noise * ragged) ** 2
-            variance = hypothesis.scale**2 + hypothesis.level**2 + deviation**2 + own - explained
+            unshared = (hypothesis.noise * ragged) ** 2
+            variance = hypothesis.scale**2 + hypothesis.level**2 + deviation**2 + unshared - explained
             mean += weight * values
             square += weight * (values**2 + np.maximum(variance, 1e-12))
         index_of = {key: index for index, key in enumerate(unique)}
@@ -303,7 +303,7 @@ class Surface(_Fitted):
             yield np.asarray(variance * correlation + apart + hypothesis.level**2)
 
     def _ragged_of(self, keys: Sequence[Key]) -> np.ndarray:
-        """What each of N keys shares with no other, in noises: the farther below the median, the less smooth."""
+        """The deviation of each of N keys that is its own, in noises: the farther below the median, the larger."""
         ragged = dict(zip(self._keys, self._ragged, strict=True))
         return np.array([ragged.get(key, 0.0) for key in keys])
 

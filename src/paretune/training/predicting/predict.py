@@ -38,7 +38,7 @@ Names = Sequence[str]  # of C classes or labels; empty for numbers and texts
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """What becomes of the logits (N, C) of N rows, by models of one kind. Metrics are of N labels and predictions."""
+    """How models of one kind read their logits (N, C) of N rows, and measure N predictions against N labels."""
 
     columns: Callable[[Names, np.ndarray], dict[str, list[Any]]]  # the new columns of the rows
     predict: Callable[[Names, np.ndarray], np.ndarray]  # the predictions, as they are compared with labels

@@ -73,5 +73,5 @@ def _places(job: ForeseenJob, built: Architecture) -> str:
         memory_bytes=free_bytes(memory, 0.0 if has_gpu else used),
     )
     counts = {"on the GPU": places.on_device, "in main memory": places.in_memory, "on disk": places.on_disk}
-    shown = ", ".join(f"{count} {place}" for place, count in counts.items() if count)
-    return f"a paused one takes about {each / 2**30:.2g} GiB ({shown}); "
+    text = ", ".join(f"{count} {memory_kind}" for memory_kind, count in counts.items() if count)
+    return f"a paused one takes about {each / 2**30:.2g} GiB ({text}); "
