@@ -34,7 +34,7 @@ def point_at(driver: Driver, rate: float) -> Point:
 
 
 def pick_at(driver: Driver, rate: float) -> Pick:
-    return Pick(titles=("the knee",), point=point_at(driver, rate), why="")
+    return Pick(titles=("the knee",), point=point_at(driver, rate), reason="")
 
 
 def test_a_recommended_point_is_trained_again_until_it_has_three_runs(desk: Desk) -> None:
@@ -62,7 +62,7 @@ def test_a_repeat_differs_from_its_job_in_nothing_but_the_seed(desk: Desk) -> No
     def recommended() -> list[Pick]:
         front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, {})
         found = front.point_of(first)
-        return [] if found is None else [Pick(titles=(), point=found, why="")]
+        return [] if found is None else [Pick(titles=(), point=found, reason="")]
 
     Verification(driver, recommended).run()
 

@@ -62,7 +62,7 @@ def test_a_repeat_of_a_measured_job_may_take_twice_what_that_took(workplace: Pat
     (trial,) = driver.trials.values()
 
     front = StudyFront.of(list(driver.trials.values()), driver.file.objectives, driver.file.constraints)
-    pick = Pick(titles=("the knee",), point=front.points[0], why="")
+    pick = Pick(titles=("the knee",), point=front.points[0], reason="")
     assert Verification(driver, lambda: [pick]).run().repeats == 1
 
     repeat = list(driver.trials.values())[-1]
