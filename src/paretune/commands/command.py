@@ -1,15 +1,16 @@
 """The description of a command for the command line: its parameters, its reader and its runner.
 
 Every command defines one `COMMAND` in a module that imports quickly: `paretune NAME --help` and refused input must not
-wait for MLflow, boto3 or torch. `run` imports the rest.
+wait for MLflow, boto3 or torch. `run` imports the rest, see `imported_later`.
 """
 
 import os
+import pkgutil
 import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, collecting
@@ -64,9 +65,19 @@ class Command(Generic[_Request]):
         return {name: line for name, line in lines.items() if name not in self.excluded}
 
 
-def reader_of(cls: type[_Request], command: str) -> Callable[[Mapping[str, str], list[str]], _Request]:
-    """A reader for a command whose parameters are the fields of `cls`."""
-    return lambda texts, faults: make_or_refuse(lambda: read(cls, texts, command), faults)
+def command_of(cls: type[_Request], name: str, run: Callable[[_Request], CommandOutput | Result]) -> Command[_Request]:
+    """A command whose parameters are the fields of `cls`."""
+    return Command(
+        read=lambda texts, faults: make_or_refuse(lambda: read(cls, texts, name), faults),
+        run=run,
+        parameters=help_lines(cls),
+        switches=switches_of(cls),
+    )
+
+
+def imported_later(name: str) -> Callable[[Any], CommandOutput | Result]:
+    """The function `MODULE:FUNCTION`, imported when it is called, because MLflow takes a second to import."""
+    return lambda request: pkgutil.resolve_name(name)(request)
 
 
 def make_or_refuse(

@@ -1,7 +1,6 @@
 """The command `reconcile`: AWS's bill, a Cost and Usage Report 2.0, against the recorded costs of jobs.
 
-command         registers the command
-request         ReconcileRequest: which bill to read
+command         ReconcileRequest: which bill to read
 run             reads the bill, records what each run was billed, keeps the tables with the command's own run
 reconciliation  reconcile: a bill and the recorded costs in, what each run was billed out
 difference      why the bill and the recorded cost of a run differ, to the last digit

@@ -1,19 +1,28 @@
 """The command `reconcile`: AWS's bill against the recorded costs."""
 
-from paretune.commands.bill.request import ReconcileRequest
-from paretune.commands.command import Command, help_lines, reader_of, switches_of
-from paretune.core.result import CommandOutput
+from dataclasses import dataclass
+
+from paretune.commands.command import command_of, imported_later
+from paretune.core.errors import BadInput
+from paretune.core.untrusted import exists
+from paretune.specification.inputs import IN_S3
+from paretune.specification.parameters import check, parameter
 
 
-def _run(request: ReconcileRequest) -> CommandOutput:
-    from paretune.commands.bill.run import run_reconcile  # MLflow takes a second to import
+@dataclass(frozen=True, kw_only=True)
+class ReconcileRequest:
+    """The bill to read; raises BadInput with all faults at once."""
 
-    return run_reconcile(request)
+    bill: str = parameter("", "Cost and Usage Report 2.0, Parquet or CSV: a file, a folder, or s3://BUCKET/PREFIX/")
+
+    def __post_init__(self) -> None:
+        if not self.bill.strip():
+            raise BadInput(["bill must name a Cost and Usage Report 2.0: a file, a folder, or s3://BUCKET/PREFIX/"])
+        faults = check(self)
+        if not self.bill.startswith(IN_S3) and not exists(self.bill):
+            faults.append(f"bill must be a file or folder, or s3://BUCKET/PREFIX/, got {self.bill}: there is no such")
+        if faults:
+            raise BadInput(faults)
 
 
-COMMAND = Command(
-    read=reader_of(ReconcileRequest, "reconcile"),
-    run=_run,
-    parameters=help_lines(ReconcileRequest),
-    switches=switches_of(ReconcileRequest),
-)
+COMMAND = command_of(ReconcileRequest, "reconcile", imported_later("paretune.commands.bill.run:run_reconcile"))

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from paretune.commands.bill import rates, tables
+from paretune.commands.bill.command import ReconcileRequest
 from paretune.commands.bill.deliveries import SUFFIXES
 from paretune.commands.bill.difference import RunBill
 from paretune.commands.bill.reading import BillFiles
 from paretune.commands.bill.reconciliation import Reconciled, reconcile
 from paretune.commands.bill.recorded_costs import recorded_cost, runs_on_the_bill
-from paretune.commands.bill.request import ReconcileRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, csv_text
 from paretune.core.untrusted import at_home, markdown

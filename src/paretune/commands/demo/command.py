@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from paretune.commands.command import Command, help_lines, reader_of, switches_of
+from paretune.commands.command import command_of
 from paretune.core.result import CommandOutput
 from paretune.specification.parameters import parameter
 
@@ -20,9 +20,4 @@ def _run(request: DemoRequest) -> CommandOutput:
     return run_demo(opens=request.open)
 
 
-COMMAND = Command(
-    read=reader_of(DemoRequest, "demo"),
-    run=_run,
-    parameters=help_lines(DemoRequest),
-    switches=switches_of(DemoRequest),
-)
+COMMAND = command_of(DemoRequest, "demo", _run)

@@ -1,7 +1,6 @@
 """The command `doctor`: checks machine, account and server; a real job shows whether AWS behaves as expected.
 
-command        registers the command
-request        DoctorRequest: the cluster to check, and whether to run a paid job
+command        DoctorRequest: the cluster to check, and whether to run a paid job
 run            makes the checks, runs the paid job, writes its report
 examination    all checks, each independent of the others
 local_checks   Python environment, profile, home folder

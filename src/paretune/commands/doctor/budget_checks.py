@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from paretune.commands.doctor.request import DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, failed, passed
 from paretune.core.commands import command_line
 from paretune.core.errors import BadInput, BudgetRefused

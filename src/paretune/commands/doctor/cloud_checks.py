@@ -6,7 +6,7 @@ from datetime import date, datetime
 from importlib.metadata import version
 from typing import Any
 
-from paretune.commands.doctor.request import PAID_INSTANCE_TYPE, DoctorRequest
+from paretune.commands.doctor.command import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.errors import ParetuneError
 from paretune.estimating.uploading import billed_after_limit_s

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 from paretune.commands.doctor import local_checks
 from paretune.commands.doctor.budget_checks import BUDGETS, budget_findings
-from paretune.commands.doctor.request import DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, run_check
 from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, ParetuneError

@@ -7,8 +7,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from paretune.commands.command import describe_opened_run
+from paretune.commands.doctor.command import MOST_USD, DoctorRequest
 from paretune.commands.doctor.examination import examine, paid_worst_case_usd
-from paretune.commands.doctor.request import MOST_USD, DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, Interrupted, ParetuneError

@@ -1,7 +1,6 @@
 """The command `estimate`: seconds, dollars and memory of jobs before they are paid for.
 
-command        its registration on the command line
-request        which jobs to estimate, read and checked
+command        which jobs to estimate, read and checked
 estimate       estimates of paretune's own training, as a table
 own_trainings  estimates of a user's own script or project, from its earlier runs
 probing        short paid jobs on clusters that were never measured

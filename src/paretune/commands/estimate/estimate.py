@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paretune.commands.estimate.command import EstimateRequest
 from paretune.commands.estimate.own_trainings import OwnEstimates, estimate_own
 from paretune.commands.estimate.probing import probes, require_limit, run_probes
-from paretune.commands.estimate.request import EstimateRequest
 from paretune.commands.estimate.table import EstimateTable, as_csv, figure, note
 from paretune.commands.estimate.tracing import trace
 from paretune.core.clock import SystemClock

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from paretune.commands.estimate.request import DIVISIONS
+from paretune.commands.estimate.command import DIVISIONS
 from paretune.core import pareto
 from paretune.core.result import Result, Row, as_json, csv_text
 from paretune.estimating.estimator import Estimate

@@ -1,7 +1,6 @@
 """The command `import`: a table of finished runs, brought into MLflow and marked `published`.
 
-command    registers the command
-request    ImportRequest: the table, each row of it a whole specification
+command    ImportRequest: the table, each row of it a whole specification
 run        what the command prints
 importing  creates the runs, each once
 """

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from paretune.commands.imports.request import ImportRequest
+from paretune.commands.imports.command import ImportRequest
 from paretune.core.errors import TrackingUnavailable
 from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow

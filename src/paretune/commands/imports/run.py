@@ -4,8 +4,8 @@ import os
 from functools import partial
 
 from paretune.commands.command import describe_opened_run
+from paretune.commands.imports.command import ImportRequest
 from paretune.commands.imports.importing import import_runs
-from paretune.commands.imports.request import ImportRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput
 from paretune.pricing.prices import PriceList, usual_price

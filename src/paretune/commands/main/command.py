@@ -2,15 +2,11 @@
 
 from functools import partial
 
-from paretune.commands.command import Command, read_with_profile
-from paretune.core.result import Result
+from paretune.commands.command import Command, imported_later, read_with_profile
 from paretune.specification.job import JobSpec
 
-
-def _run(spec: JobSpec) -> Result:
-    from paretune.jobs.launch import launch_here  # MLflow takes a second to import
-
-    return launch_here(spec)
-
-
-COMMAND = Command(read=partial(read_with_profile, JobSpec.from_text), run=_run, takes_jobs=True)
+COMMAND = Command(
+    read=partial(read_with_profile, JobSpec.from_text),
+    run=imported_later("paretune.jobs.launch:launch_here"),
+    takes_jobs=True,
+)

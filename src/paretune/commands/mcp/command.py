@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from paretune.commands.command import Command, help_lines, reader_of, switches_of
+from paretune.commands.command import command_of
 from paretune.core.errors import BadInput, refuse
 from paretune.core.result import CommandOutput
 from paretune.specification.parameters import check, parameter
@@ -41,9 +41,4 @@ def _run(request: McpRequest) -> CommandOutput:
     return CommandOutput()
 
 
-COMMAND = Command(
-    read=reader_of(McpRequest, "mcp"),
-    run=_run,
-    parameters=help_lines(McpRequest),
-    switches=switches_of(McpRequest),
-)
+COMMAND = command_of(McpRequest, "mcp", _run)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from paretune.commands.estimate.command import EstimateRequest
 from paretune.commands.estimate.estimate import run_estimate
-from paretune.commands.estimate.request import EstimateRequest
 from paretune.commands.mcp.commands import CommandProcess
 from paretune.commands.mcp.front import front
 from paretune.commands.mcp.quotes import Quote, Quotes

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from paretune.commands.predict.request import PredictRequest
+from paretune.commands.predict.command import PredictRequest
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, JobFailed
 from paretune.core.interruption import Interruption

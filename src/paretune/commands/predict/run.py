@@ -3,8 +3,8 @@
 import os
 
 from paretune.commands.command import describe_opened_run
+from paretune.commands.predict.command import PredictRequest
 from paretune.commands.predict.predict import Predictions, predict
-from paretune.commands.predict.request import PredictRequest
 from paretune.core.clock import SystemClock
 from paretune.core.result import CommandOutput, as_json
 from paretune.jobs.progress import watched

@@ -1,7 +1,6 @@
 """The command `prices`: the prices of a region.
 
-command     registers the command
-request     PricesRequest: which region, and whether to read today's prices from AWS
+command     PricesRequest: which region, and whether to read today's prices from AWS
 run         shows the known prices, or reads and stores today's
 table       PriceTable; `paretune.prices` of the Python API returns it
 pricing_api the products of SageMaker Training in AWS's Pricing API

@@ -7,7 +7,7 @@ from datetime import date
 
 from paretune.commands.command import describe_opened_run
 from paretune.commands.prices.cache import changes, store
-from paretune.commands.prices.request import ALL, PricesRequest
+from paretune.commands.prices.command import ALL, PricesRequest
 from paretune.commands.prices.table import PriceTable
 from paretune.core.clock import SystemClock
 from paretune.core.errors import LaunchRefused

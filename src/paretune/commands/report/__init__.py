@@ -1,7 +1,6 @@
 """The command `report`: tables, figures and findings of recorded jobs.
 
-command             registers the command
-request             ReportRequest: which runs, which view, on which terms
+command             ReportRequest: which runs, which view, on which terms
 run                 finds the runs, builds the report, keeps it with the command's own run
 views               the views `scaling` and `compare`
 report              Report: sections of tables, sentences and pictures, as text, Markdown and an HTML page

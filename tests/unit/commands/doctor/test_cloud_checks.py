@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 
 from paretune.commands.doctor.cloud_checks import cloud_findings, image_findings, subnet_findings, trust_finding
-from paretune.commands.doctor.request import DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.job import JobSpec

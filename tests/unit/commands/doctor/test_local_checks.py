@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paretune.commands.doctor import local_checks
-from paretune.commands.doctor.request import DoctorRequest
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core import packages
 from paretune.core.checks import Verdict
 from tests.unit.launchers.sagemaker.conftest import nothing_of_this_machine

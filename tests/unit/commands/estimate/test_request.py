@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.estimate.request import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
+from paretune.commands.estimate.command import MAY_BE_LISTS, MOST_ROWS, EstimateRequest
 from paretune.core.errors import BadInput
 from paretune.specification.job import JobSpec
 

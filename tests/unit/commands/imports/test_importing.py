@@ -8,8 +8,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
+from paretune.commands.imports.command import ImportRequest, import_help
 from paretune.commands.imports.importing import Imported, import_runs
-from paretune.commands.imports.request import ImportRequest, import_help
 from paretune.core.clock import SystemClock
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.evidence import collect

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.commands.doctor.request import MOST_USD, DoctorRequest
+from paretune.commands.doctor.command import MOST_USD, DoctorRequest
 from paretune.core.errors import BadInput
 from paretune.estimating.uploading import billed_after_limit_s
 from paretune.pricing.budget import admit

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.predict.request import PredictRequest
+from paretune.commands.predict.command import PredictRequest
 from paretune.core.errors import BadInput
 from paretune.specification.parameters import read
 
