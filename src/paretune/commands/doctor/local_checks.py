@@ -1,4 +1,4 @@
-"""Checks of this machine."""
+"""Checks of this machine, and of the budgets that its jobs count against."""
 
 import os
 import shlex
@@ -10,8 +10,10 @@ from importlib.metadata import requires, version
 
 from packaging.requirements import Requirement
 
+from paretune.commands.doctor.command import DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed
-from paretune.core.errors import BadInput
+from paretune.core.commands import command_line
+from paretune.core.errors import BadInput, BudgetRefused
 from paretune.core.packages import (
     installed,
     package_of,
@@ -20,7 +22,7 @@ from paretune.core.packages import (
     sagemaker_is_missing,
     training_is_missing,
 )
-from paretune.jobs.workplace import home_of
+from paretune.jobs.workplace import budget_ledger_of, home_of
 from paretune.specification.parameters import spell
 from paretune.specification.profile import FILE, read_profile
 
@@ -115,3 +117,40 @@ def home_finding(environment: Mapping[str, str]) -> Finding:
             f"PARETUNE_HOME to another disk; `du -xh -d 2 {existing}` shows what is large",
         )
     return passed(HOME, f"{home}, {free_gib:.0f} GiB free")
+
+
+BUDGETS = "budgets"
+
+
+def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now: float) -> Iterator[Finding]:
+    """Yield what is left of each budget this month, in real dollars; nothing if no file of budgets is named.
+
+    Raises:
+        BadInput: the file has faults, or its storage does not answer.
+    """
+    try:
+        path = request.spec.budget or read_profile(environment).get("budget")
+    except BadInput:
+        return  # the check of the profile reports the fault
+    if path is None:
+        return
+    ledger = budget_ledger_of(path, home_of(environment), environment)
+    try:
+        ledger.check_storage(now, "measured")
+    except BudgetRefused as error:
+        yield failed(BUDGETS, str(error))
+        return
+    never, used_tags = ledger.unmatched()
+    for standing in ledger.statuses(now, "measured"):
+        balance, name = standing.balance, standing.budget.name
+        tags = ", ".join(f"{tag}={text}" for tag, text in standing.budget.tags.items()) or "every job"
+        status = f"{standing.sentence()}; {balance.spent_usd:.2f} spent, {balance.committed_usd:.2f} promised; {tags}"
+        if standing.left_usd > 0:
+            spelling = f"; no job has had these tags yet, jobs have had {', '.join(used_tags)}: check the spelling"
+            yield passed(BUDGETS, status + (spelling if standing.budget in never else ""))
+        else:
+            more = f"raise usd_per_month of {name} in {path}, or wait for the next month (UTC)"
+            yield failed(
+                BUDGETS,
+                f"{status}: no job of it can be launched; `{command_line('sync')}` books what has ended, or {more}",
+            )

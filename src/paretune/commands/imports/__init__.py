@@ -1,6 +1,5 @@
 """The command `import`: a table of finished runs, brought into MLflow and marked `published`.
 
 command    ImportRequest: the table, each row of it a whole specification
-run        what the command prints
-importing  creates the runs, each once
+importing  creates the runs, each once, and says what it has done
 """

@@ -128,7 +128,7 @@ def _at_lines(fault: str, lines: list[int], table: RunTable) -> str:
 
 COMMAND = Command(
     read=lambda texts, faults: make_or_refuse(lambda: ImportRequest.from_text(texts), faults),
-    run=imported_later("paretune.commands.imports.run:run_import"),
+    run=imported_later("paretune.commands.imports.importing:run_import"),
     parameters=import_help(),
     switches=switches_of(JobSpec),
 )

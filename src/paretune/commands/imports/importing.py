@@ -3,12 +3,17 @@
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
+from paretune.commands.command import describe_opened_run
 from paretune.commands.imports.command import ImportRequest
+from paretune.core.clock import SystemClock
 from paretune.core.errors import TrackingUnavailable
+from paretune.core.result import CommandOutput
 from paretune.estimating.architecture import config_in, of_config, well_known
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY, RecordedRow
 from paretune.estimating.workload import training_rows
@@ -16,7 +21,7 @@ from paretune.jobs.bill import price_tags
 from paretune.jobs.record import params_of, run_name
 from paretune.launchers.base import JobState
 from paretune.pricing.budget import cost_usd
-from paretune.pricing.prices import Price
+from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.specification.job import JobSpec
@@ -184,3 +189,37 @@ def _fill(
         )
     run.flush()
     run.end(RunStatus.FINISHED if state is JobState.COMPLETED else RunStatus.FAILED)
+
+
+def run_import(request: ImportRequest) -> CommandOutput:
+    """Create a run for every row that has none yet."""
+    clock, environment = SystemClock(), dict(os.environ)
+    price_of = partial(usual_price, prices=PriceList.read(environment), environment=environment)
+    tracking = Tracking(environment, clock)
+    imported = import_runs(request, tracking, price_of, clock.now())
+    table = request.table
+    lines = [
+        f"{table.name}: {len(imported.added)} runs imported as published, {imported.already_there} were there already"
+    ]
+    if table.ignored:
+        lines.append(f"columns that mean nothing here were left out: {', '.join(table.ignored)}")
+    if imported.unpriced:
+        lines.append(f"no price is known of {', '.join(imported.unpriced)}: the cost of these runs is absent")
+    lines += [f"{count} runs teach estimates nothing: {reason}" for reason, count in imported.untaught.items()]
+    if imported.deviating_lines:
+        lines.append(
+            "cost_usd is kept as it was given, and differs from seconds x instances x hourly price by more than 1 % "
+            f"in {len(imported.deviating_lines)} runs, such as line {imported.deviating_lines[0]}: it may contain "
+            "storage or a discount"
+        )
+    describe_opened_run("import", "\n".join(lines))
+    return CommandOutput(
+        text="\n".join(lines),
+        document={
+            "table": table.name,
+            "run_ids": list(imported.added),
+            "known": imported.already_there,
+            "ignored_columns": list(table.ignored),
+            "unpriced_instance_types": list(imported.unpriced),
+        },
+    )

@@ -1,8 +1,7 @@
 """The command `mcp`: a server for agents (Model Context Protocol, stdio), which may launch quotes within a budget.
 
 command   registers the command
-server    the tools that an agent sees
-schema    types, bounds and choices of the arguments of tools
+server    the tools that an agent sees, with types, bounds and choices of their arguments
 session   admits quotes within the dollars of a session, which are in the ledger of studies
 front     Front: the front of a recorded study, or of any table of runs; also paretune.front of the Python interface
 quoting   turns a request of an agent into a quote

@@ -1,10 +1,11 @@
-"""The tools that an agent sees, on standard input and output (Model Context Protocol, package `mcp`)."""
+"""The tools that an agent sees, and the schema of their arguments (Model Context Protocol, package `mcp`)."""
 
 import os
 import threading
-from collections.abc import Iterator
+import types
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,20 @@ from paretune.commands.mcp.commands import CommandProcess
 from paretune.commands.mcp.front import front
 from paretune.commands.mcp.quotes import Quote, Quotes
 from paretune.commands.mcp.quoting import OVERRIDES, Quoter
-from paretune.commands.mcp.schema import as_texts, schema_of
 from paretune.commands.mcp.session import LaunchedCommand, Session
 from paretune.core.clock import Clock, SystemClock
-from paretune.core.errors import BadInput, ParetuneError
+from paretune.core.errors import BadInput, ParetuneError, refuse
 from paretune.core.untrusted import printable
 from paretune.jobs.workplace import home_of, usual_storage
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification.job import JobSpec
+from paretune.specification.parameters import annotations, default_text, spell
 from paretune.specification.profile import with_profile
 from paretune.studies.definition.rules import StudyTerms
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
+
 
 _INSTRUCTIONS = """paretune tells which SageMaker cluster, batch size and learning rate to pay for.
 estimate first; quote checks everything and bounds the dollars; launch takes a quote and nothing else;
@@ -191,3 +193,43 @@ def described(launched: LaunchedCommand) -> dict[str, Any]:
         "result": outcome,
         "last_lines": launched.running.last_lines() if outcome is None else [],
     }
+
+
+_TYPES = {bool: "boolean", int: "integer", float: "number", str: "string"}
+_BOUNDS = {"minimum": "minimum", "maximum": "maximum", "above": "exclusiveMinimum"}
+
+
+def schema_of(cls: type, names: Collection[str], *, lists: bool = False) -> dict[str, Any]:
+    """The schema of an object with these fields of a dataclass of parameters; with `lists`, of lists of values, too."""
+    properties = {}
+    for item in fields(cls):
+        if item.name in names:
+            value = _value_schema(annotations(cls)[item.name], item.metadata)
+            if lists:
+                value = {"anyOf": [value, {"type": "array", "items": value}]}
+            properties[item.name] = {"description": item.metadata["help"], **value}
+            if default_text(item):
+                properties[item.name]["default"] = item.default
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+def _value_schema(annotation: Any, rules: Mapping[str, Any]) -> dict[str, Any]:
+    members = annotation.__args__ if isinstance(annotation, types.UnionType) else (annotation,)
+    schema: dict[str, Any] = {"type": next((_TYPES[kind] for kind in members if kind in _TYPES), "object")}
+    schema |= {key: rules[rule] for rule, key in _BOUNDS.items() if rules[rule] is not None}
+    return schema | ({"enum": list(rules["choices"])} if rules["choices"] else {})
+
+
+def as_texts(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """Values as they would be typed, lists as comma-separated texts; raises BadInput for null and nested lists."""
+    texts = {}
+    faults = []
+    for name, value in parameters.items():
+        values = value if isinstance(value, list) else [value]
+        if not all(isinstance(entry, (str, int, float, Mapping)) for entry in values):
+            faults.append(
+                f"{name} must be a text, a number, true, false, an object or a list of these, got {str(value)[:200]}"
+            )
+        texts[name] = ",".join(map(spell, values))
+    refuse(faults)
+    return texts

@@ -13,8 +13,7 @@ from mlflow import MlflowClient
 from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
-from paretune.commands.mlflow_run.configuration import Configuration, read_configuration, user_keys
-from paretune.commands.mlflow_run.direct_logging import can_log_directly
+from paretune.commands.mlflow_run.configuration import Configuration, can_log_directly, read_configuration, user_keys
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, tell
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting, refuse

@@ -12,11 +12,12 @@ from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
 
-from paretune.commands.prices.pricing_api import training_products
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, LaunchRefused
-from paretune.launchers.sagemaker.account import has_credentials
+from paretune.launchers.sagemaker.account import Account, has_credentials
+from paretune.launchers.sagemaker.aws_errors import refused_to
 from paretune.pricing.prices import Price
+from paretune.specification.placement import Placement
 
 BULK_URL = "https://pricing.us-east-1.amazonaws.com/offers/v1.0/aws/AmazonSageMaker/current"
 """Below it lies REGION/index.json. Source: AWS Billing guide, "Reading the price list files" (read 2026-11-20)."""
@@ -188,3 +189,21 @@ def _hourly_prices(terms: Any) -> Iterator[float]:
                 continue
             if str(dimension.get("unit", "Hrs")).lower() in {"hrs", "hours", "hour"} and 0 < usd < math.inf:
                 yield usd
+
+
+_API_REGION = "us-east-1"  # the API has three endpoints, all with the prices of all regions
+
+
+def training_products(region: str, environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The products of a region with their terms, as GetProducts describes them; raises LaunchRefused."""
+    fields = {"regionCode": region, "component": "Training"}
+    filters = [{"Type": "TERM_MATCH", "Field": name, "Value": value} for name, value in fields.items()]
+    account = Account(Placement(region=_API_REGION), environment)
+    try:
+        with refused_to("read the price list (pricing:GetProducts)"):
+            listing = account.client("pricing").get_paginator("get_products")
+            pages = listing.paginate(ServiceCode="AmazonSageMaker", Filters=filters)
+            return [json.loads(text) for page in pages for text in page["PriceList"]]
+    except ValueError as error:
+        reason = f"the Pricing API's answer is no JSON ({error}): try again, or price_source=bulk"
+        raise LaunchRefused(reason) from error

@@ -4,9 +4,8 @@ command             ReportRequest: which runs, which view, on which terms
 run                 finds the runs, builds the report, keeps it with the command's own run
 views               the views `scaling` and `compare`
 report              Report: sections of tables, sentences and pictures, as text, Markdown and an HTML page
-observations        Observation: one completed job; Kind: jobs that may be compared with each other
+observations        Observation: one completed or estimated job; Kind: jobs that may be compared with each other
 factors             settings by which runs are compared and dollars added up
-estimated           jobs that were only estimated, read from the tables of `estimate`
 tables              rows per run, and the errors of estimates
 repricing           costs in another region, on another day, on spot, or at the rates of a bill
 accuracy            errors of estimates

@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from paretune.commands.report.estimated import TABLE
 from paretune.commands.report.factors import COMPUTING, OF_THE_CLUSTER
-from paretune.commands.report.observations import SHORT_NAMES, varying
+from paretune.commands.report.observations import SHORT_NAMES, TABLE, varying
 from paretune.commands.report.regression import BOTH, DEVICES, ROWS, SIGNIFICANT, Line, Pair, line, tukey
 from paretune.commands.report.scaling import Level, Scaling, signed_dollars
 from paretune.commands.report.spread import CONFIDENCE

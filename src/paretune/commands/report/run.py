@@ -8,8 +8,7 @@ from datetime import date
 from paretune.commands.report.accuracy import accuracy, estimate_errors
 from paretune.commands.report.command import ReportRequest
 from paretune.commands.report.dollars_picture import dollars_against_f1
-from paretune.commands.report.estimated import TABLE, estimated_jobs
-from paretune.commands.report.observations import with_rate
+from paretune.commands.report.observations import TABLE, estimated_jobs, with_rate
 from paretune.commands.report.report import Report, Section
 from paretune.commands.report.repricing import Terms, effective_rates, remarks, reprice, with_new_costs
 from paretune.commands.report.tables import about_kinds, cost_rows, cost_table, error_tables, front_changes

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.doctor.budget_checks import budget_findings
 from paretune.commands.doctor.command import DoctorRequest
+from paretune.commands.doctor.local_checks import budget_findings
 from paretune.core.checks import Verdict
 from paretune.core.errors import BadInput
 from paretune.jobs.workplace import budget_ledger_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paretune.commands.doctor.masking import Mask
+from paretune.commands.doctor.report import Mask
 from paretune.launchers.sagemaker.account import Account
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, Aws

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.commands.mlflow_run.direct_logging import can_log_directly
+from paretune.commands.mlflow_run.configuration import can_log_directly
 from paretune.launchers.sagemaker.request import tracking_environment
 
 SERVER = "arn:aws:sagemaker:eu-west-1:123456789012:mlflow-tracking-server/mine"

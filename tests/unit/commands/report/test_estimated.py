@@ -1,8 +1,7 @@
 """Jobs that were only estimated, read back from the tables of `estimate`."""
 
-from paretune.commands.report.estimated import estimated_jobs
 from paretune.commands.report.findings import findings
-from paretune.commands.report.observations import observations
+from paretune.commands.report.observations import estimated_jobs, observations
 from paretune.commands.report.scaling import Scaling, scalings
 from paretune.core.result import csv_text
 from paretune.tracking import RecordedJob, RecordedRun
