@@ -8,7 +8,6 @@ more. Of several drivers, the lead's directs the job.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import LEARN, Action, Actions
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.split.rows import OVERHEAD_S
+from paretune.studies.search.trial_history import Retry
 from paretune.studies.search.trial_job import SEARCH, TrialJob
 
 MOST_TRIALS = 64
@@ -34,6 +34,8 @@ _TRAININGS = 0.5
 """Part of all trainings for whose limits the job has time."""
 _MOST_OF_BUDGET = 0.7
 """Part of the dollars left that the job may cost, so that some are left to measure seconds on other clusters."""
+import os
+_STAY = float(os.environ.get("STAY", "4"))
 _LONGEST_MINUTES = 40_320.0
 _RESERVE = 0.05
 """Part of its time that the job keeps to save and upload its models."""
@@ -72,42 +74,58 @@ class InJobSearch:
         self._driver = driver
         self._learner = learner
         self._is_closed = is_closed
-        self._actions: dict[str, Action] = {}  # by the identity of their jobs
-        self._has_looked = False
+        self._actions: dict[tuple[str, ...], list[Action]] = {}  # by what the trials of a job share
         self._seen: tuple[object, ...] = ()
-        self._reason = ""
 
-    def search(self) -> str:
-        """Search until nothing in the job is worth most any more; returns how it ended, in words."""
+    def begin(self, action: Action) -> bool:
+        """Begin a job that searches with a training; False if only a job of its own is possible now."""
+        if action.kind != LEARN or action.repeats is not None or self._is_running():
+            return False
+        lead = _spec_of(action)
+        trainings = self._open_trainings(action.spec)
+        count = min(1 + len(trainings), most_trials(self._driver.file.n_trials))
+        limits = [action.limit_minutes or lead.max_runtime_minutes]
+        limits += [item.action.limit_minutes or lead.max_runtime_minutes for item in trainings]
+        minutes = self._minutes(lead, count, limits)
+        if minutes is None:
+            return False
+        note = TrialNote(kind=SEARCH, changes={"trials_per_job": max(2, count), "max_runtime_minutes": minutes})
+        return bool(self._start(action, note))
+
+    def follow(self) -> None:
+        """Direct the job that searches until it has ended; nothing is done if there is none."""
         driver = self._driver
-        while not self._is_over():
+        while self._is_running() or self._retries():
             driver.workplace.interruption.check()
             driver.poll()
-            self._direct()
-            if not self._reason:
-                driver.wait()
-        if self._reason:
-            return self._reason
-        trials = [trial for number, trial in driver.trials.items() if driver.history.notes[number].kind == SEARCH]
-        completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
-        return f"one job has trained {completed} of {len(trials)} trials to their end"
+            if self._is_running():
+                self._direct()
+            else:
+                self._retry()
+            driver.wait()
 
-    def _is_over(self) -> bool:
-        history = self._driver.history
-        if self._is_running() or any(retry.note.kind == SEARCH for retry in history.retries.values()):
-            return False
-        return bool(self._reason) or any(note.kind == SEARCH for note in history.notes.values())
+    def summary(self) -> str:
+        """In words, how many trials have been trained in jobs that search; empty if there was none."""
+        driver = self._driver
+        trials = [trial for number, trial in driver.trials.items() if driver.history.notes[number].kind == SEARCH]
+        if not trials:
+            return ""
+        jobs = len({driver.history.notes[trial.number].lead for trial in trials})
+        completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
+        return f"{jobs} {'job has' if jobs == 1 else 'jobs have'} trained {completed} of {len(trials)} trials to their end"
 
     def _is_running(self) -> bool:
         return any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
 
+    def _retries(self) -> dict[str, Retry]:
+        """Trials of a job that searches which had no capacity."""
+        return {key: retry for key, retry in self._driver.history.retries.items() if retry.note.kind == SEARCH}
+
     def _direct(self) -> None:
-        """Begin the job, or tell it what to train next if this driver directs it and something is new."""
+        """Tell the job what to train next if this driver directs it and something is new."""
         driver = self._driver
         members = [job for job in driver.running if job.searches]
-        if not members:
-            if not self._is_over() and not self._is_running():
-                self._begin()
+        if not members:  # of another driver
             return
         shared = driver.shared_jobs.searching
         lead = next((job for job in members if job.number == members[0].note.lead), None)
@@ -143,8 +161,10 @@ class InJobSearch:
         knowledge = self._learner.learn(left_usd=left_usd)
         open_ = [self._training_of(job) for job in trials if not _has_ended(job)]
         if len(trials) < lead.spec.trials_per_job:
-            open_ += self._candidates(lead.spec)
+            open_ += self._open_trainings(lead.spec)
         fitting = [training for training in open_ if training and _SLOWER * training.seconds <= left_s]
+        if shared.is_forming:
+            return fitting[:1]
         if not knowledge.predictions.has_quality:  # the first training goes on to its end
             return [] if any(map(_has_report, trials)) else fitting[:1]
         spent_usd = self._driver.ledger.balance().spent_usd
@@ -155,7 +175,7 @@ class InJobSearch:
             gains = [actions.gain_of_training(_spec_of(training.action)) for training in fitting]
             priced = [replace(item.action, gain=gain) for item, gain in zip(fitting, gains, strict=True)]
             ranked, elsewhere = actions.ranked(action for action in priced if action.gain), actions.best()
-            if not ranked or (elsewhere is not None and elsewhere.value > ranked[0].value):
+            if not ranked or (elsewhere is not None and elsewhere.value > _STAY * ranked[0].value):
                 break
             index = next(index for index, action in enumerate(priced) if action is ranked[0])
             chosen.append(fitting.pop(index))
@@ -164,37 +184,24 @@ class InJobSearch:
             knowledge = self._learner.learn([_spec_of(ranked[0])], left_usd=left_usd)
         return chosen
 
-    def _begin(self) -> None:
-        """Begin the job with the most usual settings, or with the trials that a job without capacity has left."""
-        driver, now = self._driver, self._driver.workplace.clock.now()
-        retries = {key: retry for key, retry in driver.history.retries.items() if retry.note.kind == SEARCH}
-        if any(retry.not_before > now for retry in retries.values()):
+    def _retry(self) -> None:
+        """Begin again, as one job, the trials that a job without capacity has left."""
+        driver, retries = self._driver, self._retries()
+        if not retries or any(retry.not_before > driver.workplace.clock.now() for retry in retries.values()):
             return
-        candidates = self._candidates(None)
-        specs = [_spec_of(training.action) for training in candidates]
-        specs += [driver.file.spec_at(retry.note.point) for retry in retries.values()]
-        count = min(len(specs), most_trials(driver.file.n_trials))
-        limits = [action.limit_minutes or action.spec.max_runtime_minutes for action in self._actions.values()]
-        minutes = self._minutes(specs[0], count, limits) if specs else None
-        if minutes is None:
-            driver.history.retries = {k: r for k, r in driver.history.retries.items() if k not in retries}
-            reason = "no job that searches fits the budget or the time left"
-            self._reason = reason if specs else "nothing can be trained in one job"
-            return
-        changes = {"trials_per_job": max(2, count), "max_runtime_minutes": minutes}
-        note = TrialNote(kind=SEARCH, changes=changes)
-        for retry in retries.values():
-            del driver.history.retries[next(key for key, item in retries.items() if item is retry)]
+        for key in retries:
+            del driver.history.retries[key]
+        specs = [driver.file.spec_at(retry.note.point) for retry in retries.values()]
+        limits = [float(str(retry.note.changes["max_runtime_minutes"])) for retry in retries.values()]
+        minutes = self._minutes(specs[0], len(specs), [max(limits) / len(limits)] * len(limits))
+        lead: int | None = None
+        for retry in retries.values() if minutes is not None else ():
+            changes = {"trials_per_job": max(2, int(str(retry.note.changes["trials_per_job"])))}
             suggestion = driver.study.ask_for(retry.note.point)
-            lead = suggestion.number if note.lead is None else note.lead
-            again = replace(retry.note, changes={**retry.note.changes, **changes}, lead=lead)
-            if driver.start(suggestion, again) and note.lead is None:
-                note = replace(note, lead=suggestion.number)
-        for training in candidates if not retries else ():
-            if self._start(training.action, note) or self._is_running():  # another driver may have begun it
-                return
-        if note.lead is None and not any(item.kind == SEARCH for item in driver.history.notes.values()):
-            self._reason = "no trial of a job that searches could begin"
+            lead = suggestion.number if lead is None else lead
+            again = {**retry.note.changes, **changes, "max_runtime_minutes": minutes}
+            if not driver.start(suggestion, replace(retry.note, changes=again, lead=lead)) and lead == suggestion.number:
+                lead = None
 
     def _start(self, action: Action, lead: TrialNote) -> str:
         """Start a trial beside the lead, or as the lead if it has no number; returns its key, or an empty text."""
@@ -204,7 +211,6 @@ class InJobSearch:
         suggestion = driver.study.ask_for(action.point)
         number = suggestion.number if lead.lead is None else lead.lead
         note = TrialNote(kind=SEARCH, changes=changes, lead=number, expected_usd=action.cost_usd)
-        self._actions.pop(_spec_of(action).spec_hash(), None)
         if not driver.start(suggestion, note):
             return ""
         return next((_key(job) for job in driver.running if job.number == suggestion.number), "")
@@ -232,25 +238,18 @@ class InJobSearch:
             minutes *= 0.8
         return None
 
-    def _candidates(self, lead: JobSpec | None) -> list[_Training]:
-        """The trainings that have not begun, the most usual settings first."""
-        driver = self._driver
-        if not self._has_looked:
-            self._has_looked = True
+    def _open_trainings(self, lead: JobSpec) -> list[_Training]:
+        """The trainings that have not begun and that the job of a lead can train, the most usual settings first."""
+        driver, space = self._driver, self._learner.space
+        if driver.admission.has_enough(len(driver.trials) + len(driver.running)):
+            return []
+        cluster = common_parameters(lead.replace(trials_per_job=space.candidates[0].spec.trials_per_job))
+        if cluster not in self._actions:  # a search visits few clusters, and making jobs takes long
             knowledge = self._learner.learn(left_usd=driver.admission.left_usd(lead))
             actions = Actions(knowledge, lambda _: False, None, 0.0)  # what runs or is settled is left out below
-            cheapest = actions.trainings()
-            common = Counter(common_parameters(action.spec) for action in cheapest).most_common(1)
-            cluster = common[0][0] if common else ()
-            if lead is not None:
-                cluster = common_parameters(lead.replace(trials_per_job=cheapest[0].spec.trials_per_job))
-            trainings = actions.trainings(lambda spec: common_parameters(spec) == cluster)
-            self._actions = {_spec_of(action).spec_hash(): action for action in trainings}
-        count = sum(note.kind == SEARCH for note in driver.history.notes.values()) + len(driver.running)
-        if count >= most_trials(driver.file.n_trials):
-            return []
-        open_ = {key: action for key, action in self._actions.items() if driver.is_open(_spec_of(action))}
-        rest = [self._training(key, action, 0, None) for key, action in open_.items()]
+            self._actions[cluster] = actions.trainings(lambda spec: common_parameters(spec) == cluster)
+        open_ = [action for action in self._actions[cluster] if driver.is_open(_spec_of(action))]
+        rest = [self._training(_spec_of(action).spec_hash(), action, 0, None) for action in open_]
         return [training for training in rest if training is not None]
 
     def _training_of(self, job: TrialJob) -> _Training | None:

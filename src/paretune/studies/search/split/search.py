@@ -67,11 +67,11 @@ class Split:
         driver = self.driver
         if not self._space.candidates:  # a range of which none of the few values tried makes a job
             return joint.search(driver)
-        shared_job = (
-            f"{InJobSearch(driver, self.learner, self._is_closed).search()}; " if driver.file.in_job == SEARCH else ""
-        )
+        in_job = InJobSearch(driver, self.learner, self._is_closed) if driver.file.in_job == SEARCH else None
         reason = ""
         while True:
+            if in_job is not None:
+                in_job.follow()
             if self._judged != driver.history.booking_order:
                 self._judged = driver.history.booking_order
                 self._refused.clear()
@@ -80,7 +80,9 @@ class Split:
                 if driver.start_retry():  # a point that had met no capacity, or no quota
                     continue
                 reason, action = self._next()
-                if action is not None:
+                if action is not None and in_job is not None and in_job.begin(action):
+                    in_job.follow()
+                elif action is not None:
                     self._begin(action)
                 elif driver.running:
                     break
@@ -92,7 +94,8 @@ class Split:
                 break
             driver.wait()
         shift = f"; {label(self._space.quality.metric)} {_SHIFTED}" if self.learner.is_shifted else ""
-        return f"{shared_job}{reason}; {self._verified()}{shift}"
+        jobs = in_job.summary() if in_job is not None else ""
+        return f"{jobs}{'; ' if jobs else ''}{reason}; {self._verified()}{shift}"
 
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
