@@ -115,7 +115,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     advisor: list[split.Split] = []
     names = list(file.objectives)
 
-    ahead_usd, trained = [0.0], [0]  # of a job that searches: dollars that are in `booked` already, trials trained
+    ahead_usd, trained = [0.0], [("", 0)]  # of a job that searches: dollars already in `booked`, name, trials trained
 
     def advice() -> tuple[Point, ...] | None:
         if module is not split:
@@ -134,9 +134,9 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         members = [job for job in driver.running if job.searches and job.trial is not None]
         ends = sum(job.trial.end is not None for job in members if job.trial is not None)
         shared = driver.shared_jobs.searching
-        if not members or ends <= trained[0] or shared is None or shared.job is None:
+        if not ends or shared is None or shared.job is None or trained[0] == (shared.name, ends):
             return
-        trained[0] = ends
+        trained[0] = shared.name, ends
         price = driver.workplace.launcher.price(members[0].spec)
         usd = price.cost_usd(shared.job.billable_seconds(), 1) if price else 0.0
         book(Booked(usd=usd - ahead_usd[0], point=None, measured=None, status="Trained", recommended=advice()))

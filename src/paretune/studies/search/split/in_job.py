@@ -26,7 +26,7 @@ from paretune.studies.search.trial_job import SEARCH, TrialJob
 
 MOST_TRIALS = 64
 """Trials of one job, as for `trials_per_job`."""
-RUNGS = (0.125, 0.25, 0.5, 1.0)
+RUNGS = (0.25, 0.5, 1.0)
 """Shares of a training after which its trial pauses."""
 _MOST_OF_TRIALS = 0.5
 """Part of a study's n_trials that the job may train, so that some are left to measure seconds on other clusters."""
@@ -34,8 +34,6 @@ _TRAININGS = 0.5
 """Part of all trainings for whose limits the job has time."""
 _MOST_OF_BUDGET = 0.7
 """Part of the dollars left that the job may cost, so that some are left to measure seconds on other clusters."""
-import os
-_STAY = float(os.environ.get("STAY", "4"))
 _LONGEST_MINUTES = 40_320.0
 _RESERVE = 0.05
 """Part of its time that the job keeps to save and upload its models."""
@@ -112,7 +110,9 @@ class InJobSearch:
             return ""
         jobs = len({driver.history.notes[trial.number].lead for trial in trials})
         completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
-        return f"{jobs} {'job has' if jobs == 1 else 'jobs have'} trained {completed} of {len(trials)} trials to their end"
+        return (
+            f"{jobs} {'job has' if jobs == 1 else 'jobs have'} trained {completed} of {len(trials)} trials to their end"
+        )
 
     def _is_running(self) -> bool:
         return any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
@@ -163,19 +163,23 @@ class InJobSearch:
         if len(trials) < lead.spec.trials_per_job:
             open_ += self._open_trainings(lead.spec)
         fitting = [training for training in open_ if training and _SLOWER * training.seconds <= left_s]
-        if shared.is_forming:
-            return fitting[:1]
-        if not knowledge.predictions.has_quality:  # the first training goes on to its end
+        first = [training for training in open_ if training and training.key == _key(lead)]
+        if first or shared.is_forming:  # it goes on to its end, as in a job of its own
+            return first or fitting[:1]
+        if not knowledge.predictions.has_quality:
             return [] if any(map(_has_report, trials)) else fitting[:1]
         spent_usd = self._driver.ledger.balance().spent_usd
         spent_usd += elapsed_s * self._learner.space.usd_per_second_of(lead.spec)
+        start_usd = self._learner.overhead_s(lead.spec) * self._learner.space.usd_per_second_of(lead.spec)
         chosen: list[_Training] = []
         while fitting and len(chosen) < 2:
             actions = Actions(knowledge, self._is_closed, self._driver.file.value_of_front_usd, spent_usd)
             gains = [actions.gain_of_training(_spec_of(training.action)) for training in fitting]
             priced = [replace(item.action, gain=gain) for item, gain in zip(fitting, gains, strict=True)]
             ranked, elsewhere = actions.ranked(action for action in priced if action.gain), actions.best()
-            if not ranked or (elsewhere is not None and elsewhere.value > _STAY * ranked[0].value):
+            if not ranked or (
+                elsewhere is not None and elsewhere.gain / (elsewhere.cost_usd + start_usd) > ranked[0].value
+            ):
                 break
             index = next(index for index, action in enumerate(priced) if action is ranked[0])
             chosen.append(fitting.pop(index))
@@ -200,7 +204,10 @@ class InJobSearch:
             suggestion = driver.study.ask_for(retry.note.point)
             lead = suggestion.number if lead is None else lead
             again = {**retry.note.changes, **changes, "max_runtime_minutes": minutes}
-            if not driver.start(suggestion, replace(retry.note, changes=again, lead=lead)) and lead == suggestion.number:
+            if (
+                not driver.start(suggestion, replace(retry.note, changes=again, lead=lead))
+                and lead == suggestion.number
+            ):
                 lead = None
 
     def _start(self, action: Action, lead: TrialNote) -> str:

@@ -126,7 +126,7 @@ class Learner:
         self._times = self._seconds_model(measured)
         times = self._times.condition_on([space.step_key(spec, plan) for spec, plan in pending])
         known_overheads = {**self._earlier_overheads, **measured.overheads}
-        overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
+        overheads = self._overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
         ran, pairs, again = measured.without(quality.collapsed.tolist()[: len(measured.trials)])
         if measured.ran:
@@ -224,6 +224,10 @@ class Learner:
         ratios = [max(1.0, math.hypot(deviation, prior.noise) / prior.noise) for *_, deviation in measured.forecasts]
         means = [mean for _, mean, _ in measured.forecasts]
         return QualityModel(keys, values + means, prior, ratios=[1.0] * len(values) + ratios, sources=self._sources)
+
+    def overhead_s(self, spec: JobSpec) -> float:
+        """Expected billed seconds of a job around its training, as was learnt last."""
+        return self._overhead_s(spec, self._overheads)
 
     def rows_of_an_epoch(self, spec: JobSpec) -> float | None:
         """Rows that a job trains on in an epoch; None if nobody knows them."""
