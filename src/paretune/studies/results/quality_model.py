@@ -400,10 +400,11 @@ class QualityModel(_Fitted):
         """Find out which runs have collapsed, and fit the surface to the others.
 
         All values nearer to the lowest than to the best one are left out first. Those that a surface through the others
-        explains better than a collapse does are taken back, until nothing changes.
+        explains better than a collapse does are taken back, until nothing changes. A forecast, which is less certain
+        than the noise of a run, has not collapsed: its training has only paused.
         """
         top, lowest = float(self._values.max(initial=-math.inf)), float(self._values.min(initial=math.inf))
-        is_low = self._values < min((top + lowest) / 2, self.prior.highest_collapse)
+        is_low = (self._values < min((top + lowest) / 2, self.prior.highest_collapse)) & (self._ratios <= 1.0)
         if top - lowest > _FAR_BELOW * self.prior.spread:
             self.collapsed = is_low.copy()
         self.surface = self._surface()
