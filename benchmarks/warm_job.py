@@ -357,13 +357,15 @@ def _trainings(
         )
 
 
-def study_dollars(warm: WarmWorld, in_job: str, options: argparse.Namespace) -> dict[str, float] | None:
-    """Dollars of `split` until its recommended front has 90, 95 and 98 % of the best one; None: not run.
+def study_dollars(
+    warm: WarmWorld, in_job: str, search_seed: int, options: argparse.Namespace
+) -> dict[str, float] | None:
+    """Dollars of `split` until its recommended front has 90 and 95 % of the best one; None: not run.
 
     A study that is in the file of results is not run again.
     """
     world = warm.world
-    key = [world.kind, world.seed, world.rows, in_job]
+    key = [world.kind, world.seed, world.rows, in_job, search_seed]
     stored = options.results.read_text().splitlines() if options.results and options.results.exists() else []
     for line in stored:
         entry: dict[str, Any] = json.loads(line)
@@ -380,7 +382,7 @@ def study_dollars(warm: WarmWorld, in_job: str, options: argparse.Namespace) -> 
         score, most = Score(table, "cost/F1"), max(SHARES)
         limits = {"parallel": 1, "budget_usd": options.budget * table.median_usd, "most": options.most}
         limits["is_enough"] = lambda job: score.share(job.recommended or ()) >= most
-        booked, _ = product.search(table, "split", "cost/F1", seed=0, in_job=in_job, **limits)
+        booked, _ = product.search(table, "split", "cost/F1", seed=search_seed, in_job=in_job, **limits)
         course = score.course(booked, 0.0)
     usd = {f"{share:.0%}": _usd_at(course, share) for share in SHARES}
     if options.results:
@@ -432,13 +434,14 @@ def compare_searches(options: argparse.Namespace, table: dict[str, list[Measured
     """Both studies and the rules in a world for each length of trainings, kind and seed."""
     names = [name for name in table if (name in JUDGING) == (options.first >= min(HELD_OUT))]
     seeds = range(options.first, options.first + options.seeds)
-    for minutes, kind, seed in itertools.product(options.minutes, options.kinds.split(","), seeds):
+    worlds = itertools.product(options.minutes, options.kinds.split(","), seeds, range(options.searches))
+    for minutes, kind, seed, search_seed in worlds:
         name = names[seed % len(names)]
         warm = WarmWorld.draw(kind, seed, minutes, table[name], hourly)
-        usual, searching = (study_dollars(warm, in_job, options) for in_job in ("none", "search"))
+        usual, searching = (study_dollars(warm, in_job, search_seed, options) for in_job in ("none", "search"))
         usd = {share: (usual[share], searching[share]) for share in usual} if usual and searching else {}
         played = [warm.dollars(rules()[rule], 0) for rule in RULES] if options.plays else [math.nan] * len(RULES)
-        item = Comparison(minutes=minutes, name=f"{kind} {seed}, {name}", usd=usd, played=played)
+        item = Comparison(minutes=minutes, name=f"{kind} {seed}, {name}, {search_seed}", usd=usd, played=played)
         print("#", *item.row(), flush=True)
         yield item
 
@@ -472,8 +475,9 @@ def main() -> None:
     parser.add_argument("--forecasts", action="store_true", help="only forecasts on measured curves")
     parser.add_argument("--orders", type=int, default=8, help="orders in which trainings come")
     parser.add_argument("--kinds", default="plain,cliff")
-    parser.add_argument("--first", type=int, default=114, help="seed of the first world")
+    parser.add_argument("--first", type=int, default=118, help="seed of the first world")
     parser.add_argument("--seeds", type=int, default=4, help="worlds of a kind, each with another data set")
+    parser.add_argument("--searches", type=int, default=2, help="of a world, on each side, with another seed")
     parser.add_argument("--minutes", type=int, nargs="+", default=[5, 15, 60])
     parser.add_argument("--budget", type=float, default=8.0, help="of a study, in median jobs")
     parser.add_argument("--most", type=int, default=48, help="trials of a study; 0: none is run")
@@ -481,7 +485,7 @@ def main() -> None:
         "--no-plays", dest="plays", action="store_false", help="leave out the rules of search/curve_rules"
     )
     parser.add_argument("--results", type=Path, help="keep the studies' dollars in this file, and run none twice")
-    options = arguments.parse(parser, orders=1, kinds="plain", minutes=[15], seeds=1, most=2, budget=3.0)
+    options = arguments.parse(parser, orders=1, kinds="plain", minutes=[15], seeds=1, searches=1, most=2, budget=3.0)
     table = measured(CURVES)
     count = sum(map(len, table.values()))
     made = published.conditions("paretune", "numpy")

@@ -1,10 +1,11 @@
 """`in_job: search`: the trainings from which a split search learns quality take turns in one job.
 
-All run on the cluster on which most of them are cheapest. The job's maximum runtime is chosen, and its dollars are
-reserved for its first trial, the lead, before it is created; trials that join it reserve nothing. After each rung the
-search chooses as it chooses jobs, by the expected gain of the front for the dollars; in the job a training costs what
-is left of it. What a paused training would reach is forecast from its curve. The job ends when another job is worth
-more. Of several drivers, the lead's directs the job.
+Each training that the search chooses becomes the lead of a job that may go on with others of the same cluster. The
+job's maximum runtime is chosen, and its dollars are reserved for the lead, before it is created; trials that join it
+reserve nothing. After each rung the search chooses as it chooses jobs, by the expected gain of the front for the
+dollars; in the job a training costs what is left of it. What a paused training would reach is forecast from its curve.
+The job ends when another one is worth more, although the next training needs a start-up again. Of several drivers, the
+lead's directs the job.
 """
 
 import math
@@ -13,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from paretune.core.errors import BudgetRefused, LostContact
+from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.workload import training_steps
 from paretune.launchers.shared_jobs import SharedJob, common_parameters
 from paretune.ledger.trial_entry import TrialNote, TrialStatus
@@ -29,7 +31,7 @@ MOST_TRIALS = 64
 RUNGS = (0.25, 0.5, 1.0)
 """Shares of a training after which its trial pauses."""
 _MOST_OF_TRIALS = 0.5
-"""Part of a study's n_trials that the job may train, so that some are left to measure seconds on other clusters."""
+"""Part of a study's n_trials that a job may train, so that some are left to measure seconds on other clusters."""
 _TRAININGS = 0.5
 """Part of all trainings for whose limits the job has time."""
 _MOST_OF_BUDGET = 0.7
@@ -76,49 +78,47 @@ class InJobSearch:
         self._seen: tuple[object, ...] = ()
 
     def begin(self, action: Action) -> bool:
-        """Begin a job that searches with a training; False if only a job of its own is possible now."""
+        """Begin a job that searches with a training; False if only a job of its own is possible."""
         if action.kind != LEARN or action.repeats is not None or self._is_running():
             return False
-        lead = _spec_of(action)
-        trainings = self._open_trainings(action.spec)
-        count = min(1 + len(trainings), most_trials(self._driver.file.n_trials))
-        limits = [action.limit_minutes or lead.max_runtime_minutes]
-        limits += [item.action.limit_minutes or lead.max_runtime_minutes for item in trainings]
-        minutes = self._minutes(lead, count, limits)
-        if minutes is None:
+        spec = _spec_of(action)
+        others = self._open_trainings(spec)
+        count = min(1 + len(others), most_trials(self._driver.file.n_trials))
+        limits = [_limit_minutes(item) for item in (action, *(training.action for training in others))]
+        minutes = self._minutes(spec, count, limits)
+        if minutes is None or self._training("", action, 0, None) is None:
             return False
         note = TrialNote(kind=SEARCH, changes={"trials_per_job": max(2, count), "max_runtime_minutes": minutes})
         return bool(self._start(action, note))
 
     def follow(self) -> None:
-        """Direct the job that searches until it has ended; nothing is done if there is none."""
-        driver = self._driver
-        while self._is_running() or self._retries():
-            driver.workplace.interruption.check()
+        """Direct the job that searches until it has ended; returns at once if there is none.
+
+        After a job without capacity it waits until another one may be tried, and leaves the choice of that to the
+        search.
+        """
+        driver, clock = self._driver, self._driver.workplace.clock
+        while self._is_running() or any(retry.not_before > clock.now() for retry in self._retries().values()):
             driver.poll()
-            if self._is_running():
-                self._direct()
-            else:
-                self._retry()
+            self._direct()
             driver.wait()
+        for identity in self._retries():
+            del driver.history.retries[identity]
 
     def summary(self) -> str:
-        """In words, how many trials have been trained in jobs that search; empty if there was none."""
-        driver = self._driver
-        trials = [trial for number, trial in driver.trials.items() if driver.history.notes[number].kind == SEARCH]
-        if not trials:
-            return ""
-        jobs = len({driver.history.notes[trial.number].lead for trial in trials})
+        """How many trials the jobs that search have trained, in words; empty if there was no such job."""
+        notes = self._driver.history.notes
+        trials = [trial for number, trial in self._driver.trials.items() if notes[number].kind == SEARCH]
+        jobs = len({notes[trial.number].lead for trial in trials})
         completed = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
-        return (
-            f"{jobs} {'job has' if jobs == 1 else 'jobs have'} trained {completed} of {len(trials)} trials to their end"
-        )
+        done = f"trained {completed} of {len(trials)} trials to their end; "
+        return f"{jobs} {'job has' if jobs == 1 else 'jobs have'} {done}" if jobs else ""
 
     def _is_running(self) -> bool:
         return any(entry.note.kind == SEARCH for entry in self._driver.ledger.running())
 
     def _retries(self) -> dict[str, Retry]:
-        """Trials of a job that searches which had no capacity."""
+        """Trials of jobs that search for which there was no capacity, by their identity."""
         return {key: retry for key, retry in self._driver.history.retries.items() if retry.note.kind == SEARCH}
 
     def _direct(self) -> None:
@@ -163,9 +163,10 @@ class InJobSearch:
         if len(trials) < lead.spec.trials_per_job:
             open_ += self._open_trainings(lead.spec)
         fitting = [training for training in open_ if training and _SLOWER * training.seconds <= left_s]
-        first = [training for training in open_ if training and training.key == _key(lead)]
-        if first or shared.is_forming:  # it goes on to its end, as in a job of its own
-            return first or fitting[:1]
+        if not _has_ended(lead) and (rest := self._training_of(lead)) is not None:
+            return [rest]  # it goes on to its end, as in a job of its own
+        if shared.is_forming:
+            return fitting[:1]
         if not knowledge.predictions.has_quality:
             return [] if any(map(_has_report, trials)) else fitting[:1]
         spent_usd = self._driver.ledger.balance().spent_usd
@@ -188,28 +189,6 @@ class InJobSearch:
             knowledge = self._learner.learn([_spec_of(ranked[0])], left_usd=left_usd)
         return chosen
 
-    def _retry(self) -> None:
-        """Begin again, as one job, the trials that a job without capacity has left."""
-        driver, retries = self._driver, self._retries()
-        if not retries or any(retry.not_before > driver.workplace.clock.now() for retry in retries.values()):
-            return
-        for key in retries:
-            del driver.history.retries[key]
-        specs = [driver.file.spec_at(retry.note.point) for retry in retries.values()]
-        limits = [float(str(retry.note.changes["max_runtime_minutes"])) for retry in retries.values()]
-        minutes = self._minutes(specs[0], len(specs), [max(limits) / len(limits)] * len(limits))
-        lead: int | None = None
-        for retry in retries.values() if minutes is not None else ():
-            changes = {"trials_per_job": max(2, int(str(retry.note.changes["trials_per_job"])))}
-            suggestion = driver.study.ask_for(retry.note.point)
-            lead = suggestion.number if lead is None else lead
-            again = {**retry.note.changes, **changes, "max_runtime_minutes": minutes}
-            if (
-                not driver.start(suggestion, replace(retry.note, changes=again, lead=lead))
-                and lead == suggestion.number
-            ):
-                lead = None
-
     def _start(self, action: Action, lead: TrialNote) -> str:
         """Start a trial beside the lead, or as the lead if it has no number; returns its key, or an empty text."""
         driver = self._driver
@@ -225,16 +204,16 @@ class InJobSearch:
     def _minutes(self, spec: JobSpec, count: int, limits: Sequence[float]) -> float | None:
         """The maximum runtime of the job: time for a part of all trainings that fits budget and deadline.
 
-        None if too little fits.
+        None if the limit of its first training, the first one of `limits`, does not fit.
         """
         admission = self._driver.admission
         most_usd = _MOST_OF_BUDGET * admission.left_usd(spec)
-        least = max(limits, default=spec.max_runtime_minutes)
+        least = limits[0]
         minutes = min(_LONGEST_MINUTES, max(least, _TRAININGS * sum(limits)))
         if admission.deadline is not None:
             left_s = admission.deadline.until - self._driver.workplace.clock.now() - OVERHEAD_S
             minutes = min(minutes, left_s / 60)
-        while minutes >= least / 2:
+        while minutes >= least:
             job = spec.replace(trials_per_job=max(2, count), max_runtime_minutes=round(minutes, 1))
             with suppress(BudgetRefused):
                 usd = admission.worst_case.reserved_usd(job)
@@ -242,7 +221,7 @@ class InJobSearch:
                     return job.max_runtime_minutes
                 if usd is not None and usd <= most_usd:
                     return job.max_runtime_minutes
-            minutes *= 0.8
+            minutes = max(least, 0.8 * minutes) if minutes > least else 0.0
         return None
 
     def _open_trainings(self, lead: JobSpec) -> list[_Training]:
@@ -275,6 +254,8 @@ class InJobSearch:
         total = total_steps or expected_steps
         seconds = self._learner.seconds_per_step(spec) * expected_steps * (1 - steps / total)
         usd = seconds * self._learner.space.usd_per_second_of(spec)
+        if not steps:  # one that runs out of memory does so soon
+            usd *= self._driver.history.memory_limits.chance(Footprint.of(spec, spec.plan()))
         action = replace(action, cost_usd=usd)
         return _Training(key=key, action=action, steps=steps, total_steps=total, seconds=seconds)
 
@@ -299,3 +280,7 @@ def _has_report(job: TrialJob) -> bool:
 
 def _spec_of(action: Action) -> JobSpec:
     return action.spec.replace(**action.changes)
+
+
+def _limit_minutes(action: Action) -> float:
+    return action.limit_minutes or _spec_of(action).max_runtime_minutes

@@ -80,9 +80,9 @@ class Split:
                 if driver.start_retry():  # a point that had met no capacity, or no quota
                     continue
                 reason, action = self._next()
-                if action is not None and in_job is not None and in_job.begin(action):
-                    in_job.follow()
-                elif action is not None:
+                if in_job is not None and action is not None and in_job.begin(action):
+                    break
+                if action is not None:
                     self._begin(action)
                 elif driver.running:
                     break
@@ -95,7 +95,7 @@ class Split:
             driver.wait()
         shift = f"; {label(self._space.quality.metric)} {_SHIFTED}" if self.learner.is_shifted else ""
         jobs = in_job.summary() if in_job is not None else ""
-        return f"{jobs}{'; ' if jobs else ''}{reason}; {self._verified()}{shift}"
+        return f"{jobs}{reason}; {self._verified()}{shift}"
 
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
@@ -244,7 +244,7 @@ class Split:
             job = _job_of(action)
             self._jobs[key] = job, job.spec_hash()
         job, identity = self._jobs[key]
-        if identity in self.driver.history.impossible:
+        if identity in self.driver.history.impossible or identity in self.driver.history.failures:
             return True
         is_affordable = self._is_affordable(job)
         self._has_unaffordable |= not is_affordable

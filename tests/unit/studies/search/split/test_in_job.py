@@ -12,8 +12,7 @@ from paretune.specification.container import JobInputs, PreparedDataset
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.split.in_job import InJobSearch
-from paretune.studies.search.split.learner import Learner
+from paretune.studies.search.split import search as split
 from paretune.studies.search.split.unfinished import Unfinished
 from paretune.studies.search.trial_job import guessed_f1
 from tests.study_rig import driver_of, kill
@@ -55,7 +54,7 @@ def driver(workplace: Path) -> Driver:
 
 
 def search(driver: Driver) -> str:
-    return InJobSearch(driver, Learner(driver), lambda action: False).search()
+    return split.search(driver)
 
 
 def searching_jobs(workplace: Path, driver: Driver) -> list[float]:
@@ -207,7 +206,7 @@ def test_a_paused_training_is_forecast_once_another_has_ended(workplace: Path, m
     slow = STUDY.replace("instance_type", "simulation: {startup_seconds: 400}, instance_type")
     (workplace / "study.yaml").write_text(slow)
     study = driver_of(workplace, str(workplace / "study.yaml"), {})
-    learner, forecasts = Learner(study), []
+    forecasts = []
     billed: list[tuple[str, float]] = []
     wait = study.wait
 
@@ -221,7 +220,7 @@ def test_a_paused_training_is_forecast_once_another_has_ended(workplace: Path, m
         billed.extend((job.parameters[batch], measured[metrics.BILLABLE_SECONDS]) for job, measured in finished)
 
     monkeypatch.setattr(study, "wait", looked_at)
-    InJobSearch(study, learner, lambda action: False).search()
+    search(study)
 
     before = itertools.takewhile(lambda item: not item[1], forecasts)
     assert not any(open_ for open_, _ in before)
