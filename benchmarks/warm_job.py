@@ -477,7 +477,7 @@ def main() -> None:
     parser.add_argument("--kinds", default="plain,cliff")
     parser.add_argument("--first", type=int, default=118, help="seed of the first world")
     parser.add_argument("--seeds", type=int, default=4, help="worlds of a kind, each with another data set")
-    parser.add_argument("--searches", type=int, default=2, help="of a world, on each side, with another seed")
+    parser.add_argument("--searches", type=int, default=1, help="of a world, on each side, with another seed")
     parser.add_argument("--minutes", type=int, nargs="+", default=[5, 15, 60])
     parser.add_argument("--budget", type=float, default=8.0, help="of a study, in median jobs")
     parser.add_argument("--most", type=int, default=48, help="trials of a study; 0: none is run")

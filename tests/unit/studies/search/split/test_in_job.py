@@ -1,6 +1,7 @@
 """Studies that begin with one job that searches, simulated: what is trained, billed and recorded, and adopted."""
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -63,36 +64,56 @@ def searching_jobs(workplace: Path, driver: Driver) -> list[float]:
     return [job.billable_seconds() * USD_PER_SECOND for job in jobs if job is not None]
 
 
-def test_a_job_finds_the_best_rate_and_its_trials_share_the_bill_within_one_bound(workplace: Path) -> None:
+def test_jobs_find_the_best_rate_and_their_trials_share_each_bill_within_its_bound(workplace: Path) -> None:
     study = driver(workplace)
     reason = search(study)
     trials = list(study.trials.values())
     best = max((trial for trial in trials if "f1" in trial.values), key=lambda trial: trial.values["f1"])
 
     assert best.point["learning_rate"] == 3e-5
-    assert 3 <= len(trials) < 8
     stopped = [trial for trial in trials if trial.status is TrialStatus.STOPPED]
     completed = len(trials) - len(stopped)
-    assert completed >= 2
+    assert stopped
     assert all("given up" in trial.reason for trial in stopped)
     assert f"trained {completed} of {len(trials)} trials to their end" in reason
-    (usd,) = searching_jobs(workplace, study)
-    assert usd < 0.66 * 8 * 1700 * USD_PER_SECOND
+    jobs = searching_jobs(workplace, study)
+    assert len(jobs) < completed  # start-ups are shared
 
     entries = [study.ledger.entry(number) for number in study.trials]
-    reserved = [entry.worst_usd for entry in entries if entry.worst_usd]
-    billed = sum(searching_jobs(workplace, study))
-
-    assert len(reserved) == 1
-    assert billed <= reserved[0]
-    assert study.ledger.balance().spent_usd == pytest.approx(billed, abs=1e-9)
-    lead = max(entries, key=lambda entry: entry.worst_usd or 0.0)
-    assert lead.note.lead == lead.trial
-    assert lead.booking_order == len(entries)  # until then its reservation covers the others
+    leads = [entry for entry in entries if entry.note.lead == entry.trial]
+    assert [entry for entry in entries if entry.worst_usd] == leads
+    assert len(leads) == len(jobs)
+    assert study.ledger.balance().spent_usd == pytest.approx(sum(jobs), abs=1e-9)
+    for lead in leads:
+        members = [entry for entry in entries if entry.note.lead == lead.trial]
+        billed = sum(entry.end.cost_usd or 0.0 for entry in members if entry.end)
+        assert billed == pytest.approx(min(jobs, key=lambda usd: abs(usd - billed)), abs=1e-9)
+        assert billed <= (lead.worst_usd or 0.0)
+        assert lead.end is not None
+        assert lead.end.status is TrialStatus.COMPLETED
+        assert lead.booking_order == max(entry.booking_order or 0 for entry in members)  # its reservation covers all
     for trial in study.trials.values():  # compared as if each had a job of its own
         if trial.status is TrialStatus.COMPLETED:
             seconds = 1720 - 2 * int(str(trial.point["per_device_train_batch_size"]))
             assert trial.values["cost_usd"] == pytest.approx(seconds * USD_PER_SECOND, rel=0.02)
+
+
+def test_a_job_that_trains_once_costs_what_a_job_of_its_own_costs(workplace: Path) -> None:
+    """A study that may begin one trial only: nothing follows in its job."""
+    billed = []
+    for line in ("in_job: search", "in_job: none"):
+        folder = workplace / line[-4:]
+        folder.mkdir()
+        write_curves(workplace / "table.csv")
+        text = STUDY.replace("in_job: search", line).replace("name: searching", f"name: {line[-4:]}")
+        (folder / "study.yaml").write_text(f"{text}n_trials: 1\n")
+        study = driver_of(workplace, str(folder / "study.yaml"), {})
+        search(study)
+        (trial,) = study.trials.values()
+        assert trial.status is TrialStatus.COMPLETED
+        billed.append(trial.cost_usd)
+
+    assert billed[0] == pytest.approx(billed[1], rel=0.03)
 
 
 @pytest.mark.parametrize("waits", [9, *(pytest.param(waits, marks=pytest.mark.slow) for waits in (1, 4, 14))])
@@ -180,20 +201,24 @@ def test_a_table_without_curves_is_refused_before_the_first_dollar(workplace: Pa
         StudyFile.read(str(workplace / "study.yaml"), {})
 
 
-def test_the_job_trains_half_of_a_study_s_trials_at_most(workplace: Path) -> None:
+def test_a_job_trains_half_of_a_study_s_trials_at_most(workplace: Path) -> None:
     """The other half is left to measure seconds on other clusters."""
     write_curves(workplace / "table.csv")
     (workplace / "study.yaml").write_text(f"{STUDY}n_trials: 6\n")
     study = driver_of(workplace, str(workplace / "study.yaml"), {})
     search(study)
 
-    assert len(study.trials) == 3
+    assert len(study.trials) <= 6
+    assert max(Counter(study.history.notes[number].lead for number in study.trials).values()) == 3
 
 
 def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
-    study = driver(workplace)
+    write_curves(workplace / "table.csv")
+    (workplace / "study.yaml").write_text(STUDY.replace("instance_type", "max_runtime_minutes: 40, instance_type"))
+    study = driver_of(workplace, str(workplace / "study.yaml"), {})
     until = study.workplace.clock.now() + 5400.0
     study.admission.deadline = StudyDeadline(until, 0.95, study.workplace)
+    study.admission.deadline.seconds(study.file.spec_at({"per_device_train_batch_size": 32, "learning_rate": 1e-5}))
     search(study)
 
     assert any(trial.status is TrialStatus.COMPLETED for trial in study.trials.values())
