@@ -42,6 +42,8 @@ class TimelineFactory:
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
+        if document.member:  # it joins a job that runs
+            return self._single(document, has_capacity=True)
         first = self._single(document.members[0] if document.members else document)
         if not document.members or (first.failure is not None and first.failure[0] is FailureKind.CAPACITY):
             return first

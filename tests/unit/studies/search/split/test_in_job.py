@@ -14,9 +14,10 @@ from paretune.studies.definition.file import StudyFile
 from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split import search as split
+from paretune.studies.search.split.actions import LEARN
 from paretune.studies.search.split.unfinished import Unfinished
 from paretune.studies.search.trial_job import guessed_f1
-from tests.study_rig import driver_of, kill
+from tests.study_rig import Killed, driver_of, kill
 from tests.unit.studies.search.test_shared_jobs import jobs_of
 
 STUDY = """
@@ -287,3 +288,66 @@ def test_a_script_in_one_job_has_one_fault(tmp_path: Path) -> None:
 
     (fault,) = error.value.faults
     assert "in_job=search goes with paretune's own training" in fault
+
+
+@pytest.mark.slow
+def test_the_second_job_of_a_killed_driver_is_directed_by_the_next_one(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_curves(workplace / "table.csv")
+    (workplace / "study.yaml").write_text(f"{STUDY}n_trials: 6\n")
+    dead, again = (driver_of(workplace, str(workplace / "study.yaml"), {}) for _ in range(2))
+    dead._owner, again._owner = "dead", "again"
+    monkeypatch.setattr(dead, "wait", lambda: _wait_for_a_second_job(dead))
+    with pytest.raises(Killed):
+        search(dead)
+    dead._heartbeat.stop()
+    again.ledger.deregister("dead")
+    again.adopt()
+    leads = {job.note.lead for job in again.running}
+    search(again)
+
+    assert len(leads) == 1
+    assert leads < {note.lead for note in again.history.notes.values()}
+    points = [tuple(trial.point.values()) for trial in again.trials.values()]
+    assert len(points) == len(set(points))
+    assert again.ledger.balance().spent_usd == pytest.approx(sum(searching_jobs(workplace, again)), abs=1e-9)
+    assert again.ledger.balance().committed_usd == 0.0
+
+
+def _wait_for_a_second_job(driver: Driver) -> None:
+    """Raise Killed once a trial of the second job that searches has begun, else wait as usual."""
+    if driver.history.notes and any(job.trial and job.trial.shared.started for job in driver.running):
+        raise Killed
+    Driver.wait(driver)
+
+
+@pytest.mark.slow
+def test_after_a_job_without_capacity_the_search_chooses_anew_and_pays_nothing(workplace: Path) -> None:
+    write_curves(workplace / "table.csv")
+    text = STUDY.replace("instance_type", "simulation: {capacity_error_rate: 0.5}, instance_type")
+    (workplace / "study.yaml").write_text(text)
+    study = driver_of(workplace, str(workplace / "study.yaml"), {})
+    began = study.workplace.clock.now()
+    search(study)
+
+    ends = [entry.end for entry in study.ledger.booked(0) if entry.end is not None]
+    refused = [end for end in ends if end.transient]
+    assert refused
+    assert not any(end.cost_usd for end in refused)
+    assert any(end.status is TrialStatus.COMPLETED and end.at - began > 300.0 for end in ends)
+    assert study.ledger.balance().spent_usd == pytest.approx(sum(searching_jobs(workplace, study)), abs=1e-9)
+    assert study.ledger.balance().committed_usd == 0.0
+
+
+def test_a_budget_for_one_training_begins_a_job_of_its_own(workplace: Path) -> None:
+    """A job that searches may reserve 70 % of the dollars left."""
+    write_curves(workplace / "table.csv")
+    text = STUDY.replace("budget_usd: 100", "budget_usd: 1.2")
+    (workplace / "study.yaml").write_text(text.replace("instance_type", "max_runtime_minutes: 40, instance_type"))
+    study = driver_of(workplace, str(workplace / "study.yaml"), {})
+    search(study)
+
+    kinds = {study.history.notes[trial.number].kind for trial in study.trials.values()}
+    assert kinds == {LEARN}
+    assert study.ledger.balance().spent_usd <= 1.2
