@@ -68,7 +68,7 @@ class _Training:
 
 
 class InJobSearch:
-    """One driver's part in the job that searches; `is_closed` says whether a job of its own cannot begin now."""
+    """One driver's part in the jobs that search; `is_closed` says whether a job of its own cannot begin now."""
 
     def __init__(self, driver: Driver, learner: Learner, is_closed: Callable[[Action], bool]) -> None:
         self._driver = driver
@@ -159,12 +159,12 @@ class InJobSearch:
         left_s = (1 - _RESERVE) * lead.spec.max_runtime_minutes * 60 - elapsed_s
         left_usd = self._driver.admission.left_usd(lead.spec)
         knowledge = self._learner.learn(left_usd=left_usd)
+        if not _has_ended(lead) and (rest := self._training_of(lead)) is not None:
+            return [rest]  # it goes on to its end, as in a job of its own
         open_ = [self._training_of(job) for job in trials if not _has_ended(job)]
         if len(trials) < lead.spec.trials_per_job:
             open_ += self._open_trainings(lead.spec)
         fitting = [training for training in open_ if training and _SLOWER * training.seconds <= left_s]
-        if not _has_ended(lead) and (rest := self._training_of(lead)) is not None:
-            return [rest]  # it goes on to its end, as in a job of its own
         if shared.is_forming:
             return fitting[:1]
         if not knowledge.predictions.has_quality:
@@ -178,9 +178,9 @@ class InJobSearch:
             gains = [actions.gain_of_training(_spec_of(training.action)) for training in fitting]
             priced = [replace(item.action, gain=gain) for item, gain in zip(fitting, gains, strict=True)]
             ranked, elsewhere = actions.ranked(action for action in priced if action.gain), actions.best()
-            if not ranked or (
-                elsewhere is not None and elsewhere.gain / (elsewhere.cost_usd + start_usd) > ranked[0].value
-            ):
+            if not ranked:
+                break
+            if elsewhere is not None and elsewhere.gain / (elsewhere.cost_usd + start_usd) > ranked[0].value:
                 break
             index = next(index for index, action in enumerate(priced) if action is ranked[0])
             chosen.append(fitting.pop(index))
