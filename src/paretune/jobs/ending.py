@@ -74,7 +74,7 @@ def record_end(
         job_name=job.name,
         state=state,
         reason=ending.reason,
-        metrics=_all_metrics(report, bill) | dict(record.baselines),
+        metrics=_all_metrics(report, bill) | record.data_facts,
         failure=failure,
         remarks=ending.remarks,
         verdicts=ending.verdicts,
@@ -185,7 +185,9 @@ class _Ending:
         facts = {} if job is None else job.facts()
         is_closed = run.end(RUN_STATUS[self.state])  # first: `sync` comes back to a run as long as its state is Running
         with run.later():
-            run.log_metrics({name: value for name, value in values.items() if record.former_metrics.get(name) != value})
+            in_order = values | {name: value for name, value in record.known_before.items() if name not in values}
+            former = record.former_metrics
+            run.log_metrics({name: value for name, value in in_order.items() if former.get(name) != value})
             if report is not None:
                 _write_report(run, report)
             if self.profile:
@@ -219,7 +221,7 @@ class _Ending:
         model = self.job.model_location() if self.job is not None and self.state is JobState.COMPLETED else ""
         return job_note(
             record.spec,
-            {**record.baselines, **values},
+            {**record.data_facts, **values},
             state=self.state.value,
             reason=self.reason,
             origin=record.workplace.launcher.origin,
@@ -262,7 +264,7 @@ def _verdicts(record: JobRecord, report: JobReport) -> list[str]:
     # A simulated job has no loss curve of its own.
     has_curve = record.workplace.launcher.origin == "measured" and not record.spec.runs_own_training
     loss = [value for _, value in sorted(record.run.curve("train/loss").items())] if has_curve else []
-    return verdicts(record.spec, {**record.baselines, **report.metrics}, report, loss)
+    return verdicts(record.spec, {**record.data_facts, **report.metrics}, report, loss)
 
 
 def _profile(job: Job) -> tuple[Mapping[str, bytes], str]:
@@ -290,7 +292,7 @@ def _record_model(record: JobRecord, bill: JobBill, job: Job, report: JobReport,
         report=report,
         location=job.model_location(),
         data_hash=record.run.tags().get(schema.DATASET_KEY, ""),
-        metrics={**record.baselines, **values},
+        metrics={**record.data_facts, **values},
         price=bill.price,
     )
     return record_model(record.run, finished)

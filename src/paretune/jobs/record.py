@@ -3,13 +3,14 @@
 `ending` writes the rest of the run when the job has ended.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from paretune.core.commands import command_line
 from paretune.core.errors import LostContact
 from paretune.core.tags import Attribution
-from paretune.core.untrusted import absolute
+from paretune.core.untrusted import absolute, parse_json
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
 from paretune.jobs.deadline import Deadline, Plan
@@ -55,7 +56,11 @@ class JobRecord:
         """Study, user and team of the job; of an adopted job those that its run names."""
         self.retries_smaller = retries_smaller and not spec.runs_project
         self._collector = collector or (None if spec.project is None else Collector(workplace.clock))
-        self.baselines: Mapping[str, float] = {}
+        self.known_before: Mapping[str, float] = {}
+        """Metrics known before the job began: its estimate, and baselines and other facts of its data.
+
+        They are logged when the job has ended, because MLflow's page of a run lists metrics in the order of logging.
+        """
         """Metrics that are known from the data alone."""
         self.former_metrics: Mapping[str, float] = {}
         """Metrics that an earlier process or the project's command has written to the run."""
@@ -94,16 +99,21 @@ class JobRecord:
             if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
             if estimate is not None:
-                self.run.log_metrics(estimate.as_metrics())
+                self.known_before = estimate.as_metrics()
                 self.run.set_tags({schema.ESTIMATE_BASIS: estimate.basis})
             if (dataset := inputs.dataset) is not None:
-                self.baselines = dataset.facts
+                self.known_before = {**dataset.facts, **self.known_before}
                 rows = {"training": "train_rows", "validation": "validation_rows"}
                 counts = {context: dataset.facts[name] for context, name in rows.items() if name in dataset.facts}
                 validation_rows = dataset.validation_rows or None
                 self.run.set_tags({schema.DATASET_KEY: dataset.key, schema.VALIDATION_ROWS: validation_rows})
                 self.run.log_dataset(self.spec.dataset, dataset.key, self.spec.dataset, counts)
-                self.run.log_metrics(dataset.facts)
+            self.run.set_tags({schema.KNOWN_BEFORE: json.dumps(self.known_before) if self.known_before else None})
+
+    @property
+    def data_facts(self) -> dict[str, float]:
+        """Counts and baselines of the data, without the estimate."""
+        return {name: value for name, value in self.known_before.items() if not name.startswith("estimated_")}
 
     def describe_project(self, tags: Mapping[str, str]) -> None:
         """Record cluster, price and `tags` of a project's job, whose parameters are the project's own."""
@@ -129,7 +139,8 @@ class JobRecord:
             else:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
-        self.baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
+        known = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
+        self.known_before = known | _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
     def _follow_plan(self, plan: Plan | None) -> None:
         self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
@@ -288,6 +299,16 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
         schema.LAUNCHER: workplace.launcher.name,
         schema.WATCHED_BY: this_process(),
     }
+
+
+def _read_metrics(text: str) -> dict[str, float]:
+    """The numbers of a tag with metrics as JSON; none if it holds anything else, for anybody may edit a tag."""
+    try:
+        values = parse_json(text) if text else {}
+    except ValueError:
+        return {}
+    numbers = values.items() if isinstance(values, dict) else ()
+    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
 
 
 def _now(workplace: Workplace) -> str:

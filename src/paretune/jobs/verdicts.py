@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, variance
 
 from paretune.core.commands import options
-from paretune.estimating.noise import TELLING_ERRORS
+from paretune.estimating.noise import TELLING_ERRORS, binomial_error
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobReport
@@ -50,7 +50,7 @@ def verdicts(
     if spec.runs_own_training:
         return []
     return [
-        *below_baseline(spec, values),
+        *below_baseline(spec, values, error_of_rows(values)),
         *_too_easy(spec, values),
         *_one_class_only(report),
         *_far_too_high_rate(spec),
@@ -59,8 +59,11 @@ def verdicts(
     ]
 
 
-def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
-    """A verdict if the model is no better than a constant answer, or worse than TF-IDF."""
+def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.0) -> list[str]:
+    """A verdict if the model is no better than a constant answer, or worse than TF-IDF.
+
+    `error` is the standard error of its first measure; a smaller difference to TF-IDF shows nothing.
+    """
     task = metrics.TASKS[spec.task]
     measured, tfidf = values.get(task.quality), values.get(task.baseline or "")
     trivial = values.get(task.trivial or "")
@@ -76,6 +79,9 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
         comparison = f"{side} {tfidf:{form}}, which {model} reaches on the same rows"
         meaning = "the model has not learnt what single words tell"
+        if abs(measured - tfidf) < error:
+            comparison = f"no better than {tfidf:{form}}, which {model} reaches on the same rows"
+            meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
     remedies = []
@@ -87,7 +93,13 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
         remedies.append(options(fine_tuning="full"))
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
     quality = _NAMES.get(task.quality, task.quality)
-    return [f"{quality} {measured:{form}} is {comparison}: {meaning}; {', '.join(remedies)}"]
+    return [f"{quality} {measured:{form}} is {comparison}: {meaning}; try {', '.join(remedies)}"]
+
+
+def error_of_rows(values: Mapping[str, float]) -> float:
+    """Standard error of the F1 of so few validation rows; 0 if F1 or rows are not known."""
+    rows = int(values.get("validation_rows", 0))
+    return binomial_error(values[metrics.F1], rows) if rows > 0 and metrics.F1 in values else 0.0
 
 
 def _too_easy(spec: JobSpec, values: Mapping[str, float]) -> list[str]:
@@ -120,7 +132,7 @@ def _far_too_high_rate(spec: JobSpec) -> list[str]:
     rate, usual = spec.plan().learning_rate, default_learning_rate(spec.fine_tuning)
     return [
         f"learning rate {rate:g} is {rate / usual:,.0f} times the usual {usual:g} of fine_tuning={spec.fine_tuning}: "
-        f"such a rate destroys what the model knew; {options(learning_rate=f'{usual:g}')}"
+        f"such a rate destroys what the model knew; try {options(learning_rate=f'{usual:g}')}"
     ]
 
 
@@ -131,7 +143,7 @@ def _truncated_texts(spec: Data, values: Mapping[str, float]) -> list[str]:
     part = "all" if share == 1 else f"{share:.0%} of the"
     return [
         f"{part} training texts are longer than max_seq_length={spec.max_seq_length} tokens and were cut there; "
-        f"{options(max_seq_length=2 * spec.max_seq_length)}, if the model takes as many"
+        f"try {options(max_seq_length=2 * spec.max_seq_length)}, if the model takes as many"
     ]
 
 

@@ -29,6 +29,12 @@ MODEL_URI = "paretune.model_uri"
 """Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
 NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
+KNOWN_BEFORE = "paretune.known_before"
+"""Metrics known before the job began, its estimate and facts of its data: JSON, name to value.
+
+They become metrics when the job has ended, so that MLflow lists them below what was measured. Absent before 2026-11-24:
+until then they were metrics from the beginning.
+"""
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
 # The job, and where it runs

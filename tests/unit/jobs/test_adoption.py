@@ -91,6 +91,25 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
     assert user.type().run_id != run_id  # it has ended
 
 
+@pytest.mark.parametrize(
+    ("tag", "known"),
+    [
+        ('{"estimated_seconds": 9, "baseline_f1_tfidf": 0.7}', {"estimated_seconds": 9.0, "baseline_f1_tfidf": 0.7}),
+        ('{"estimated_seconds": "edited"', {}),
+        ("[1]", {}),
+    ],
+)
+def test_an_adopted_job_ends_with_what_was_known_before_it_began(user: User, tag: str, known: dict[str, float]) -> None:
+    run_id = user.is_killed()
+    user.client.set_tag(run_id, "paretune.known_before", tag)
+
+    result = user.type()
+
+    recorded = user.client.get_run(run_id).data.metrics
+    assert {name: recorded[name] for name in recorded if name.startswith(("estimated", "baseline"))} == known
+    assert "estimated_seconds" not in result.metrics
+
+
 def test_the_run_that_mlflow_has_opened_for_the_command_says_which_run_it_watches(user: User) -> None:
     run_id = user.is_killed()
     opened = user.client.create_run("0").info.run_id

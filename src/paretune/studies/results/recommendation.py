@@ -140,8 +140,9 @@ def _below_baseline(point: Point) -> list[str]:
     """Sentences that say that the model is worse than TF-IDF, and what to change; empty if it is not, or unknown."""
     if point.trial.plan is None or metrics.F1 not in point.means or point.trial.baseline_f1 is None:
         return []
-    values = {metrics.F1: point.measured[metrics.F1][0], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
-    return [f"{sentence}." for sentence in below_baseline(job_of(point.trial.parameters), values)]
+    values = {metrics.F1: point.means[metrics.F1], metrics.BASELINE_TFIDF: point.trial.baseline_f1}
+    sentences = below_baseline(job_of(point.trial.parameters), values, point.errors[metrics.F1])
+    return [f"{sentence}." for sentence in sentences]
 
 
 class _Reason(NamedTuple):

@@ -13,7 +13,7 @@ from paretune.jobs.ending import JobEnd
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob, first_job_name
-from paretune.jobs.verdicts import below_baseline
+from paretune.jobs.verdicts import below_baseline, error_of_rows
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import JobState, job_name
 from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, split_job_name
@@ -257,7 +257,8 @@ class TrialJob:
         name = "" if self._quality is None else self._quality.metric
         if name in measured and (not self.curve or self.curve[-1][0] < 1.0):
             self.curve.append((1.0, measured[name]))
-        compared = below_baseline(self.spec, measured)  # a study says this itself, for the mean over seeds
+        # A study says this itself, for the mean over seeds.
+        compared = below_baseline(self.spec, measured, error_of_rows(measured))
         verdicts = tuple(sentence for sentence in end.verdicts if sentence not in compared)
         return self._end(TrialStatus.COMPLETED, "", metrics=measured, verdicts=verdicts)
 
