@@ -21,9 +21,8 @@ pytestmark = [
 ]
 
 COLUMNS = [
-    *("metrics.`f1`", "metrics.`cost_usd`", "metrics.`throughput_samples_per_second`"),
-    *("metrics.`job_seconds`", "params.`instance_type`", "params.`instance_count`"),
-    *("params.`global_batch_size`", "params.`learning_rate`", "tags.`paretune.origin`", "tags.`paretune.pareto_rank`"),
+    *("metrics.`f1`", "metrics.`cost_usd`", "metrics.`job_seconds`", "params.`instance_type`"),
+    *("params.`instance_count`", "params.`global_batch_size`", "params.`learning_rate`", "tags.`paretune.pareto_rank`"),
 ]
 
 

@@ -241,7 +241,7 @@ def test_choices_make_a_row_per_combination_and_all_their_faults_are_said_at_onc
     )
 
 
-def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason() -> None:
+def test_a_type_whose_gpu_is_not_known_is_left_out_of_a_table_with_the_reason(workplace: Path) -> None:
     table = paretune.estimate(SIMULATED, instance_type=["ml.g7.2xlarge", "ml.g5.xlarge"], quiet=True)
 
     assert [item.spec.instance_type for item in table.estimates] == ["ml.g5.xlarge"]

@@ -2,7 +2,7 @@
 
     seconds    = start-up + steps x step + evaluation + upload
     step       = accumulation x ((1 + bubble) x (exposed(latency x layers, pass) + pass + blocking)
-                 + exposed(exchange, pass) + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass)
+                 + exposed(exchange, pass) + exposed(offloaded, pass)) + update + exposed(exchange, 2/3 pass) + loop
     pass       = (rows x (FLOP / (peak x utilisation) + moved / memory bandwidth) + read / memory bandwidth)
                  / (chip x model x several x cluster)
     moved      = bytes of activations that are written and read between the matrix products
@@ -10,6 +10,7 @@
     update     = 24 bytes x weights that one device updates / bandwidth of the memory they are in
     bubble     = (stages - 1) / micro-batches of a pipeline: time in which a stage waits for the others, against that in
                  which it works (Narayanan et al., arXiv 2104.04473, section 2.2)
+    loop       = seconds of the Trainer's own Python in a step, of a processor only: a GPU computes meanwhile
     blocking   = activations that devices of one model send each other, as an exchange that nothing hides
     offloaded  = bytes that go to the memory of the machine and come back / bandwidth of PCIe
     exchange   = the slower of links and network, volumes as in `exchange`: one in every micro-batch, one in every step
@@ -56,6 +57,7 @@ _PRIORS = {
     "cluster": (1.0, 0.12),  # one instance type, count and strategy of several devices against the others
     "published": (1.0, 0.1),  # runs that others have published against those of paretune
     "latency": (0.0012, 0.4),  # seconds to launch the kernels of a layer for one micro-batch
+    "loop": (0.002, 1.0),  # seconds; 0.0065 in steps of width 32 on a busy machine, beside 0.002 for each layer
     "memory": (0.6, 0.5),  # share of memory bandwidth that the optimiser's update reaches
     "memory local": (2.0, 1.0),  # of this machine's, of which only the number of its processors is known
     "nvlink": (0.6, 0.4),  # share of a link's bandwidth that an exchange reaches
@@ -210,6 +212,7 @@ def _constants(setting: TimingFeatures, *, is_published: bool = False) -> dict[s
         "cluster": f"{'device' if is_alone else 'cluster'}:{setting.cluster}",
         "published": "published" if is_published else "",
         "latency": f"latency:{location}",
+        "loop": "loop" if setting.is_local else "",
         "memory": f"memory{' local' if setting.is_local else ''}:{setting.chip}",
         "link": setting.link,
         "network": "" if setting.instances == 1 else "efa" if fast else "tcp",
@@ -265,6 +268,7 @@ class _Columns:
         )
         self._compiled = np.array([setting.is_compiled for setting in settings])
         local = np.array([setting.is_local for setting in settings])
+        self._is_local = local
         self._upload = np.where(local, 0.0, transfer_s(_BYTES_OF_A_WEIGHT * column("parameters")))
         self._overhead = np.array([1.0 if item.is_local else overhead_s(item.kind) for item in settings])
 
@@ -283,6 +287,7 @@ class _Columns:
         micro_batch = (1 + self._bubble) * working + _exposed(exchange[0], whole) + offload
         update = self._ideal_update / constant["memory"]
         step = self._accumulation * micro_batch + update + _exposed(exchange[1], 2 / 3 * whole)
+        step = step + np.where(self._is_local, constant["loop"], 0.0)
         evaluation = constant["evaluation"] * self._ideal_evaluation * dearer / (constant["utilisation"] * speed)
         growth = np.where(self._instances > 1, constant["growth"], 0.0)
         compiling = np.where(self._compiled, constant["compiling"], 0.0)

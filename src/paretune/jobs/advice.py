@@ -16,8 +16,7 @@ from paretune.core.commands import options
 from paretune.core.errors import BadInput, TrackingUnavailable
 from paretune.estimating.architecture import Architecture
 from paretune.estimating.estimator import Estimate
-from paretune.estimating.forecast import Forecast, known_architecture
-from paretune.estimating.traced_step import TracedSteps
+from paretune.estimating.forecast import known_architecture
 from paretune.estimating.workload import training_rows
 from paretune.jobs.verdicts import is_full_rate, is_unscaled
 from paretune.launchers.storage import SPARE_GIB, bytes_of_weights, bytes_on_disk, least_volume_gib
@@ -74,12 +73,9 @@ class ForeseenJob:
         return self.spec.processes * self.spec.instance_count
 
 
-def foreseen(
-    spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: BatchPlan | None = None, with_store: bool = True
-) -> ForeseenJob:
-    """The facts about a job, except `has_worked`; without the MLflow store, its estimate has no evidence."""
-    launcher = workplace.launcher
-    forecast = workplace.forecast if with_store else Forecast(None, steps=TracedSteps(workplace.home))
+def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: BatchPlan | None = None) -> ForeseenJob:
+    """The facts about a job, except `has_worked`."""
+    launcher, forecast = workplace.launcher, workplace.forecast
     price = launcher.price(spec)
     architecture = known_architecture(spec, inputs)
     return ForeseenJob(

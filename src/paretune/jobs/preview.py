@@ -103,11 +103,9 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
         budgets = workplace.budgets(spec, attribution).check()
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
     document = document if deadline is None else Deadline(deadline, spec, workplace).document(document)
-    job = foreseen(spec, inputs, workplace, with_store=False)
-    if limit_refusal(job):  # earlier runs, which the launch reads, may show that it is faster
-        job = foreseen(spec, inputs, workplace)
-        if refusal := limit_refusal(job):
-            raise BadInput([refusal])
+    job = foreseen(spec, inputs, workplace)
+    if refusal := limit_refusal(job):
+        raise BadInput([refusal])
     estimate: TimeEstimate | None = job.estimate
     if spec.runs_own_training:
         estimate = workplace.forecast.time_of(spec, document.plan, inputs, job.price)
