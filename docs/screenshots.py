@@ -114,10 +114,10 @@ def main(study: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="paretune-pictures-") as name:
         workspace, store = Path(name), f"sqlite:///{Path(name) / 'mlflow.db'}"
+        (workspace / "studies").symlink_to(study.parent)  # the pictures show paths as a user types them
         os.environ |= {"MLFLOW_TRACKING_URI": store, "PARETUNE_HOME": str(workspace / ".paretune")}
-        subprocess.run(
-            [str(Path(sys.executable).with_name("paretune")), "study", "--study", str(study)], cwd=workspace, check=True
-        )
+        words = [str(Path(sys.executable).with_name("paretune")), "study", "--study", f"studies/{study.name}"]
+        subprocess.run(words, cwd=workspace, check=True)
         (parent,) = MlflowClient(store).search_runs(["0"], "tags.`paretune.kind` = 'study'")
         run_id = parent.info.run_id
         with mlflow_ui(store, workspace) as address, browser() as page:
@@ -128,16 +128,24 @@ def main(study: Path, folder: Path) -> None:
             open_chart(page, address, "0", run_id)
             _dismiss_banner(page)
             page.screenshot(path=folder / "chart.png")
-            open_run(page, address, "0", run_id)
-            page.wait_for_timeout(1000)  # the picture in the note
-            page.screenshot(path=folder / "study-run.png")
+            (best, *_) = MlflowClient(store).search_runs(["0"], "metrics.f1 > 0", order_by=["metrics.f1 DESC"])
+            for name, shown in (("study-run", run_id), ("trial-run", best.info.run_id)):
+                open_run(page, address, "0", shown)
+                page.wait_for_timeout(1000)  # the picture in the note
+                page.screenshot(path=folder / f"{name}.png")
+                page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
+                page.locator("button:has(svg):visible").first.click()  # folds MLflow's menu, which takes half of it
+                page.wait_for_timeout(1000)
+                page.screenshot(path=folder / f"{name}-narrow.png")
+                page.set_viewport_size({"width": _WIDTH, "height": _HEIGHT})
             page.goto(Path(MlflowClient(store).download_artifacts(run_id, "pareto.html", str(workspace))).as_uri())
             page.screenshot(path=folder / "pareto.png")
             page.set_viewport_size({"width": _PHONE, "height": _HEIGHT})
             page.screenshot(path=folder / "pareto-narrow.png")
-    for name in ("runs", "chart", "study-run", "pareto", "pareto-narrow"):
+    wide = ("runs", "chart", "study-run", "trial-run", "pareto")
+    for name in (*wide, *(f"{name}-narrow" for name in wide[2:])):
         _shrink(folder / f"{name}.png")
-    print(f"runs.png, chart.png, study-run.png, pareto.png and pareto-narrow.png are in {folder}")
+    print(f"{', '.join(wide)} and narrow pictures of the last three are in {folder}")
 
 
 def _dismiss_banner(page: Any) -> None:

@@ -287,7 +287,7 @@ def run_name(spec: JobSpec) -> str:
     plan = spec.plan()
     simulated = "simulated " if spec.is_simulated else ""  # first: the list of runs cuts long names
     trained = Path(spec.entry_script or spec.model).name.removeprefix(BUNDLED)
-    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:g} {trained}"
+    return f"{simulated}b{plan.global_batch_size} lr{plan.learning_rate:.3g} {trained}"
 
 
 def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:

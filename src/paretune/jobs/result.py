@@ -218,7 +218,7 @@ def _summary(spec: JobSpec, values: Mapping[str, float], ran: Placement) -> str:
         if spec.entry_script is not None:
             trained = f"the script **{Path(spec.entry_script).name}**"
         batch = f"{spec.fine_tuning} fine-tuning, global batch size {plan.global_batch_size}"
-        settings = f"{batch}, learning rate {plan.learning_rate:g}, on {cluster}"
+        settings = f"{batch}, learning rate {plan.learning_rate:.3g}, on {cluster}"
     return f"{trained}: {settings}."
 
 

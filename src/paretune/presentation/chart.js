@@ -34,7 +34,7 @@
     mark.querySelector(".whisker path")
       ?.setAttribute("d", `M${left} ${drawn[at].y}H${right}M${drawn[at].x} ${bottom}V${top}`);
     if (label(mark)) {
-      const isLeft = toX(x[0]) > size.width * 0.8;
+      const isLeft = toX(x[0]) > size.width * 0.6;
       label(mark).setAttribute("x", drawn[at].x + (isLeft ? -14 : 14));
       label(mark).removeAttribute("transform");
       label(mark).style.textAnchor = isLeft ? "end" : "start";

@@ -38,6 +38,7 @@ _RING: dict[str, Any] = {
     "markeredgewidth": 2.4,
 }
 """Around a mark with a label."""
+_LABEL_TO_THE_LEFT = 0.6  # share of the width from which on a label is to the left of its mark; also in chart.js
 _PROMINENT = ("front", "predicted")  # kinds that no other marks may hide or flatten
 _ROOM = 0.3  # the most that a prediction may stretch an axis, as a share of the measured range
 MANY = 150  # number of marks above which only prominent and ringed marks have error bars, and the others are faded
@@ -359,7 +360,7 @@ class Chart:
         opacity = None if is_prominent or not self.is_full else 0.35
         parts["outline"] = Line2D([x], [y], alpha=opacity, transform=at, **SIGNS[mark.kind])
         if has_ring:
-            right, side = (-14, "right") if x > 0.8 else (14, "left")
+            right, side = (-14, "right") if x > _LABEL_TO_THE_LEFT else (14, "left")
             beside = layout.transform(figure, right, 7)
             parts["ring"] = Line2D([x], [y], transform=at, **_RING)
             parts["label"] = Text(x, y, mark.label, fontsize=12, fontweight="bold", ha=side, transform=beside)

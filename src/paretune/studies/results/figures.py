@@ -90,7 +90,7 @@ def _mark(front: StudyFront, point: Point, axes: Mapping[str, Axis], judged_by: 
         kind=kind,
         spreads=spreads,
         tooltip=[*tooltip, f"run {point.trial.run_id}"],
-        label=f"trial {point.number}" if judged_by else "",
+        label=", ".join(filter(None, [f"trial {point.number}", point.trial.cluster])) if judged_by else "",
         label_over=[*judged_by, *({_SPENT, *names} - {metrics.COST_USD} for names in judged_by)],
     )
 

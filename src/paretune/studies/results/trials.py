@@ -119,12 +119,20 @@ class Trial:
         digits = digits.rstrip("0").rstrip(".") if exponent and "." in digits else digits
         return f"{digits}e{int(power)}" if exponent else digits
 
+    @property
+    def cluster(self) -> str:
+        """The cluster in words, such as 4 x ml.g5.xlarge; empty if the study does not search instance types."""
+        if "instance_type" not in self.point:
+            return ""
+        count = self.shown("instance_count") if "instance_count" in self.point else ""
+        return f"{count} x {self.shown('instance_type')}" if count not in {"", "1"} else self.shown("instance_type")
+
     def setting(self) -> str:
         """The searched parameters and the batch as it ran, in words: 4 x ml.g5.xlarge, batch 64, rate 5e-5."""
         texts = {name: text for name in dict.fromkeys([*self.point, "global_batch_size"]) if (text := self.shown(name))}
-        cluster = texts.pop("instance_type", "")
-        if cluster and (count := texts.pop("instance_count", "1")) != "1":
-            cluster = f"{count} x {cluster}"
+        cluster = self.cluster
+        for name in ("instance_type", "instance_count") if cluster else ():
+            texts.pop(name, None)
         if self.plan is not None and self.plan.gradient_accumulation_steps > 1:
             texts["gradient_accumulation_steps"] = self.shown("gradient_accumulation_steps")
         if "global_batch_size" in texts and texts["global_batch_size"] == texts.get("per_device_train_batch_size"):

@@ -10,7 +10,9 @@ import pytest
 
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.results.figures import front_chart
+from paretune.studies.results.front import StudyFront
 from paretune.studies.results.page import importance, page, study_note
+from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial
 from tests.study_examples import COST_AND_F1, answer, failed, many_trials, trial_of
 
@@ -112,6 +114,23 @@ def test_the_first_line_of_a_note_is_the_answer() -> None:
         assert note.startswith("**Take trial")
         assert ("nothing of this has run" in note) == (origin == "simulated")
         assert "--launcher simulated" not in note  # the command is the one that is worth typing
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        ({"instance_type": "ml.g5.xlarge"}, ["trial 0, ml.g5.xlarge"]),
+        ({"instance_type": "ml.g5.xlarge", "instance_count": 4}, ["trial 0, 4 x ml.g5.xlarge"]),
+        ({}, ["trial 0"]),
+    ],
+)
+def test_a_recommended_mark_is_labelled_with_its_cluster_where_the_study_searches_it(
+    cluster: dict[str, Any], words: list[str]
+) -> None:
+    trials = [trial_of(0, 1.0, 0.9, point={"learning_rate": 1e-5, **cluster})]
+    front = StudyFront.of(trials, COST_AND_F1, {})
+
+    assert [mark.label for mark in front_chart(front, recommend(front), lambda _: "").marks] == words
 
 
 def test_the_data_of_the_chart_survive_hostile_names() -> None:
