@@ -131,8 +131,9 @@ def missing_files(texts: Mapping[str, str]) -> list[str]:
         )
     for name in (*INPUT_FILES, "entry_script"):
         text = current_name(texts.get(name, ""))
-        if text.startswith(IN_S3) and name != "entry_script":
-            continue  # looked up in S3 once everything else is right
+        is_web = text.lower().startswith(("http://", "https://"))  # which another rule refuses
+        if is_web or (text.startswith(IN_S3) and name != "entry_script"):
+            continue  # S3 is looked up once everything else is right
         is_path = name.endswith(("_file", "_script")) or text.startswith((".", "/", "~"))
         is_path = is_path or Path(text).suffix.lower() in ROW_FILES
         if text and is_path and not exists(text):

@@ -861,6 +861,10 @@ def test_a_parameter_that_holds_a_password_or_a_key_is_refused(parameters: dict[
     assert "hunter2" not in str(refused.value)
 
 
+def test_an_address_of_the_web_is_no_missing_file_for_another_rule_refuses_it() -> None:
+    assert missing_files({"dataset": "https://host/rows.csv"}) == []
+
+
 def test_an_unknown_parameter_is_refused_with_the_ones_like_it() -> None:
     with pytest.raises(BadInput, match="unknown parameter modle: did you mean model"):
         JobSpec(modle="x")
