@@ -262,7 +262,7 @@ def test_all_measures_but_accuracy_are_objectives_as_the_page_of_data_says() -> 
     measures = {name for task in TASKS.values() for name in task.measures}
 
     assert measures - OBJECTIVES.keys() == {"accuracy"}
-    assert "All measures but `accuracy` can be objectives" in (ROOT / "docs" / "own-data.md").read_text()
+    assert "All of these measures but `accuracy` can be objectives" in (ROOT / "docs" / "own-data.md").read_text()
 
 
 def test_the_reader_of_commands_finds_wrong_names() -> None:
