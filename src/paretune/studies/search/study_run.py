@@ -117,6 +117,7 @@ class StudyRunWriter(ParentRun):
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += "" if others else self._register(final)
+        again += "" if final.front.points else self._after_failures()
         again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return self._result(final, f"{reason}{again}")
 
@@ -128,6 +129,14 @@ class StudyRunWriter(ParentRun):
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
         return StudyResult(answer=answer, run_id=self.run_id, ending=ending, open_command=open_command)
+
+    def _after_failures(self) -> str:
+        """How to continue a study whose trials have all failed; empty if it has not ended by their number."""
+        count = self._driver.history.counted
+        if not self._driver.admission.has_enough(count):
+            return ""
+        more = count + (self._file.n_trials or 0)
+        return f"; failed trials count: mend the cause, and the same command with --n_trials {more} continues"
 
     def _register(self, final: StudyAnswer) -> str:
         """Register the model of the first recommended point; returns the result in words, after a semicolon."""

@@ -85,6 +85,24 @@ def test_a_study_warns_of_what_is_true_of_all_its_points(
     assert f"mlflow.sharedViewState.{parent.info.run_id}" in client.get_experiment("0").tags
 
 
+def test_a_study_whose_trials_have_all_failed_says_how_it_continues(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,status"
+    rows = [f"ml.g5.xlarge,1,16,{rate},60,,Failed" for rate in ("1e-5", "1e-4")]
+    (workplace / "failed.csv").write_text("\n".join([header, *rows]))
+    job = {"launcher": "simulated", "recorded_runs": "failed.csv", "instance_type": "ml.g5.xlarge"}
+    search = {"learning_rate": {"choices": [1e-5, 1e-4]}}
+    path = write_study(
+        workplace, job=job, search=search, sampler="grid", n_trials=2, objectives={"cost_usd": "minimize"}
+    )
+
+    assert main(["study", "--study", str(path)]) == 3
+
+    ending = "failed trials count: mend the cause, and the same command with --n_trials 4 continues"
+    assert ending in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_a_study_registers_the_model_that_it_recommends_and_no_other(
     workplace: Path, capsys: pytest.CaptureFixture[str]
