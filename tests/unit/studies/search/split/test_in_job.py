@@ -65,6 +65,7 @@ def searching_jobs(workplace: Path, driver: Driver) -> list[float]:
     return [job.billable_seconds() * USD_PER_SECOND for job in jobs if job is not None]
 
 
+@pytest.mark.slow
 def test_jobs_find_the_best_rate_and_their_trials_share_each_bill_within_its_bound(workplace: Path) -> None:
     study = driver(workplace)
     reason = search(study)
@@ -202,6 +203,7 @@ def test_a_table_without_curves_is_refused_before_the_first_dollar(workplace: Pa
         StudyFile.read(str(workplace / "study.yaml"), {})
 
 
+@pytest.mark.slow
 def test_a_job_trains_half_of_a_study_s_trials_at_most(workplace: Path) -> None:
     """The other half is left to measure seconds on other clusters."""
     write_curves(workplace / "table.csv")
@@ -213,6 +215,7 @@ def test_a_job_trains_half_of_a_study_s_trials_at_most(workplace: Path) -> None:
     assert max(Counter(study.history.notes[number].lead for number in study.trials).values()) == 3
 
 
+@pytest.mark.slow
 def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
     write_curves(workplace / "table.csv")
     (workplace / "study.yaml").write_text(STUDY.replace("instance_type", "max_runtime_minutes: 40, instance_type"))
@@ -226,6 +229,7 @@ def test_the_job_is_done_by_the_deadline_of_its_study(workplace: Path) -> None:
     assert study.workplace.clock.now() <= until
 
 
+@pytest.mark.slow
 def test_a_paused_training_is_forecast_once_another_has_ended(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its quality counts with the uncertainty of the forecast; one that has ended counts with the job's start-up."""
     write_curves(workplace / "table.csv")
