@@ -185,9 +185,10 @@ class _Ending:
         facts = {} if job is None else job.facts()
         is_closed = run.end(RUN_STATUS[self.state])  # first: `sync` comes back to a run as long as its state is Running
         with run.later():
-            in_order = values | {name: value for name, value in record.known_before.items() if name not in values}
-            former = record.former_metrics
-            run.log_metrics({name: value for name, value in in_order.items() if former.get(name) != value})
+            all_values = values | {name: value for name, value in record.known_before.items() if name not in values}
+            run.log_metrics(
+                {name: value for name, value in all_values.items() if record.former_metrics.get(name) != value}
+            )
             if report is not None:
                 _write_report(run, report)
             if self.profile:

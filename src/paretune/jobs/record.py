@@ -61,7 +61,6 @@ class JobRecord:
 
         They are logged when the job has ended, because MLflow's page of a run lists metrics in the order of logging.
         """
-        """Metrics that are known from the data alone."""
         self.former_metrics: Mapping[str, float] = {}
         """Metrics that an earlier process or the project's command has written to the run."""
         self.is_adopted = False
@@ -139,8 +138,8 @@ class JobRecord:
             else:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
-        known = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
-        self.known_before = known | _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
+        baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
+        self.known_before = baselines | _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
     def _follow_plan(self, plan: Plan | None) -> None:
         self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
