@@ -302,7 +302,15 @@ def test_simulated_and_local_launcher_leave_the_same_record(workplace: Path, tin
     assert {name: simulated.data.metrics[name] for name in headlines} == pytest.approx(
         {name: local.data.metrics[name] for name in headlines}, rel=1e-6
     )
-    computed = {"dataset_key", "used_device", "used_precision", "used_versions", "machine", "estimate_basis"}
+    computed = {
+        "dataset_key",
+        "used_device",
+        "used_precision",
+        "used_versions",
+        "machine",
+        "estimate_basis",
+        "known_before",
+    }
     computed |= {"model", "model_uri", "validation_rows"}  # it has none
     computed.add("verdict")  # that its F1 is below that of TF-IDF, which nothing simulated knows
     assert set(tags(local)) - set(tags(simulated)) <= computed
