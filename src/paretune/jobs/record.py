@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -301,13 +302,14 @@ def opening_tags(spec: JobSpec, workplace: Workplace) -> dict[str, str]:
 
 
 def _read_metrics(text: str) -> dict[str, float]:
-    """The numbers of a tag with metrics as JSON; none if it holds anything else, for anybody may edit a tag."""
+    """The finite numbers of a tag with metrics as JSON; none if it holds anything else, for anybody may edit a tag."""
     try:
         values = parse_json(text) if text else {}
-    except ValueError:
+        numbers = values.items() if isinstance(values, dict) else ()
+        converted = {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+    except (ValueError, OverflowError):
         return {}
-    numbers = values.items() if isinstance(values, dict) else ()
-    return {name: float(value) for name, value in numbers if isinstance(value, int | float)}
+    return {name: value for name, value in converted.items() if math.isfinite(value)}
 
 
 def _now(workplace: Workplace) -> str:

@@ -97,7 +97,10 @@ def test_the_same_command_watches_the_job_of_a_killed_one(user: User, before_cre
         ('{"estimated_seconds": 9, "baseline_f1_tfidf": 0.7}', {"estimated_seconds": 9.0, "baseline_f1_tfidf": 0.7}),
         ('{"estimated_seconds": "edited"', {}),
         ("[1]", {}),
+        (f'{{"estimated_seconds": 1{"0" * 400}}}', {}),
+        ('{"estimated_seconds": NaN, "baseline_f1_tfidf": 1e999}', {}),
     ],
+    ids=["written", "cut", "a list", "too large", "not finite"],
 )
 def test_an_adopted_job_ends_with_what_was_known_before_it_began(user: User, tag: str, known: dict[str, float]) -> None:
     run_id = user.is_killed()
