@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 from paretune.cli.invocation import spelling_here
 from paretune.core.clock import SystemClock
 from paretune.core.commands import spelled
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError, did_you_mean
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import is_secret_name, markdown, printable
 
@@ -149,9 +149,6 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
         message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"
         code = JobFailed.exit_code
     else:
-        if isinstance(error, SystemExit) and error.code and output is not None:  # argparse has printed the reason
-            unknown = BadInput([f"the first word must be a command: {', '.join(COMMANDS)}"])
-            print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
         raise error
     print(printable(f"paretune: {message}"), file=sys.stderr)
     if output is not None:
@@ -182,6 +179,9 @@ def _named(words: Sequence[str]) -> list[str]:
         raise BadInput(["run needs a training script after it: paretune run train.py"])
     if has_file and command in FIRST_WORDS:
         rest[0] = f"--{FIRST_WORDS[command]}={rest[0]}"
+    if command not in {*COMMANDS, *ALIASES, "-h", "--help", "--version"}:
+        hint = did_you_mean(command, (*COMMANDS, *ALIASES)) or f"there are {', '.join(COMMANDS)}"
+        raise BadInput([f"unknown command {_shown(command, command)}: {hint}"])
     return [ALIASES.get(command, command), *rest]
 
 
