@@ -60,9 +60,3 @@ def test_a_job_with_uncompressed_output_is_stopped_continued_collected_registere
         listed = cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
         names = {entry["Key"].removeprefix(prefix) for entry in listed}
         assert {"config.json", "model.safetensors"} <= names
-        rows = write_csv(workplace / "rows.csv", sentences(20, seed=9))
-
-        used = cloud.run("predict", model=f"models:/{NAME}/1", data=rows, output=workplace / "answers.csv")
-
-    assert used.code == 0, used.text
-    assert len((workplace / "answers.csv").read_text().splitlines()) == 21

@@ -37,23 +37,11 @@ COMMANDS = {
         "find the front of the objectives for the fewest dollars, within a budget",
         "paretune.commands.study.command",
     ),
-    "schedule": (
-        "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
-        "paretune.commands.schedule.command",
-    ),
     "design": (
         "a designed experiment: a table of jobs, planned before it is paid, then run",
         "paretune.commands.design.command",
     ),
-    "recur": (
-        "experimental: tonight's run of a recurring training, at the cheapest point that rarely misses a quality floor",
-        "paretune.commands.recur.command",
-    ),
     "sync": ("adopt running jobs, collect finished ones, fill MLflow", "paretune.commands.sync.command"),
-    "predict": (
-        "a registered or local model on the rows of a file, with F1 and dollars per 1,000 rows",
-        "paretune.commands.predict.command",
-    ),
     "reconcile": (
         "AWS's bill against what was recorded: what each run was billed, and why it differs",
         "paretune.commands.bill.command",
@@ -72,10 +60,8 @@ ALIASES = {"train": "main", "run": "main"}  # other words for commands; `run SCR
 FIRST_WORDS = {
     "study": "study",
     "design": "design",
-    "schedule": "study",
     "run": "entry_script",
     "reconcile": "bill",
-    "predict": "data",
 }
 """Command to the parameter that the word after it sets, as in `paretune study studies/smoke.yaml`."""
 NEXT_STEPS = """\

@@ -1,4 +1,4 @@
-"""The door to MLflow. Others: `projects`, `commands.mlflow_run`, the checks of `doctor` and the models of `predict`.
+"""The door to MLflow. Others: `projects`, `commands.mlflow_run` and the checks of `doctor`.
 
 store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
 run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises

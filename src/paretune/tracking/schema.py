@@ -9,8 +9,7 @@ PREFIX = "paretune."  # the beginning of every tag of ours
 # What a run is
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `predict`, `reconcile`, `schedule`, `recur` (all nights of a recurring training),
-`recur driver`. Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `reconcile`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -139,15 +138,6 @@ STUDY_RUN = "paretune.study_run"  # id of the study's run, on the run of a comma
 BORROWED = "paretune.borrowed"  # what a study takes from earlier ones, in words; absent if nothing
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
-
-# A recurring training
-RECUR = "paretune.recur"  # name of the recurring training, on its own run and on the runs of its jobs
-NIGHT = "paretune.night"  # which night a job belongs to, such as 2026-11-22; absent from the run of all nights
-NIGHT_PART = "paretune.night_part"
-"""The role of the job in its night: `try`, `retrain` (the try missed the floor), `interrupted` or `refused`."""
-NIGHT_POINT = "paretune.night_point"  # its point, as JSON; written before the job is created
-NIGHT_IDENTITY = "paretune.night_identity"  # hash of its job, but for its seed and data; absent until 2026-11-22
-RETURNED = "paretune.returned"  # whether its model is what the night returns: true; absent otherwise
 
 # A version of a registered model, beside its metrics
 JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
