@@ -6,7 +6,7 @@ recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it,
 history       History, Runs                            runs for readers; opens the store only if it can hold any
 schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
-models        the model of a job as a LoggedModel of MLflow, where the server's version has a place for it
+models        the model of a job as a LoggedModel of MLflow
 registry      versions of registered models, and their aliases
 in_job        logging inside a job
 ui_view       the view of the table of runs in MLflow's UI

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mlflow import MlflowClient
+from mlflow.entities import LoggedModel
 from mlflow.exceptions import MlflowException
-from mlflow.store.artifact.runs_artifact_repo import RunsArtifactRepository
 
-from paretune.tracking import schema
-from paretune.tracking.models import RecordedModel, recorded_model
+from paretune.tracking.models import logged_model_of
 
 _READY_WITHIN_S = 120  # a managed server makes a Model Package of each version
 _LONGEST_TAG = 5000  # characters of a version's tag in MLflow 3.17's databases
@@ -51,9 +50,9 @@ class Registry:
         self._client = client
         self.alone = alone
 
-    def model(self, run_id: str) -> RecordedModel | None:
+    def model(self, run_id: str) -> LoggedModel | None:
         """The model of the run of a finished job; None if MLflow has none."""
-        return recorded_model(self._client, run_id)
+        return logged_model_of(self._client, run_id)
 
     def versions(self, name: str) -> list[RegisteredVersion]:
         """All versions of a registered model, oldest first; empty if there is no such model."""
@@ -65,12 +64,8 @@ class Registry:
             if not token:
                 return sorted(versions, key=lambda version: version.version)
 
-    def add(self, name: str, model: RecordedModel, run_id: str, tags: Mapping[str, str]) -> RegisteredVersion:
+    def add(self, name: str, model: LoggedModel, run_id: str, tags: Mapping[str, str]) -> RegisteredVersion:
         """A new version of a registered model, which is made if there is none of that name."""
-        source = model.uri
-        if model.model_id is None:
-            source = RunsArtifactRepository.get_underlying_uri(model.uri)
-            tags = {**tags, schema.MODEL: model.location} if model.location != model.uri else tags
         try:
             self._client.create_registered_model(name)
         except MlflowException as error:
@@ -78,7 +73,7 @@ class Registry:
                 raise
         made = self._client.create_model_version(
             name,
-            source,
+            model.model_uri,
             run_id=run_id,
             tags={key: text[:_LONGEST_TAG] for key, text in tags.items()},
             await_creation_for=_READY_WITHIN_S,

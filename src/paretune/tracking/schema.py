@@ -25,9 +25,8 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
-MODEL_URI = "paretune.model_uri"
-"""Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
-NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
+MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
+NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 KNOWN_BEFORE = "paretune.known_before"
 """Metrics known before the job began, its estimate and facts of its data: JSON, name to value.

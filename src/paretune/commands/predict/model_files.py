@@ -11,8 +11,7 @@ from mlflow.utils.file_utils import local_file_uri_to_path
 from paretune.core.errors import BadInput, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.archives import unpack
-from paretune.tracking import schema
-from paretune.tracking.models import location_of, recorded_model
+from paretune.tracking.models import location_of, logged_model_of
 from paretune.tracking.run import TROUBLE
 
 _BELOW = ("", "model", "peft", "data/model")  # the place of the files of a Hugging Face model in a model of MLflow
@@ -58,10 +57,10 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
         run_id, _, path = rest.partition("/")
         if path:
             return address, run_id, address
-        model = recorded_model(client, run_id)
+        model = logged_model_of(client, run_id)
         if model is None:
             raise BadInput([f"run {run_id} has no model in MLflow: give its folder, or runs:/{run_id}/PATH"])
-        return address, run_id, model.location
+        return address, run_id, location_of(model)
     if rest.startswith("m-"):
         logged = client.get_logged_model(rest)
         return address, logged.source_run_id or "", location_of(logged)
@@ -79,7 +78,7 @@ def _resolve(client: MlflowClient, address: str) -> tuple[str, str, str]:
     model_id = version.model_id or (version.source or "").removeprefix("models:/")  # databases keep only the source
     if model_id.startswith("m-"):
         return label, version.run_id or "", location_of(client.get_logged_model(model_id))
-    return label, version.run_id or "", str(version.tags.get(schema.MODEL) or version.source)
+    return label, version.run_id or "", str(version.source)
 
 
 def _downloaded(location: str, scratch: Path) -> Path:
