@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import sentences, write_csv
 from tests.end_to_end.cloud import WITHIN_S, Cloud, account
 from tests.processes import wait_until
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing

@@ -225,8 +225,8 @@ def _files_with(key: str) -> list[Path]:
 
 
 _OF_FILES = (
-    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict),
-    *(_recur, _bill, _budget, _schedule),
+    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import),
+    *(_bill, _budget),
 )
 """Kinds whose commands read a file."""
 _KINDS = (*(_job,) * 3, *(_study, _design, _odd) * 2, *_OF_FILES[2:], _bare)

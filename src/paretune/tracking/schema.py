@@ -24,9 +24,8 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
-MODEL_URI = "paretune.model_uri"
-"""Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
-NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
+MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
+NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 KNOWN_BEFORE = "paretune.known_before"
 """Metrics known before the job began, its estimate and facts of its data: JSON, name to value.
@@ -139,12 +138,7 @@ BORROWED = "paretune.borrowed"  # what a study takes from earlier ones, in words
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
-# A version of a registered model, beside its metrics
-JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
-NOISE_BASIS = "paretune.noise_basis"  # what the standard error of that metric stands on, in words
-MEASURED_ON = "paretune.measured_on"  # instance type, device and precision that its seconds per 1,000 rows belong to
-CHAMPION = "paretune.champion"  # whether it became the champion when it was registered: true or false
-DECISION = "paretune.decision"  # why it did or did not, in words, with the figures
+# A model in the registry
 REGISTERED = "paretune.registered"
 """On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
 
