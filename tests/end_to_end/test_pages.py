@@ -76,7 +76,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(workplace / "prices.csv", [(text, str(len(text))) for text, _ in sentences(60)], header="text,price")
     write_csv(workplace / "dialogues.csv", sentences(60), header="dialogue,summary")
     (workplace / "train.py").write_text("print('trained')\n")
-    for project in ("sklearn_elasticnet", "torch_mlp", "hf_trainer", "xgboost_trees"):
+    for project in ("sklearn_elasticnet", "torch_mlp", "hf_trainer"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
     runs = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1,usd an hour"
     (workplace / "runs.csv").write_text(
