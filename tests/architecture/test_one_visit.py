@@ -29,7 +29,7 @@ from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.recorded.recorded_runs import Rehearsal
 from paretune.estimating.recorded.run_table import OTHERS
 from paretune.jobs import preparation
-from paretune.launchers.sagemaker.trials import without_account
+from paretune.launchers.sagemaker.launcher import without_account
 from paretune.specification.container import JobDocument
 from paretune.commands.command import parameter_help
 from paretune.specification.job import JobSpec
