@@ -91,11 +91,11 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: 
     )
 
 
-def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None, *, searches: bool = False) -> float | None:
+def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> float | None:
     """Bytes on an instance, from the prepared model, else from the architecture; None if both are unknown."""
     if inputs.model is not None:
-        return bytes_on_disk(spec, inputs, searches=searches)
-    return None if built is None else bytes_of_weights(spec, built, searches=searches)
+        return bytes_on_disk(spec, inputs)
+    return None if built is None else bytes_of_weights(spec, built)
 
 
 def has_worked(spec: JobSpec, tracking: "Tracking") -> bool | None:

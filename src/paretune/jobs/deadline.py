@@ -375,7 +375,7 @@ class Deadline:
         elif self._since is None:
             self._since = now + BOOT_SECONDS
         for event in events:
-            if trains and event.total_steps and not event.member:
+            if trains and event.total_steps:
                 moment = min(now, max(event.time, now - job.seconds()))  # the clock of a job may be wrong
                 self._progress, self._since = min(1.0, event.step / event.total_steps), moment
                 self._learn_speed(moment)

@@ -330,8 +330,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if kind is FailureKind.OUT_OF_MEMORY:
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
         other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
-        remark = why_not_smaller and f", {why_not_smaller}"  # a trial of a shared job has none
-        return f"out of memory{remark}: lower max_seq_length, {other}or use a larger instance ({reason})"
+        return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
     if kind is FailureKind.DIVERGED:
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
     if kind is FailureKind.CAPACITY:

@@ -72,7 +72,6 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 @without_empty_home()
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
-    spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         return preview(spec, workplaces.of(spec)) if spec.dry_run else run_job(spec, workplaces.of(spec), on_events)

@@ -18,7 +18,6 @@ from paretune.jobs.deadline import Deadline, Plan
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
-from paretune.launchers.shared_jobs import split_job_name
 from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
 from paretune.specification import metrics
@@ -237,7 +236,7 @@ class JobRecord:
         """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""
         facts = job.facts()
         arn = facts.get("job_arn", "")
-        if arn and arn.rpartition("/")[2] != split_job_name(job.name)[0] and arn not in self._arns:
+        if arn and arn.rpartition("/")[2] != job.name and arn not in self._arns:
             recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
             self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
         tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}

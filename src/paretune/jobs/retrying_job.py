@@ -23,7 +23,6 @@ from paretune.jobs.bill import JobBill
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
-from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach, attempt_name, split_job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
 
@@ -35,12 +34,6 @@ SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut sho
 
 CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
 _WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
-
-
-def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
-    """The name of the first attempt's job of a run with these tags; that of a shared job follows from the record."""
-    recorded = tags.get(schema.JOB_NAME, "")
-    return attempt_name(recorded, 1) if split_job_name(recorded)[1] else job_name(run_id, 1)
 
 
 class CapacitySearch:
@@ -157,7 +150,6 @@ class RetryingJob:
     document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
     inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
-    shared: SharedJobs | None = None  # the shared jobs of this process, if the job is a trial
     may_end: Callable[[], bool] = lambda: True  # whether its end may be recorded now; if not, `poll` waits
     bill: JobBill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
@@ -194,7 +186,7 @@ class RetryingJob:
             LostContact: it may have been created; its run stays open.
         """
         with self._claimed():
-            self.current = _find(self.document.job_name, self._launcher, self.shared) or self._create()
+            self.current = _find(self.document.job_name, self._launcher) or self._create()
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
@@ -299,17 +291,15 @@ class RetryingJob:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
-        submit, inputs = (self.shared or self._launcher).submit, self.inputs()
+        inputs = self.inputs()
         if not self.document.spec.on_sagemaker:
-            return submit(self.document, inputs)
+            return self._launcher.submit(self.document, inputs)
         with workplace.working_on("uploading code, data and model, and creating the job"):
-            return submit(self.document, inputs)
+            return self._launcher.submit(self.document, inputs)
 
     def _find_created(self) -> Job | None:
         until = self._clock.monotonic() + SHOWN_WITHIN_S
-        while (
-            job := _find(self.document.job_name, self._launcher, self.shared)
-        ) is None and self._clock.monotonic() < until:
+        while (job := _find(self.document.job_name, self._launcher)) is None and self._clock.monotonic() < until:
             self._clock.sleep(WATCH_INTERVAL_S)
         self._may_be_created = False
         return job
@@ -355,7 +345,7 @@ class RetryingJob:
         if document is None:
             return False
         self.document, self._selected, self.current = document, None, None
-        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher, self.shared)) is not None:
+        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
         return True
@@ -371,11 +361,7 @@ class RetryingJob:
     def _following(self, job: Job) -> JobDocument | None:
         failure, deadline, following = job.failure(), self.record.deadline, None
         kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
-        if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
-            following = job.next_attempt(self.document, self._launcher)
-            if following is not None and not self._exists(following[0].job_name) and self.shared is None:
-                return None
-        elif deadline is not None and deadline.goes_on(job, self.attempt):
+        if deadline is not None and deadline.goes_on(job, self.attempt):
             again = deadline.document(self._next())
             if again.max_seconds > 0:
                 return again
@@ -395,7 +381,7 @@ class RetryingJob:
         return document
 
     def _exists(self, name: str) -> bool:
-        return _find(name, self._launcher, self.shared) is not None
+        return _find(name, self._launcher) is not None
 
     def _next(self, **changes: object) -> JobDocument:
         attempt = self.document.attempt + 1
@@ -415,9 +401,9 @@ class RetryingJob:
         self.on_events([Event(time=self._clock.now(), step=0, message=message)])
 
 
-def _find(name: str, launcher: Launcher, shared: SharedJobs | None) -> Job | None:
+def _find(name: str, launcher: Launcher) -> Job | None:
     """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
     try:
-        return attach(launcher, name) if shared is None else shared.attach(name)
+        return launcher.attach(name)
     except LaunchRefused as error:
         raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

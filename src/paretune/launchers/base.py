@@ -1,21 +1,20 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`.
 
-What only some launchers support is a value of its own: `WarmPool`, `Trials`, `Capacity` and `ProjectOutput` of a job.
+What only some launchers support is a value of its own: `WarmPool`, `Capacity` and `ProjectOutput` of a job.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 
 CREATED_WITHIN_S = 600.0
@@ -85,44 +84,6 @@ class Capacity:
     has_lost_plan: bool = False  # whether the job is billed on demand although it was requested on a training plan
 
 
-def _refuse_queue(_: TrialQueue) -> None:
-    raise BadInput(["in_job=search needs a job that was created with a queue: use in_job=none for this one"])
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials of a study that one job trains."""
-
-    created: int = 1  # number of trials that the job was created with
-    stop: Callable[[str], None] = lambda run_id: None
-    """Asks the job to end the trial with this run id while the others go on. The job notices some time later; nothing
-    happens where a running job cannot be told anything."""
-    direct: Callable[[TrialQueue], None] = _refuse_queue
-    """Sends a queue to a job that searches, which reads it after the rung that it trains. It raises LostContact if the
-    queue could not be sent, and BadInput if the job does not search."""
-    queue: Callable[[], TrialQueue | None] = lambda: None
-    """Returns the newest queue that any process has sent, or that the job was created with; None for a job that does
-    not search, and if it cannot be read now."""
-    members: Callable[[], Iterable[str]] = tuple
-    """Returns the run ids of the trials that the job was created with; none if they cannot be read."""
-
-    @property
-    def searches(self) -> bool:
-        """Whether the job searches: it was created with a queue."""
-        return self.direct is not _refuse_queue
-
-    @property
-    def count(self) -> int:
-        """Number of trials, with those that have joined a job that searches."""
-        queue = self.queue()
-        return self.created + (0 if queue is None else len(queue.members))
-
-    def run_ids(self) -> frozenset[str]:
-        """The run ids of all trials, with those that have joined; empty if they cannot be read now."""
-        queue = self.queue()
-        return frozenset(self.members()) | {document.member for document in (queue.members if queue else ())}
-
-
 @dataclass(frozen=True, kw_only=True)
 class ProjectOutput:
     """The output of a foreign project's command: lines and files."""
@@ -142,7 +103,6 @@ class Job(ABC):
     name: str
     warm_pool: WarmPool | None = None  # the instances kept after the job; None if the launcher keeps none
     output: ProjectOutput | None = None  # the output of a project's command; None for a job that runs our training
-    trials: Trials = Trials()  # the trials that the job trains; one, unless it is a shared job
 
     @abstractmethod
     def state(self) -> JobState:

@@ -6,7 +6,6 @@
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
     HOME/checkpoints/HASH/          checkpoints of a specification; a later job with the same one continues from them
-    HOME/checkpoints/RUN/           checkpoints of the trials of a job that searches, for its next attempt
 
 A local job ends when the process that started it ends.
 """
@@ -22,15 +21,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, Trials, parse_job_name
+from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, parse_job_name
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.specification.container import (
@@ -43,7 +41,6 @@ from paretune.specification.container import (
     JobReport,
     PreparedDataset,
     ProjectPayload,
-    TrialQueue,
     read_report,
     write_json,
     write_json_once,
@@ -68,12 +65,6 @@ class LocalJob(Job):
         self.name = name
         self.folder = JobFolder(root)
         self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
-        raw = _read(self.folder.document)
-        members = [str(member["job_name"]).partition(".")[2] for member in raw.get("members", ())]
-        self.trials = Trials(max(1, len(members)), self._request_trial_stop, members=lambda: members)
-        if raw.get("queue"):
-            first = TrialQueue.from_json(raw["queue"])
-            self.trials = replace(self.trials, direct=self._direct, queue=lambda: self.folder.read_queue() or first)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -153,14 +144,6 @@ class LocalJob(Job):
         """The files in the profile's folder."""
         files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
         return {path.name: path.read_bytes() for path in files}
-
-    def _request_trial_stop(self, run_id: str) -> None:
-        request = self.folder.of_member(run_id).stop_request
-        request.parent.mkdir(parents=True, exist_ok=True)
-        request.touch()
-
-    def _direct(self, queue: TrialQueue) -> None:
-        write_json(self.folder.queue, queue.as_json())
 
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
@@ -282,10 +265,7 @@ class LocalLauncher(Launcher):
             _link(folder.model_source, inputs.model.resolve())
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
         variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
-        parts = (document.members if document.queue is None else ()) or (document,)  # others may join a search
-        with ExitStack() as stack:
-            claims = (self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset) for part in parts)
-            locks = [lock for claim in claims for lock in stack.enter_context(claim)]
+        with self._claimed_checkpoints(folder, document, inputs.dataset) as locks:
             return self._start(words, folder, document, variables, pass_fds=locks)
 
     def _start_project(
@@ -345,12 +325,8 @@ class LocalLauncher(Launcher):
         The job's process inherits the lock and holds it until it ends. While another job holds it, the list is empty
         and nothing is linked.
         """
-        run = parse_job_name(document.job_name)
-        searches = document.queue is not None and run is not None
-        key = run[0] if searches and run else document.spec.spec_hash()
-        name = f"{key}-{dataset.key[:12] if dataset else 'script'}"
+        name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
         shared = self._home / "checkpoints" / name
-        folder.checkpoints.parent.mkdir(parents=True, exist_ok=True)
         shared.mkdir(parents=True, exist_ok=True)
         with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
             try:

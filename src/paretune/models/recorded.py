@@ -198,13 +198,12 @@ def _use(job: FinishedJob) -> str:
     if job.spec.entry_script is not None:
         return f"The files are at `{job.location}`."
     task = _PIPELINES.get(job.spec.task, _PIPELINE)
-    archive, _, member = job.location.partition(" (")  # of a shared job: the archive, and the trial's folder in it
     fetch, folder = "", "."
-    if archive.startswith("s3://"):
-        unpack = f"mkdir -p model && aws s3 cp {archive} - | tar -xz -C model"
-        command = f"aws s3 cp --recursive {archive} model" if archive.endswith("/") else unpack
+    if job.location.startswith("s3://"):
+        unpack = f"mkdir -p model && aws s3 cp {job.location} - | tar -xz -C model"
+        command = f"aws s3 cp --recursive {job.location} model" if job.location.endswith("/") else unpack
         fetch = f"```bash\n{command}\n```\n\n"
-        folder = f"model/{member.rstrip(')')}".rstrip("/")
+        folder = "model"
     if job.spec.task == metrics.SEQ2SEQ:  # transformers 5 has no pipeline for it
         lines = (
             "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n",

@@ -91,14 +91,6 @@ class RunOptions:
         affects={"launcher"},
         not_searched="it changes no result",
     )
-    trials_per_job: int = parameter(
-        1,
-        "study: number of trials that one job trains, so that they share one start-up",
-        minimum=1,
-        maximum=64,
-        affects={"dollars"},
-        not_searched="it changes no result",
-    )
     register: str | None = parameter(
         None,
         "name in MLflow's model registry: the model becomes a version with alias candidate",
@@ -247,8 +239,8 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The command line that repeats this job, without the other trials that it may have shared a job with."""
-        return command_line("main", {name: text for name, text in self.changed().items() if name != "trials_per_job"})
+        """The command line that repeats this job."""
+        return command_line("main", self.changed())
 
 
 _Spec = TypeVar("_Spec", bound=JobSpec)
@@ -273,7 +265,7 @@ _WITH_A_PROJECT = {
 
 
 def _contradictions(spec: JobSpec) -> list[str]:
-    faults = _fit_faults(spec) + _profile_faults(spec) + _shared_job_faults(spec) + _task_faults(spec)
+    faults = _fit_faults(spec) + _profile_faults(spec) + _task_faults(spec)
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
@@ -322,7 +314,7 @@ def _project_faults(spec: JobSpec) -> list[str]:
     for item in fields(JobSpec):
         if item.name in changed and item.name not in _WITH_A_PROJECT:
             remedy = f"it is for paretune's own training; use project_parameters ({{{item.name}: ...}})"
-            if item.name in {"entry_script", "trials_per_job"}:
+            if item.name == "entry_script":
                 remedy = "the job runs the project's command; leave one of them out"
             faults.append(f"{rule} goes without {item.name}: {remedy}")
     if spec.is_simulated:
@@ -401,45 +393,6 @@ def _profile_faults(spec: JobSpec) -> list[str]:
         script = f"entry_script={spec.entry_script}"
         faults.append(f"{rule} goes with paretune's own training, got {script}: call torch.profiler in your script")
     return faults
-
-
-def _shared_job_faults(spec: JobSpec) -> list[str]:
-    if spec.trials_per_job == 1:
-        return []
-    conflicts = {
-        "entry_script": (spec.entry_script is not None, "a script trains one setting"),
-        "keep_alive_minutes": (bool(spec.keep_alive_minutes), "all trials of a job already share one start-up"),
-        "profile_steps": (spec.profile_steps is not None, "a profile shows one training"),
-        "max_wait_minutes": (spec.max_wait_minutes is not None, "the time of a job is the time of all its trials"),
-        "fallback_instance_types": (len(spec.instance_types()) > 1, "trials of one job have one instance type"),
-    }
-    rule = f"trials_per_job={spec.trials_per_job} goes without"
-    return [f"{rule} {name}: {reason}; leave one of them out" for name, (is_set, reason) in conflicts.items() if is_set]
-
-
-def search_faults(spec: JobSpec) -> list[str]:
-    """The reasons why a job that searches cannot train, pause and continue trials like this one; empty if it can."""
-    rule, faults = "in_job=search", []
-    if spec.runs_own_training:
-        allowed = "paretune's own training, got a script or project, which cannot be paused"
-        faults.append(f"{rule} goes with {allowed}: leave it out")
-    if spec.strategy not in _PAUSABLE:
-        allowed = f"strategy={' or '.join(_PAUSABLE)}, got {spec.strategy}"
-        faults.append(f"{rule} goes with {allowed}: a training that shares its weights or moments cannot be paused")
-    if spec.compiler != "none":
-        faults.append(
-            f"{rule} goes with compiler=none, got {spec.compiler}: compiled code of many models is compiled anew"
-        )
-    if spec.profile_steps is not None:
-        faults.append(f"{rule} goes without profile_steps, got {spec.profile_steps}: a profile shows one training")
-    for name in sorted(_LOSES_STATE & {key for key, value in spec.training_arguments.items() if value}):
-        faults.append(f"{rule} goes without training_arguments {name}: paused trials continue from whole checkpoints")
-    return faults
-
-
-_PAUSABLE = "ddp", DEVICE_MAP
-_LOSES_STATE = {"save_only_model", "ignore_data_skip", "torch_compile"}
-"""Training arguments with which a checkpoint does not continue as if nothing had happened."""
 
 
 def launch_faults(spec: JobSpec) -> list[str]:

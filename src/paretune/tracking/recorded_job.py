@@ -219,7 +219,6 @@ class RecordedJob(_Section):
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
     """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
     was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)  # whether it ran out of memory and got a smaller batch
-    is_of_shared_job = _is_tagged(schema.SHARED_JOB)  # whether it was one of several trials that one job has trained
     is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
     """Whether its recorded job name is that of the first attempt."""
 

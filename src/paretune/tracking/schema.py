@@ -66,7 +66,6 @@ Until 2026-11-22 an F1 below its baseline was a remark, too.
 VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
-SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed

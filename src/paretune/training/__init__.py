@@ -26,7 +26,6 @@ One training:
     profiling/              time and memory of some steps
 
 Jobs and processes:
-    shared_job/             several trials in one job, each with its own end
     script.run_script       runs a user's own training script
     rendezvous              starts the processes of a job with torchrun
     processes               values that the processes of a job exchange

@@ -88,17 +88,13 @@ def _exit_code(folder: JobFolder) -> int:
 
 
 def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
-    """Run the user's script, the trials of a shared job, or one training; False when it was stopped."""
+    """Run the user's script or the training; False when it was stopped."""
     if document.spec.entry_script is not None:
         from paretune.training.script import run_script
 
         run_script(document, folder)  # SIGTERM ends it, unless it handles it
         return True
     stop_signal.stop_at_next_step()
-    if document.members:
-        from paretune.training.shared_job.job import train_trials
-
-        return train_trials(document, folder, stop_signal)
     from paretune.training.loop import train
 
     return train(document, folder, stop_signal)

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +26,10 @@ NOTABLE_OTHERS_SHARE = 0.25  # share of the usable cores taken by other programs
 
 
 class EventWriter:
-    """Appends events as lines to `path` and standard output, to neither with None; `member` is their trial's key."""
+    """Appends events as lines to `path` and standard output, to neither with None."""
 
-    def __init__(self, path: Path | None, *, member: str = "") -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.member = member
 
     def write(
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
@@ -40,29 +39,22 @@ class EventWriter:
         if self._path is None or not (numbers or message):
             return
         event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
-        self.append(replace(event, member=self.member))
-
-    def append(self, event: Event) -> None:
-        """Write this event unchanged."""
-        if self._path is None:
-            return
         with self._path.open("a") as file:
             file.write(event.line() + "\n")
         print(event.line(), flush=True)
 
 
 class Stopwatch:
-    """Seconds spent training, once the device has done its queued work; `clock` defaults to `time.perf_counter`."""
+    """Seconds spent training, once the device has done its queued work."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = clock or time.perf_counter
+    def __init__(self) -> None:
         self._seconds = 0.0
         self._since: float | None = None
 
     def start(self) -> None:
         """Start or continue."""
         device.synchronize()
-        self._since = self._clock()
+        self._since = time.perf_counter()
 
     def stop(self) -> None:
         """Stop; `start` continues."""
@@ -75,7 +67,7 @@ class Stopwatch:
         if self._since is None:
             return self._seconds
         device.synchronize()
-        return self._seconds + self._clock() - self._since
+        return self._seconds + time.perf_counter() - self._since
 
     @property
     def is_running(self) -> bool:
@@ -171,7 +163,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
 
     A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
-    minutes; less often if that would take more than a twentieth of the time. Trials of a shared job do not.
+    minutes; less often if that would take more than a twentieth of the time.
     """
 
     def __init__(
@@ -180,18 +172,16 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         progress: Progress,
         stop_requested: Callable[[], bool],
         *,
-        clock: Callable[[], float] | None = None,
         on_spot: bool = False,
     ) -> None:
-        self.stopwatch = Stopwatch(clock)
+        self.stopwatch = Stopwatch()
         self.stopped_at: int | None = None  # step after which the training stopped on request; None if it did not
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
-        self._clock = clock or time.perf_counter
-        self._saves_often = on_spot and not events.member
+        self._saves_often = on_spot
         self._saves = 0
-        self._save_begun_at = self._clock()
+        self._save_begun_at = time.perf_counter()
         self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
@@ -219,7 +209,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if self._saves_often and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
             control.should_save = True
-            self._saves, self._save_begun_at = self._saves + 1, self._clock()
+            self._saves, self._save_begun_at = self._saves + 1, time.perf_counter()
         if self._all_do("stop_after", state.global_step, self._stop_requested):
             self.stopped_at = state.global_step
             control.should_save = True
@@ -227,11 +217,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set when the next checkpoint of a training on spot instances is due."""
-        now = self._clock()
+        now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
 
     def _is_save_due(self) -> bool:
-        return self._clock() >= self._save_due_at
+        return time.perf_counter() >= self._save_due_at
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Measure how much of the processor other programs took."""
@@ -296,7 +286,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if not torch.distributed.is_initialized():
             return wants()
         store = torch.distributed.distributed_c10d._get_default_store()
-        key = f"paretune/{name}{self.events.member}"  # each trial of a shared job stops for itself
+        key = f"paretune/{name}"
         if store.check([key]):
             return step >= int(store.get(key))
         if wants():

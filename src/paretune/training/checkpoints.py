@@ -15,7 +15,6 @@ instance.
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from paretune.specification.container import write_json
@@ -55,7 +54,7 @@ class CheckpointFolder:
 
 def seal(checkpoint: Path) -> None:
     """Mark the checkpoint as complete by writing the sizes of its files; called when all of them are written."""
-    write_json(checkpoint / _COMPLETE, file_sizes(checkpoint))
+    write_json(checkpoint / _COMPLETE, _file_sizes(checkpoint))
 
 
 def unseal(checkpoint: Path) -> None:
@@ -70,11 +69,6 @@ def agree(folder: CheckpointFolder) -> Path | None:
     return complete[max(common)] if common else None
 
 
-def newest_step(folder: CheckpointFolder) -> int:
-    """The optimiser step of the newest checkpoint that is complete for this process; 0 if there is none."""
-    return max(_complete(folder), default=0)
-
-
 def _complete(folder: CheckpointFolder) -> dict[int, Path]:
     """Optimiser step to checkpoint."""
     paths = folder.current.glob("checkpoint-*")
@@ -83,17 +77,13 @@ def _complete(folder: CheckpointFolder) -> dict[int, Path]:
 
 def _is_complete(checkpoint: Path) -> bool:
     try:
-        return has_files(checkpoint, json.loads((checkpoint / _COMPLETE).read_text()))
+        sizes: dict[str, int] = json.loads((checkpoint / _COMPLETE).read_text())
+        return all((checkpoint / name).stat().st_size == size for name, size in sizes.items())
     except (OSError, ValueError):
         return False
 
 
-def file_sizes(folder: Path) -> dict[str, int]:
+def _file_sizes(folder: Path) -> dict[str, int]:
     """Path below `folder` to bytes, of every file."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path.relative_to(folder)): path.stat().st_size for path in files}
-
-
-def has_files(folder: Path, sizes: Mapping[str, int]) -> bool:
-    """Whether all files have the `sizes` that `file_sizes` returned; raises OSError if one is missing."""
-    return all((folder / name).stat().st_size == size for name, size in sizes.items())

@@ -26,59 +26,49 @@ from paretune.training.model_folder import ModelFolder
 from paretune.training.profiling.callback import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split, read_vocabulary
-from paretune.training.stop_signal import StopRequest
+from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
 from paretune.training.tasks.losses import Units, loss_of
 from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
 
-Clock = Callable[[], float] | None  # seconds that the training has used; None for those of its process
 
-
-def train(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    *,
-    strategy: Strategy | None = None,
-    clock: Clock = None,
-) -> bool:
+def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
     report and removed its checkpoints; a stopped one has written a checkpoint of its last step. If `precision=auto` has
     chosen fp16 and the loss does not stay finite, it continues in fp32, from its newest checkpoint or from the start.
-    `strategy` is by default that of the specification; `clock` counts the seconds of the training.
 
     Raises:
         Diverged: the loss does not stay finite in the precision that was requested, or in fp32.
     """
     if not device.has_gpu():
         device.keep_freed_memory()
-    strategy = strategy or strategy_of(document.spec)
+    strategy = strategy_of(document.spec)
     strategy.begin()
     try:
-        return _train(document, folder, stop_signal, strategy, clock, *device.machine_remarks(document.spec))
+        return _train(document, folder, stop_signal, strategy, *device.machine_remarks(document.spec))
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
-    return _continue_in_fp32(document, folder, stop_signal, clock)
+    return _continue_in_fp32(document, folder, stop_signal)
 
 
-def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopRequest, clock: Clock) -> bool:
+def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     gc.collect()  # the exception has kept the model alive
     torch.cuda.empty_cache()
     precise = replace(document, spec=replace(document.spec, precision="fp32"))
     remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), clock, remark)
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), remark)
 
 
 def _train(
-    document: JobDocument, folder: JobFolder, stop_signal: StopRequest, strategy: Strategy, clock: Clock, *remarks: str
+    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, *remarks: str
 ) -> bool:
     checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
     inputs, model = _open(document.spec, folder, strategy)
-    trainer = _trainer(document, inputs, model, checkpoint_folder.current, stop_signal, clock)
+    trainer = _trainer(document, inputs, model, checkpoint_folder.current, stop_signal)
     del model  # the trainer keeps the share of this process
     for remark in remarks:
         trainer.callback.events.write(0, {}, message=remark)
@@ -160,7 +150,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
             use_cpu_kernels(model)
         return model
 
-    model = strategy.make(build)
+    model = build()
     inputs = _Inputs(
         folder=folder,
         prepared=prepared,
@@ -174,13 +164,13 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
 
 
 def _trainer(
-    document: JobDocument, inputs: _Inputs, model: Any, output: Path, stop_signal: StopRequest, clock: Clock
+    document: JobDocument, inputs: _Inputs, model: Any, output: Path, stop_signal: StopSignal
 ) -> LengthGroupedTrainer:
     spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
     rows = inputs.rows("train")
     assert rows is not None  # every prepared data set has a train split
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
-    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
+    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
         document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
@@ -195,7 +185,7 @@ def _trainer(
         compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units, inputs.tokenizer),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
-        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock, on_spot=spec.spot),
+        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, on_spot=spec.spot),
     )
 
 
@@ -316,7 +306,6 @@ def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs
         "resumed": resumed,
         "used_vocabulary_only": inputs.shape.left_out > 0,
         "threads": torch.get_num_threads(),
-        **inputs.strategy.facts(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
     }

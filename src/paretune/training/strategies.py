@@ -69,10 +69,6 @@ class Strategy:
         """TrainingArguments that the strategy needs."""
         return {"ddp_timeout": PROCESS_TIMEOUT_S}
 
-    def make(self, build: Callable[[], Any]) -> Any:
-        """The model to train; `build` makes one."""
-        return build()
-
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
         spec = self.spec
@@ -88,10 +84,6 @@ class Strategy:
         """Train only the embedding rows of `used()`, the token ids in the data, if possible; called before `spread`."""
         if trains_used_rows(self.spec):
             leave_out_unused_rows(model, used())
-
-    def facts(self) -> dict[str, int]:
-        """Facts for the report that the specification does not have."""
-        return {}
 
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.

@@ -24,9 +24,8 @@ from paretune.launchers.base import (
     WarmPoolStatus,
     job_name,
 )
-from paretune.launchers.shared_jobs import SharedJob, SharedJobs
 from paretune.pricing.prices import Price, plan_price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking
 from tests.workplaces import make_workplace
@@ -893,24 +892,3 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     assert again.current is not None
     assert (again.current.name, again.current.state()) == (names(2)[1], JobState.STOPPED)
     assert again.bill.cost_usd == pytest.approx(0.02)
-
-
-def test_a_trial_that_joined_a_later_attempt_counts_the_seconds_of_those_before(desk: Desk) -> None:
-    """Else the attempt after it could use the whole limit of the job once more."""
-    launcher = ScriptedLauncher(["done"])
-    attempts = desk.attempts(launcher)
-    killed = FailureKind.ERROR, "killed"
-    for number in (1, 2):
-        name = f"paretune-lead-{number}"
-        launcher.jobs[name] = ScriptedJob(name, attempts.document, killed, looks=1)
-    paused = Event(time=1.0, step=2, total_steps=8, member="joiner", paused=3.0)
-    job = replace(launcher.jobs["paretune-lead-2"], told=[paused])
-    shared = SharedJob(job.name, job=job, queue=TrialQueue())
-    shared.read_events()
-    attempts.shared = SharedJobs(launcher, 1, lambda: None)
-    attempts.document = replace(attempts.document, job_name=f"{job.name}.joiner")
-    again = attempts._following(shared.trial("joiner"))
-
-    assert again is not None
-    assert again.job_name == "paretune-lead-3.joiner"
-    assert again.spent_seconds == 2 * SECONDS

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from paretune.specification.container import (
     JobInputs,
     JobReport,
     ProjectPayload,
-    TrialQueue,
     write_json,
 )
 from paretune.specification.job import JobSpec
@@ -258,32 +257,6 @@ def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other
 
     assert _folder(first).checkpoints.resolve() == _folder(second).checkpoints.resolve()
     assert _folder(other).checkpoints.resolve() != _folder(first).checkpoints.resolve()
-
-
-def test_a_job_that_searches_reads_each_queue_and_leaves_its_checkpoints_to_its_next_attempt(
-    workshop: Workshop, order: Order
-) -> None:
-    document, inputs = order("quick")
-    folders = []
-    for attempt in (1, 2):
-        name = f"paretune-abc-{attempt}"
-        members = (replace(document, job_name=f"{name}.a"),)
-        searching = replace(document, job_name=name, members=members, queue=TrialQueue(order=(("a", 2),)))
-        job = workshop.launcher().submit(searching, inputs)
-        wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")  # type: ignore[misc]
-        folders.append(job.folder.checkpoints.resolve())
-        assert job.trials.queue() == searching.queue
-    joined = replace(document, job_name=f"{name}.b")
-    newer = TrialQueue(version=2, order=(("b", 2),), members=(joined,))
-    job.trials.direct(newer)
-
-    again = workshop.launcher().attach(name)
-    assert again is not None
-    assert again.trials.count == 2
-    newest = again.trials.queue()
-    assert newest is not None
-    assert newest.as_json() == newer.as_json()
-    assert folders[0] == folders[1]
 
 
 def test_of_two_jobs_of_equal_specification_at_once_the_second_uses_a_folder_of_its_own(place: Place) -> None:

@@ -1,11 +1,9 @@
 """What the two wings say to each other, written and read back."""
 
 import json
-import math
 import re
 import tempfile
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +19,7 @@ from paretune.specification.container import (
     JobDocument,
     JobFolder,
     JobReport,
-    MemberEnd,
     PreparedDataset,
-    TrialQueue,
     read_event,
     read_report,
     write_json,
@@ -334,10 +330,6 @@ def test_a_report_of_other_values_than_ours_is_none(field: str) -> None:
     assert read_report(f"{{{field}{others}}}".encode()) is None
 
 
-def test_seconds_of_a_trial_that_no_float_holds_are_no_end_of_it() -> None:
-    assert MemberEnd.read({"seconds": 10**400, "report": None, "failure": None}) is None
-
-
 def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
     content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
 
@@ -366,49 +358,3 @@ def test_types_that_are_tried_in_turn_are_in_no_document(changes: dict[str, Any]
 
     assert JobDocument.first("job", spec).plans == {}
     assert JobDocument.first("job", spec).clusters == (spec,)
-
-
-def test_the_queue_of_a_job_that_searches_survives_the_job_document(tmp_path: Path) -> None:
-    """Earlier documents have no queue; a queue brings the documents of the trials that have joined."""
-    first = JobDocument.first("paretune-a-1.b", JobSpec())
-    joined = JobDocument.first("paretune-a-1.c", JobSpec(seed=2))
-    queue = TrialQueue(version=3, order=(("b", 20), ("c", 40)), given_up=frozenset({"b"}), members=(joined,))
-    document = replace(first, queue=queue)
-    write_json(tmp_path / "job.json", document.as_json())
-    assert JobDocument.read(tmp_path / "job.json").queue == queue
-    older = {name: value for name, value in first.as_json().items() if name != "queue"}
-    assert JobDocument.from_json(older).queue is None
-
-
-@pytest.mark.parametrize("paused", [-1.0, "soon", [], 1e308, 10**400])
-def test_an_event_whose_pause_is_no_seconds_is_none(paused: object) -> None:
-    """`paused` has seconds from 0."""
-    assert read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": paused})) is None
-    event = read_event(json.dumps({"time": 1.0, "step": 2, "member": "b", "paused": 3}))
-    assert event is not None
-    assert event.paused == 3
-
-
-def test_an_end_after_more_seconds_than_add_up_is_none() -> None:
-    """Two of 1e308 seconds would have an infinite sum, and shares that are not numbers."""
-    assert MemberEnd.read({"seconds": 1e308, "report": None, "failure": None}) is None
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"order": [["b", -1]]},
-        {"order": [["b", math.inf]]},
-        {"members": [JobDocument.first("paretune-a-1.../../b", JobSpec()).as_json()]},
-        {"members": [JobDocument.first("paretune-a-1", JobSpec()).as_json()]},
-        {"members": [{"spec": {"seed": "no"}, "plan": {}}]},
-        {"members": ["b"]},
-    ],
-)
-def test_a_queue_with_impossible_values_leaves_the_one_before_in_force(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """The names of trials are names of folders, and a negative number of steps is never reached."""
-    folder = JobFolder(tmp_path)
-    write_json(folder.queue, TrialQueue().as_json())
-    assert folder.read_queue() == TrialQueue()
-    write_json(folder.queue, TrialQueue().as_json() | changes)
-    assert folder.read_queue() is None

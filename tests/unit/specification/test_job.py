@@ -23,7 +23,7 @@ from paretune.core.errors import BadInput
 from paretune.specification.batch_size import LARGEST_BATCH_SIZE
 from paretune.specification.fine_tuning import RESERVED_TRAINING_ARGUMENTS
 from paretune.specification.inputs import missing_files
-from paretune.specification.job import JobSpec, search_faults
+from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 
 
@@ -388,7 +388,6 @@ SAME_RESULT = {
     "profile_steps": 10,
     "merge": False,
     "log_model": False,
-    "trials_per_job": 4,
     "max_silence_minutes": 5.0,
     "finish_by": "6h",
     "finish_confidence": 0.9,
@@ -739,26 +738,6 @@ def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], r
 
 
 @pytest.mark.parametrize(
-    ("others", "name"),
-    [
-        ({"profile_steps": 5}, "profile_steps"),
-        ({"entry_script": "train.py"}, "entry_script"),
-        ({"instance_type": "ml.g5.xlarge", "keep_alive_minutes": 10.0}, "keep_alive_minutes"),
-        ({"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 600.0}, "max_wait_minutes"),
-        ({"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g6.xlarge"}, "fallback_instance_types"),
-    ],
-)
-def test_trials_share_no_job_that_is_made_for_one(others: dict[str, Any], name: str) -> None:
-    JobSpec(**others)
-    with pytest.raises(BadInput, match=f"trials_per_job=2 goes without {name}"):
-        JobSpec(trials_per_job=2, **others)
-
-
-def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
-    assert "trials_per_job" not in JobSpec(trials_per_job=4, seed=7).command()
-
-
-@pytest.mark.parametrize(
     ("task", "changes", "words"),
     [
         (
@@ -886,24 +865,6 @@ def test_what_is_no_data_set_is_refused_with_the_way(parameters: dict[str, str],
 
 def test_a_language_model_has_no_labels_beside_its_texts() -> None:
     assert JobSpec(task="causal-lm", text_column="label").text_column == "label"
-
-
-@pytest.mark.parametrize(
-    ("changes", "parts"),
-    [
-        ({}, []),
-        ({"strategy": "fsdp", "instance_count": 2, "compiler": "inductor"}, ["strategy=ddp", "compiler=none"]),
-        ({"profile_steps": 4}, ["profile_steps"]),
-        ({"training_arguments": {"save_only_model": True, "ignore_data_skip": False}}, ["save_only_model"]),
-        ({"entry_script": "train.py"}, ["cannot be paused"]),
-        ({"entry_script": "train.py", "strategy": "fsdp", "instance_count": 2}, ["a script or project", "got fsdp"]),
-    ],
-)
-def test_a_job_that_searches_refuses_all_that_cannot_pause_at_once(changes: dict[str, Any], parts: list[str]) -> None:
-    faults = search_faults(replace(JobSpec(), **changes))
-
-    assert len(faults) == len(parts)
-    assert all(part in fault for part, fault in zip(parts, faults, strict=True))
 
 
 @pytest.mark.parametrize(

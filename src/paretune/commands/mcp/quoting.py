@@ -32,7 +32,7 @@ ALLOWED = frozenset(
         *("instance_count", "processes_per_instance", "launcher", "recorded_runs", "simulation"),
         *("max_runtime_minutes", "max_silence_minutes", "spot", "max_wait_minutes"),
         *("fallback_instance_types", "capacity_wait_minutes", "volume_gib", "size", "probe_steps"),
-        *("profile_steps", "merge", "log_model", "trials_per_job"),
+        *("profile_steps", "merge", "log_model"),
     )
 )
 """Parameters of a job that an agent may set or search."""

@@ -12,7 +12,7 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LaunchRefused, LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
-from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Trials, WarmPool, WarmPoolStatus
+from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.failures import classify
@@ -63,12 +63,10 @@ class SageMakerJob(AwsJob):
         results: type[Results],  # reads what the job leaves
         description: Mapping[str, Any] | None = None,  # an answer of DescribeTrainingJob, if there is one already
         *,
-        trials: Trials,  # those that it trains
         training_job: str = "",  # its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself
     ) -> None:
         self.name = name
         self._training_job = training_job or name
-        self.trials = trials
         self._account = account
         self._staging = staging
         self._poller = poller

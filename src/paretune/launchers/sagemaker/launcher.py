@@ -36,15 +36,11 @@ from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
-from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
-from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, search_volume_faults, volume_for_gib
+from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList, plan_price
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
     ALLOW_NO_GPU,
-    SEARCHES,
-    STOP_REQUESTS,
-    TRIALS,
     JobDocument,
     JobInputs,
     ProjectPayload,
@@ -52,6 +48,7 @@ from paretune.specification.container import (
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.limits import SEARCHED_PLAN
+from paretune.specification.parameters import affecting
 from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT, Program
 
@@ -93,31 +90,26 @@ class Packager:
             content = code.get(archive.REQUIREMENTS, "")
             text = content if isinstance(content, str) else content.read_text()
             code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
-        members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
         inner = replace(
             document,
             spec=without_account(inner_spec),
-            members=members,
             deadline_s=deadline_s(spec, document.max_seconds, self.environment),
         )
         channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
-        logs_to_mlflow = self.tracking_uri and not document.members  # trials are recorded in several runs
-        module = "paretune.tracking.in_job" if logs_to_mlflow else "paretune.training"
+        module = "paretune.tracking.in_job" if self.tracking_uri else "paretune.training"
         return TrainingJobRequest(
             document=document,
             image_uri=image.uri,
             code=code,
             command=f"python3 -m {module} /opt/ml",
             channels=channels,
-            environment=self._training_environment(document, staging),
+            environment=self._training_environment(document),
             checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
             volume_gib=_volume_gib(document, inputs),
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
             smp=_smp(spec) if spec.strategy == "smp" else None,
-            mlflow=mlflow_config(
-                self.tracking_uri, "" if document.members else _run_id(document.job_name), self.environment
-            ),
+            mlflow=mlflow_config(self.tracking_uri, _run_id(document.job_name), self.environment),
         )
 
     def installed(self, spec: JobSpec) -> list[str]:
@@ -179,7 +171,7 @@ class Packager:
                 moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
-    def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
+    def _training_environment(self, document: JobDocument) -> dict[str, str]:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -191,12 +183,7 @@ class Packager:
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if document.members:  # the job, and whoever looks at it, must know its trials
-            environment[TRIALS] = str(len(document.members))
-            if document.queue is not None:
-                environment[SEARCHES] = "1"
-            environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
-        elif self.tracking_uri:
+        if self.tracking_uri:
             environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
         return environment
 
@@ -208,7 +195,7 @@ def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging,
     """
     run = _run_id(document.job_name)
     separate = staging.uri(f"{PREFIX}/checkpoints/{run}/")
-    if inputs.project is not None or document.members:  # no other job has the same trials
+    if inputs.project is not None:
         return separate
     data = inputs.dataset.key[:12] if inputs.dataset else "script"
     key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{jobs.checkpoint_suffix}"
@@ -228,6 +215,11 @@ def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging,
 def _run_id(job_name: str) -> str:
     parsed = parse_job_name(job_name)
     return parsed[0] if parsed is not None else job_name
+
+
+def without_account(spec: JobSpec) -> JobSpec:
+    """The specification as the training sees it: nothing of account, network and money."""
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))
 
 
 def script_faults(spec: Program) -> list[str]:
@@ -270,7 +262,7 @@ def _smp(spec: JobSpec) -> dict[str, Any]:
 
 
 def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
-    return staging.text(document_key(job_name), json.dumps(document, indent=2))
+    return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
 def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
@@ -279,10 +271,7 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
     local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
-    searches = document.queue is not None
-    size = bytes_on_disk(document.spec, inputs, searches=searches)
-    refuse(search_volume_faults(document.spec, size) if searches else [])
-    needed_gib = volume_for_gib(size)
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
     return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), LARGEST_VOLUME_GIB)
 
 

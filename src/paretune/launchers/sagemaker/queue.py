@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import BATCH_JOB_PREFIX, CREATED_WITHIN_S, JobState, ProjectOutput, Trials
+from paretune.launchers.base import BATCH_JOB_PREFIX, CREATED_WITHIN_S, JobState, ProjectOutput
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient, refused_to
 from paretune.launchers.sagemaker.failures import classify
@@ -27,7 +27,6 @@ from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, CallBudget
 from paretune.launchers.sagemaker.staging import Claim, Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs, look_for
-from paretune.launchers.sagemaker.trials import trials_of
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.limits import Limits
 from paretune.specification.placement import Placement
@@ -231,8 +230,6 @@ class QueuedJob(AwsJob):
         staging: Staging,
         clock: Clock,
         follow: Callable[[str], SageMakerJob],  # makes the `SageMakerJob` of a training job's name
-        *,
-        trials: Trials,
     ) -> None:
         self.name = name
         self.output = ProjectOutput(
@@ -243,7 +240,6 @@ class QueuedJob(AwsJob):
         self._service_jobs = service_jobs
         self._clock = clock
         self._follow = follow
-        self.trials = trials
         self._training: SageMakerJob | None = None
         self._training_name = ""
         self._asked_to_stop = False
@@ -401,7 +397,7 @@ class QueuedJobs(TrainingJobs):
                 if job is None:
                     raise LaunchRefused(explain(error, f"submit the job to the queue {self._queue}")) from error
                 return job
-        return self._queued_job(name, service_job, request)
+        return self._queued_job(name, service_job)
 
     def find(self, name: str) -> AwsJob | None:
         """The service job in this queue; the training job of one that AWS Batch has forgotten.
@@ -434,7 +430,7 @@ class QueuedJobs(TrainingJobs):
         description = self._created_for(name)
         if description is not None:
             training_job = description["TrainingJobName"]
-            return self.job(name, staging, description, description, training_job=training_job)
+            return self.job(name, staging, description, training_job=training_job)
         if age_s < _FORGOTTEN_S:
             return None
         raise LostContact(
@@ -458,9 +454,7 @@ class QueuedJobs(TrainingJobs):
                     return description
         return None
 
-    def _queued_job(self, name: str, service_job: ServiceJob, request: Mapping[str, Any] | None = None) -> QueuedJob:
-        """A job by its request, or by the request that AWS Batch has kept."""
-        payload = request or json.loads(service_job.description.get("serviceRequestPayload") or "{}")
+    def _queued_job(self, name: str, service_job: ServiceJob) -> QueuedJob:
         staging = self.staging()
 
         def follow(training_job: str) -> SageMakerJob:
@@ -468,10 +462,9 @@ class QueuedJobs(TrainingJobs):
                 description = self.account.client("sagemaker").describe_training_job(TrainingJobName=training_job)
             except AWS_ERRORS:  # the poller asks again
                 description = None
-            return self.job(name, staging, payload, description, training_job=training_job)
+            return self.job(name, staging, description, training_job=training_job)
 
-        trials = trials_of(name, payload.get("Environment", {}), staging, self.clock)
-        return QueuedJob(name, service_job, self._service_jobs, staging, self.clock, follow, trials=trials)
+        return QueuedJob(name, service_job, self._service_jobs, staging, self.clock, follow)
 
 
 def _mark(name: str) -> str:

@@ -14,7 +14,6 @@ from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.launchers.sagemaker.trials import trials_of
 from paretune.specification.container import JobDocument
 from paretune.specification.placement import Placement
 
@@ -56,7 +55,7 @@ class TrainingJobs:
         job: AwsJob
         try:
             self.account.client("sagemaker").create_training_job(**request)
-            job = self.job(name, staging, request)
+            job = self.job(name, staging)
         except AWS_ERRORS as error:
             job = self.adopt_after(error, name)
         if document.spec.training_plan is not None and job.training is not None:
@@ -68,7 +67,7 @@ class TrainingJobs:
         description = self._describe(name)
         if description is None:
             return None
-        job = self.job(name, self.staging(), description, description)
+        job = self.job(name, self.staging(), description)
         if plan := lost_plan(description):  # the process that created it was killed before it saw that
             job.reject(_off_plan(name, plan))
         return job
@@ -89,15 +88,13 @@ class TrainingJobs:
         self,
         name: str,
         staging: Staging,
-        request: Mapping[str, Any],
         description: Mapping[str, Any] | None = None,
         *,
         training_job: str = "",
     ) -> SageMakerJob:
-        """The `Job` of a request, or of a description; `training_job` is its name in SageMaker if not `name`."""
+        """The `Job` of this name; `training_job` is its name in SageMaker if not `name`."""
         return SageMakerJob(
             *(name, self.account, staging, self._poller, self.clock, self._results, description),
-            trials=trials_of(name, request.get("Environment", {}), staging, self.clock),
             training_job=training_job,
         )
 

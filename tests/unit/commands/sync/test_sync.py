@@ -27,13 +27,12 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    Trials,
     WarmPool,
     WarmPoolStatus,
     job_name,
 )
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from tests.workplaces import make_workplace
@@ -521,23 +520,6 @@ def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk, record
     assert desk.account.created == []
     assert "a trial of a study is not tried again with a smaller one" in remark
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(
-    ("recorded", "shown"), [("paretune study --study s.yaml", "`paretune study --study s.yaml`"), ("", "")]
-)
-def test_a_killed_job_that_searches_is_left_to_the_command_of_its_study(desk: Desk, recorded: str, shown: str) -> None:
-    parent = desk.client.create_run("0", tags={"paretune.command": recorded}).info.run_id
-    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.ERROR, "killed")))
-    (name,) = desk.account.jobs
-    desk.account.jobs[name].trials = Trials(1, queue=TrialQueue)
-    for tag, text in (("paretune.job_name", f"{name}.{run_id}"), ("mlflow.parentRunId", parent)):
-        desk.client.set_tag(run_id, tag, text)
-
-    remark = desk.sync()[run_id].remark
-
-    assert desk.account.created == []
-    assert f"the search goes on with {shown or 'the command of its study'}" in remark
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:

@@ -15,7 +15,7 @@ from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostConta
 from paretune.core.tags import Attribution
 from paretune.launchers.base import JobState
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload, TrialQueue
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.placement import Placement
 from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
 
@@ -241,7 +241,6 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {"fine_tuning": "lora", "merge": False}, 34),  # 14 + 0.03 x 28 x (2 + 3 x 3) = 23.2; layers unknown
         (14, 0, {"fine_tuning": "lora"}, 62),  # merged as large as it was read: 28 more, as folder and archive
         (14, 0, {"fine_tuning": "qlora", "lora_rank": 64}, 126),  # 14 + 28 + 8 x 0.03 x 28 x (2 + 3 x 3) = 115.92
-        (14, 0, {"num_train_epochs": 1.0, "trials_per_job": 3}, 444),  # 14 + 3 x 56 + 3 x 84 = 434
         (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),
@@ -277,28 +276,6 @@ def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
     request = launcher._request(order(num_train_epochs=3.0), JobInputs(dataset=dataset, model=model), _dry(aws))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
-
-
-def test_each_trial_of_a_job_that_searches_has_room_for_its_checkpoints(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
-) -> None:
-    model = _sized(tmp_path / "model", 1, dataset, 0)
-    (model / "config.json").write_text('{"torch_dtype": "float32"}')
-    document, inputs = order(trials_per_job=8), JobInputs(dataset=dataset, model=model)
-
-    volumes = [
-        launcher._request(each, inputs, _dry(aws))["ResourceConfig"]["VolumeSizeInGB"]
-        for each in (document, replace(document, queue=TrialQueue()))
-    ]
-
-    assert volumes == [52, 100]  # 1 + 16 and 10, with 8 checkpoints of 3 GiB, or with three for each trial
-    for size in (100, 99):
-        document = order(trials_per_job=8, volume_gib=size)
-        launcher._request(document, inputs, _dry(aws))
-        with (
-            pytest.raises(BadInput, match="volume_gib=100 or more, got 99") if size == 99 else contextlib.nullcontext()
-        ):
-            launcher._request(replace(document, queue=TrialQueue()), inputs, _dry(aws))
 
 
 def test_random_weights_have_the_size_that_the_configuration_says(
@@ -575,78 +552,6 @@ def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_f
         "MlflowExperimentName": "Default",
         "MlflowRunName": "abc",
     }
-
-
-@pytest.mark.parametrize("uri", [ARN, ""])
-def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_no_single_run(
-    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
-) -> None:
-    launcher = another(clock, package, tracking_uri=uri)
-    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
-    name = first.job_name
-    members = (replace(first, job_name=f"{name}.lead"), replace(second, job_name=f"{name}.other"))
-    job = launcher.submit(replace(first, members=members), JobInputs())
-
-    request = sent(aws)
-    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
-    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
-    assert request["TrainingJobName"] == name
-    assert command == "exec bash start_job.sh python3 -m paretune.training /opt/ml"
-    assert not [variable for variable in request["Environment"] if variable.startswith("MLFLOW")]
-    link = {"MlflowResourceArn": ARN, "MlflowExperimentName": "Default"}
-    assert request.get("MlflowConfig") == (link if uri else None)
-    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
-    assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
-    assert job.trials.count == 2
-    result = launcher.attach(name)
-    assert result is not None
-    assert (result.trials.count, result.trials.run_ids()) == (2, {"lead", "other"})
-    (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
-    deadline_s = json.loads(document)["deadline_s"]
-    assert first.max_seconds < deadline_s < 2 * first.max_seconds  # of all its trials together
-    report = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
-    assert [(item.member, item.spec.learning_rate) for item in report] == [("lead", 1e-5), ("other", 1e-4)]
-    assert b"secret/key" not in document
-    job.trials.stop("other")
-    requested = f"paretune/jobs/{name}/stop/"
-    assert request["Environment"]["PARETUNE_STOP_REQUESTS"] == f"s3://{BUCKET}/{requested}"
-    assert [key for key in aws.s3.objects if key.startswith(requested)] == [f"{requested}other"]
-
-
-def test_a_job_that_searches_is_directed_through_an_object_that_every_process_reads(
-    aws: Aws, order: Make, clock: FakeClock, package: Path
-) -> None:
-    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
-    name = first.job_name
-    members = (replace(first, job_name=f"{name}.lead"),)
-    queue = TrialQueue(order=(("lead", 2),))
-    launcher = another(clock, package, tracking_uri="")
-    job = launcher.submit(replace(first, members=members, queue=queue), JobInputs())
-    other = another(clock, package, tracking_uri="").attach(name)
-    assert other is not None
-    assert job.trials.queue() == other.trials.queue() == queue
-
-    joined = replace(second, job_name=f"{name}.other")
-    newer = TrialQueue(version=2, order=(("other", 2),), given_up=frozenset({"lead"}), members=(joined,))
-    job.trials.direct(newer)
-    assert job.trials.count == 2
-    assert other.trials.count == 1  # read a moment ago
-    clock.sleep(10)
-    assert other.trials.count == 2
-    sent_queue = other.trials.queue()
-    assert sent_queue is not None
-    assert (sent_queue.version, sent_queue.given_up) == (2, {"lead"})
-    text = aws.s3.objects[f"paretune/jobs/{name}/stop/queue.json"]
-    assert b"secret/key" not in text
-    assert sent(aws)["Environment"]["PARETUNE_SEARCHES"] == "1"
-
-
-def test_a_job_that_does_not_search_refuses_a_queue(aws: Aws, order: Make, launcher: SageMakerLauncher) -> None:
-    job = launcher.submit(order(), JobInputs())
-
-    with pytest.raises(BadInput, match="created with a queue"):
-        job.trials.direct(TrialQueue())
-    assert job.trials.queue() is None
 
 
 @pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])

@@ -294,16 +294,6 @@ def test_a_training_job_that_goes_on_after_its_service_job_was_stopped_is_stoppe
     assert aws.count("StopTrainingJob") >= 1
 
 
-def test_a_trial_of_a_shared_job_can_be_stopped_while_the_job_waits(
-    launcher: SageMakerLauncher, aws: Aws, order: Order
-) -> None:
-    job = waiting(launcher, aws, order)
-
-    job.trials.stop("run2")
-
-    assert f"paretune/jobs/{job.name}/stop/run2" in aws.s3.objects
-
-
 def test_a_higher_priority_comes_first(launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players) -> None:
     waiting(launcher, aws, order)
     urgent = submit(launcher, order("quick", "paretune-urgent-1", scheduling_priority=9))
