@@ -10,7 +10,6 @@ job that still runs, or whose launcher was killed.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
@@ -19,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.pricing.budget import Balance
 from paretune.storage.address import redacted
-from paretune.storage.database import migrate, open_engine
+from paretune.storage.database import create_tables, open_engine
 
 STUDY_METADATA, BUDGET_METADATA = sa.MetaData(), sa.MetaData()
 
@@ -44,29 +43,12 @@ TRIALS = sa.Table(
     sa.Column("booking_order", sa.Integer),
     sa.Column("counts", sa.Integer, nullable=False),  # 1: one of the study's n_trials
     sa.Column("settled", sa.Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
-    sa.Column("owner", sa.String(255), nullable=False),
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),  # TrialNote as JSON
     sa.Column("ended", sa.Text),  # TrialEnd as JSON; empty while it runs
     sa.Column("kept_usd", sa.Float),  # 0 once it is booked
     sa.Index("paretune_ledger_identity", "study", "identity"),
     sa.Index("paretune_ledger_booking_order", "study", "booking_order"),
-)
-DRIVERS = sa.Table(
-    "paretune_drivers",
-    STUDY_METADATA,
-    sa.Column("study", sa.String(255), primary_key=True),
-    sa.Column("owner", sa.String(255), primary_key=True),
-    sa.Column("seen", sa.Float, nullable=False),  # last heartbeat, seconds since the epoch
-)
-LEASES = sa.Table(
-    "paretune_leases",
-    STUDY_METADATA,
-    sa.Column("study", sa.String(255), primary_key=True),
-    sa.Column("holder", sa.String(255), nullable=False),  # a process, as `this_process` names it; empty if nobody
-    sa.Column("token", sa.Integer, nullable=False),  # grows by one each time that the lease is taken
-    sa.Column("until", sa.Float, nullable=False),  # seconds since the epoch, by the database's clock
-    sa.Column("ended", sa.Text),  # which stage of the study has ended, as JSON
 )
 BUDGET_ENTRIES = sa.Table(
     "paretune_budget_entries",
@@ -78,7 +60,7 @@ BUDGET_ENTRIES = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("booked_usd", sa.Float),  # empty while it runs
     sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
-    sa.Column("reserved_at", sa.Float),  # seconds since the epoch, of the launcher's clock; empty up to version 1
+    sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
     sa.Index("paretune_budget_entries_month", "month", "origin"),
     sa.Index("paretune_budget_entries_run", "run_id"),
 )
@@ -92,11 +74,8 @@ BUDGET_TAGS = sa.Table(
 BUDGET_LOCK = sa.Table("paretune_budget_lock", BUDGET_METADATA, sa.Column("number", sa.Integer, primary_key=True))
 
 
-_REVISIONS = Path(__file__).parent / "migrations"
-
-
 class Ledger:
-    """One table with the columns worst_usd, booked_usd and kept_usd. Older tables are migrated when it is opened.
+    """One table with the columns worst_usd, booked_usd and kept_usd.
 
     Args:
         address: of the database, as SQLAlchemy takes it.
@@ -104,13 +83,12 @@ class Ledger:
         keeps_connections: False opens and closes a connection for each transaction.
 
     Raises:
-        BadInput: the database does not answer, or a newer version of paretune has written its tables.
+        BadInput: the database does not answer, or another version of paretune has made its tables.
         LostContact: from any method, if the database no longer answers; jobs go on.
     """
 
     _table: ClassVar[sa.Table]
     _has_ended: ClassVar[sa.ColumnElement[bool]]
-    _revisions: ClassVar[str]
     _version_table: ClassVar[str]
     _try_again: ClassVar[str]
 
@@ -121,7 +99,7 @@ class Ledger:
             self._engine = open_engine(address, keeps_connections=keeps_connections)
             self._prepare()
             with self._engine.begin() as connection:
-                self._migrate(connection, self.shown_address)
+                create_tables(connection, self.shown_address, self._table.metadata, self._version_table)
         except BadInput:
             self.close()
             raise
@@ -138,10 +116,6 @@ class Ledger:
 
     def _lock(self, connection: sa.Connection) -> None:
         """Called at the beginning of each transaction."""
-
-    @classmethod
-    def _migrate(cls, connection: sa.Connection, shown_address: str) -> None:
-        migrate(connection, shown_address, _REVISIONS / cls._revisions, cls._version_table)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:

@@ -1,15 +1,12 @@
 """One trial in the ledger of a study: its purpose, its end and its dollars."""
 
 import json
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
 from paretune.specification.parameters import Value
-
-Curve = Sequence[tuple[float, float]]  # shares of the training, 0 to 1, with the quality measured then; in order
 
 
 class TrialStatus(Enum):
@@ -18,7 +15,7 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"  # infeasible: a violated constraint for the sampler, never tried again
     FAILED = "Failed"
-    STOPPED = "Stopped"  # early, because even an optimistic end would have been dominated; its cost is booked
+    STOPPED = "Stopped"  # by somebody, or with its driver; its cost is booked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +30,6 @@ class TrialNote:
     kind: str = "trial"  # `trial` for a suggestion of the sampler, or the action of `method: split`
     predicted: Mapping[str, float] = field(default_factory=dict)  # metric to the value that the trial is to verify
     expected_usd: float = 0.0  # expected cost, including other jobs needed to learn the same; 0 if unknown
-    lead: int | None = None
-    """Number of the trial whose reservation covers the job that searches, if the trial is one of that job's; the lead
-    is booked last."""
 
     @property
     def counts(self) -> bool:
@@ -52,15 +46,11 @@ class TrialEnd:
     cost_usd: float | None = None  # what was billed, however it ended; None if the price is unknown
     kept_usd: float | None = None  # most that its warm pool can still be billed; None if none is kept
     reason: str = ""
-    curve: tuple[tuple[float, float], ...] = ()  # share of the training, 0 to 1, and F1 measured then
     retryable: bool = False  # its end says nothing of its point: no capacity, a quota, an interruption, a dead driver
     transient: bool = False  # retryable, and the cause may last, such as missing capacity: wait before the next try
-    alone: bool = False  # retryable, but not in a job that it shares with other trials
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
-    expected: Mapping[str, float] = field(default_factory=dict)
-    """Metrics that a job stopped early would have reached at its end."""
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
-    at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch; 0 in entries before version 4
+    at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
     off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
     refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
 
@@ -72,12 +62,10 @@ class TrialEnd:
 
     @classmethod
     def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
-        """Read what `as_json` wrote, in this version or an earlier one, which wrote "again" and "later"."""
-        renamed = {"again": "retryable", "later": "transient"}
-        values = {renamed.get(name, name): value for name, value in read_json(text).items()}
+        """Read what `as_json` wrote."""
+        values = json.loads(text)
         values["status"] = TrialStatus(values["status"])
-        values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
-        values["verdicts"] = tuple(values.get("verdicts", ()))
+        values["verdicts"] = tuple(values["verdicts"])
         return cls(**values, cost_usd=cost_usd)
 
 
@@ -96,7 +84,6 @@ class TrialEntry:
     end: TrialEnd | None  # how it ended; None while it runs
     booking_order: int | None  # from 1, in the order of booking; None while it runs
     spent_usd: float | None  # dollars that the study had paid when it was booked, its own included; None while it runs
-    owner: str
 
     @classmethod
     def of_row(cls, row: Any) -> "TrialEntry":
@@ -104,17 +91,7 @@ class TrialEntry:
         same = {column.name for column in fields(cls)} - {"parameters", "note", "end"}
         return cls(
             **{name: getattr(row, name) for name in same},
-            parameters={name: text for name, text in read_json(row.parameters).items() if text},
-            note=TrialNote(**read_json(row.note)),
+            parameters={name: text for name, text in json.loads(row.parameters).items() if text},
+            note=TrialNote(**json.loads(row.note)),
             end=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
         )
-
-
-def read_json(text: str) -> dict[str, Any]:
-    """A JSON object. Equal texts of all trials share one string: thousands of trials are nearly the same."""
-    values: dict[str, Any] = json.loads(text, object_pairs_hook=_interned)
-    return values
-
-
-def _interned(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in pairs}

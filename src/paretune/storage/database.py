@@ -1,4 +1,4 @@
-"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and migrations of tables."""
+"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and the versions of their tables."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from paretune.core.errors import BadInput
 
+_VERSION = "0.5"  # of paretune that changed the tables last
 _LOCK = 7_205_759_403  # key of PostgreSQL's advisory lock; any number that nothing else in the database uses
 
 
@@ -80,36 +77,27 @@ def without_waiting_for_the_disk() -> Iterator[None]:
         sa.event.remove(sa.Engine, "connect", hurry)
 
 
-def migrate(connection: sa.Connection, name: str, revisions: Path, version_table: str) -> None:
-    """Create tables, or upgrade tables of an earlier version; rows are kept.
-
-    Several processes may open a database at the same moment: SQLite admits one writing transaction at a time, and on
-    PostgreSQL a lock is held until the transaction ends. On SQLite the transaction must begin with BEGIN IMMEDIATE. The
-    version is in a table of its own, because Optuna and MLflow may keep theirs in `alembic_version` of this database.
+def create_tables(connection: sa.Connection, name: str, metadata: sa.MetaData, version_table: str) -> None:
+    """Create the tables unless they are there. Several processes may do so at the same moment.
 
     Args:
-        connection: in a transaction.
+        connection: in a transaction; on SQLite one that began with BEGIN IMMEDIATE.
         name: the database, for messages.
-        revisions: folder of the Alembic revisions, one per file.
-        version_table: name of the table with the version.
+        metadata: the tables.
+        version_table: name of the table with their version.
 
     Raises:
-        BadInput: a newer version of paretune wrote the tables.
+        BadInput: another version of paretune made them.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
-    folder = str(revisions)
-    scripts = ScriptDirectory(folder, version_locations=[folder])
-    version = MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
-    newest = scripts.get_current_head()
-    if version == newest:
-        return
-    if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
-        versions = f"version of its tables: {version}, known here: up to {newest}"
+    versions = sa.Table(version_table, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
+    versions.create(connection, checkfirst=True)
+    version = connection.execute(sa.select(versions)).scalar()
+    if version is None:
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(versions.insert().values(version_num=_VERSION))
+    elif version != _VERSION:
         raise BadInput(
-            [f"storage {name} was written by a newer paretune ({versions}): update paretune, or name another storage"]
+            [f"storage {name} was written by another version of paretune: use that version, or name another storage"]
         )
-    upgrade = EnvironmentContext(Config(), scripts, fn=lambda revision, _: scripts._upgrade_revs("head", revision))
-    with upgrade as environment:
-        environment.configure(connection=connection, version_table=version_table)
-        environment.run_migrations()

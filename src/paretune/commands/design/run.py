@@ -118,15 +118,13 @@ def _run(
     finally:
         study.close()
     driver.finish()
-    others = len(driver.other_drivers())
-    record.finish(is_last=not others)
-    still = f"; {others} other driver{'s' if others > 1 else ''} of this design still at work" if others else ""
+    record.finish()
     return DesignResult(
         plan=plan,
         bill=bill,
         run_id=record.run_id,
         open_command=record.open_command,
-        ending=f"{'every row was run' if reason == 'every point was tried' else reason}{still}",
+        ending="every row was run" if reason == "every point was tried" else reason,
         spent_usd=ledger.balance().spent_usd,
         trials=record.trials(),
     )

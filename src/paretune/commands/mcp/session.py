@@ -14,7 +14,6 @@ from typing import Any
 from paretune.commands.mcp.commands import Running
 from paretune.commands.mcp.quotes import Quote
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.pricing.budget import Balance
@@ -74,7 +73,6 @@ class Session:
                 TrialNote(kind=quote.command),
                 worst_usd=quote.worst_case_usd,
                 budget_usd=self.budget_usd,
-                owner=this_process(),
                 identity=quote.number,
             )
         except BudgetRefused as error:

@@ -1,7 +1,7 @@
 """Admits the jobs of a study to its own budget and to the budgets that it shares with others."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 
 import sqlalchemy as sa
@@ -15,7 +15,6 @@ from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.worst_case import WorstCase
 
@@ -30,13 +29,7 @@ class Admission:
         self._shared = workplace.budget_ledger(file.budget)
         self._history = history
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
-        self.is_full = False  # whether the study has begun as many trials as it may have, as far as this driver knows
-        self.duplicates: set[str] = set()  # identities of jobs that another driver has reserved
-        self.is_short = False  # whether the study has found no job that fits its budgets, and no trial has ended since
-        # whether the study ends for lack of dollars in a shared budget, which may be free later.
-        self.is_waiting = False
-        self.deadline: StudyDeadline | None = None
-        self.beside: Callable[[JobSpec], Iterable[JobSpec]] = lambda spec: ()
+        self.is_full = False  # whether the study has begun as many trials as it may have
 
     @property
     def has_budget(self) -> bool:
@@ -46,40 +39,32 @@ class Admission:
     def refresh(self, *, has_news: bool) -> None:
         """Take into account that trials have ended, if there are any new ones."""
         if has_news:
-            self.duplicates.clear()
-            self.is_full = self.is_short = False
+            self.is_full = False
         self.worst_case.learn(len(self._history.trials))
 
     def has_enough(self, count: int) -> bool:
         """Whether the study may have no more trials than these."""
         return self._file.n_trials is not None and (self.is_full or count >= self._file.n_trials)
 
-    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str, owner: str) -> bool:
+    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str) -> bool:
         """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
 
-        A trial that joins a job that searches reserves nothing, because the reservation of its lead covers the job.
-
         Raises:
-            BudgetRefused: some budget does not cover it, its price is unknown, or the time is too short for it.
+            BudgetRefused: some budget does not cover it, or its price is unknown.
         """
-        if reason := self.why_too_late(spec):
-            raise BudgetRefused(f"not run: {reason}")
-        worst_usd = self.worst_case.reserved_usd(spec) if note.lead in {None, trial} else 0.0
+        worst_usd = self.worst_case.reserved_usd(spec)
         reservation = self._ledger.reserve(
             trial,
             spec.as_text(),
             note,
             worst_usd=worst_usd,
             budget_usd=self._file.budget_usd,
-            owner=owner,
             identity=identity,
             most_trials=self._file.n_trials,
             reserve_shared=self._shared_reservation(trial, spec, worst_usd),
         )
         if reservation is not Reservation.GRANTED:
             self.is_full = reservation is Reservation.TRIAL_LIMIT
-        if reservation is Reservation.DUPLICATE:
-            self.duplicates.add(identity)
         return reservation is Reservation.GRANTED
 
     def name_run(self, trial: int, run_id: str) -> None:
@@ -93,10 +78,9 @@ class Admission:
         if self._shared is not None:
             self._shared.release(self._shared_name(trial))
 
-    def affordable(self, *, released_usd: float = 0.0) -> Callable[[JobSpec], bool]:
+    def affordable(self) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, as they are now, cover the worst case.
 
-        `released_usd` counts as free although it is reserved.
         The ledgers are read once, for all jobs. The test raises Interrupted if the command was interrupted.
         """
         budget_usd = self._file.budget_usd
@@ -105,8 +89,6 @@ class Admission:
 
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
-            if self.why_too_late(spec):
-                return False
             try:
                 worst_usd = self.worst_case.reserved_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
@@ -114,17 +96,9 @@ class Admission:
             limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]
             if (status := shared_status(spec)) is not None:
                 limits.append((status.balance, status.budget.usd_per_month))
-            return all(
-                worst_usd is not None and spent.covers(worst_usd - released_usd, most_usd) for spent, most_usd in limits
-            )
+            return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
         return is_affordable
-
-    def why_too_late(self, spec: JobSpec) -> str:
-        """The reason why a job would not be done by the study's deadline; empty if it would, or there is none."""
-        if self.deadline is None:
-            return ""
-        return self.deadline.why_not(spec, self._history.longest_s, self.beside(spec))
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""
@@ -139,10 +113,8 @@ class Admission:
 
     def tightest_budget(self, spec: JobSpec | None) -> str:
         """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
-        self.is_short = True
         status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < self.left_usd():
-            self.is_waiting = True
             return f"what is left of {status.sentence()}"
         return "" if self._file.budget_usd is None else f"what is left of the budget ({self.left_usd():.4g} USD)"
 

@@ -4,21 +4,17 @@ The order of writing lets another driver replace one that is killed at any momen
 
     asked in Optuna -> reserved in the ledger -> run created in MLflow -> job created -> run filled -> booked -> told
 
-A driver that starts, or works on the same study meanwhile, takes over the trials that a dead driver was running,
-finishes them, and tells Optuna what is booked and was not told. A local job has died with its driver: its trial ends as
-failed, what it has cost is booked, and its job is started again from its checkpoint.
+A driver that starts continues the trials that an earlier one has not ended, and tells Optuna what is booked and was not
+told. A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started
+again from its checkpoint. One driver at a time works on a study, see `StudyLedger.locked`.
 
-A round (`once`) is a driver that does what can be done now and leaves its jobs to the next round: where another driver
-would wait, it raises CallAgain. What it must know of earlier rounds it reads in the ledger, in Optuna's storage and in
-the tags of runs. Rounds hold the lease of the study one after the other, and write no heartbeat; a driver that stays
-until the end counts the holder of the lease as another driver.
+With `once` a driver does what can be done now and leaves its jobs to the next one: it raises CallAgain where another
+would wait. What it must know of earlier ones it reads in the ledger, in Optuna's storage and in the tags of runs.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from paretune.core.errors import (
@@ -33,11 +29,8 @@ from paretune.core.errors import (
 )
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
-from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.processes import is_alive, this_process
-from paretune.launchers.shared_jobs import SharedJobs
-from paretune.ledger.study_ledger import LeaseLost, StudyLedger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -48,23 +41,12 @@ from paretune.studies.search.concurrency import ConcurrencyLimit
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import TrialJob, lead_last
+from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
-ROUND_S = 600.0  # virtual seconds from one round of a study of simulated jobs to the next
+ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 _MOST_NAMED = 8
-_ADOPTION_S = 30.0  # seconds between two looks for trials of dead drivers
-
-
-def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
-    """Drivers of the study that stay until its end and are alive at `now`, seconds since the epoch."""
-
-    def is_living(owner: str, last_heartbeat: float) -> bool:
-        alive = is_alive(owner)
-        return alive if alive is not None else now - last_heartbeat <= ABANDONED_S
-
-    return {owner for owner, last_heartbeat in ledger.drivers().items() if is_living(owner, last_heartbeat)}
 
 
 class Driver:
@@ -78,90 +60,56 @@ class Driver:
         *,
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        now: Callable[[], float],  # the machine's time, for heartbeats: virtual clocks run ahead of it
-        on_trial: Callable[[Trial], None],  # called with each trial that this driver has booked
+        on_trial: Callable[[Trial], None],  # called with each trial that was booked
         say: Callable[[str], None],  # prints a line
-        owner: str = "",  # name of this process in the ledger
     ) -> None:
         self.file = file
         self.study = study
         self.ledger = ledger
         self.workplace = workplace
         self.run_id = run_id
-        # all trials of the study that have ended, whichever driver ran them.
+        # all trials of the study that have ended.
         self.history = TrialHistory(file, ledger, workplace.launcher.origin)
         self.admission = Admission(file, ledger, workplace, self.history)  # what the budgets still allow
-        self._now = now
         self._on_trial = on_trial
         self._say = say
-        self._owner = owner or this_process()
-        self._is_round = file.once
-        self._beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
-        self._heartbeat = Heartbeat(self._beat)
-        self._adopted_at = -math.inf
-        self._has_moved = False  # something has happened since this round has waited last
+        self._once = file.once
+        self._has_moved = False  # something has happened since `wait` was called last
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, ledger, workplace, say)
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
-        self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
-        self.admission.beside = self.shared_jobs.beside
 
     @property
     def trials(self) -> dict[int, Trial]:
-        """All trials of the study that have ended, whichever driver ran them, in the order of booking."""
+        """All trials of the study that have ended, in the order of booking."""
         return self.history.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
-        """Jobs of this driver that have not ended."""
+        """Jobs that have not ended."""
         return tuple(self._jobs.values())
 
     def adopt(self) -> None:
-        """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
-        is_first = self._adopted_at == -math.inf
-        self._adopted_at = self._now()
-        self._beat()
-        self._heartbeat.start()
+        """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
         entries = self._refresh()
-        if is_first and self._is_round:
+        if self._once:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
-        elif is_first:  # this driver was started after the plan was dropped, or after the code was corrected
+        else:  # this driver was started after the plan was dropped, or after the code was corrected
             self._off_plan = None
             self._code_errors = CodeErrors(self.file.search, has_completed=bool(self.history.measured))
-        others = self.other_drivers()
-        asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
         for entry in running:
-            if entry.trial in self._jobs or entry.owner in others or self._has_lead_elsewhere(entry):
-                continue
-            if self.ledger.take_over(entry.trial, entry.owner, self._owner):
-                self._say(f"trial {entry.trial}: taken over")
-                self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
+            self._say(f"trial {entry.trial}: taken over")
+            self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
         self._pools.find()
-        for owner in self.ledger.drivers().keys() - others - {self._owner}:
-            self.ledger.deregister(owner)
         reserved = {*self.trials, *(entry.trial for entry in running)}
-        for number, at in asked_at.items():  # asked for and never reserved: nothing was begun
-            if number not in reserved and (not others or self._now() - at > ABANDONED_S):
+        for number in self.study.running():  # asked for and never reserved: nothing was begun
+            if number not in reserved:
                 self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
                 self.study.tell_failed(number)
-
-    def _has_lead_elsewhere(self, entry: TrialEntry) -> bool:
-        """Whether the driver of its lead, which has a lower number, takes it over: only that one creates their job."""
-        lead = None if entry.note.lead in {None, entry.trial} else self.ledger.entry(entry.note.lead)
-        return lead is not None and lead.end is None and lead.owner != self._owner
-
-    def owns(self, trial: int) -> bool:
-        """Whether a trial under way is this driver's: another one may have taken it over."""
-        return self.ledger.entry(trial).owner == self._owner
-
-    def other_drivers(self) -> set[str]:
-        """Other drivers of the study that are alive."""
-        round_at_work = "" if self._is_round else self.ledger.lease.holder()
-        return (drivers_at_work(self.ledger, self._now()) | {round_at_work}) - {"", self._owner}
 
     def start(self, suggestion: Suggestion, note: TrialNote | None = None) -> bool:
         """Start the job of a trial; False if none was started, for example because its outcome is known.
@@ -179,7 +127,7 @@ class Driver:
         try:
             has_limit = "max_runtime_minutes" in note.changes and note.repeats is None
             limited = spec if has_limit else self.admission.worst_case.limited(spec)
-            is_reserved = self.admission.reserve(number, limited, note, identity=identity, owner=self._owner)
+            is_reserved = self.admission.reserve(number, limited, note, identity=identity)
         except BudgetRefused as error:
             is_reserved = False
             self._say(f"trial {number}: {error}")
@@ -202,97 +150,72 @@ class Driver:
         """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
         running = len(self._jobs)
         may_start = self._off_plan is None and not self._code_errors.reason and self._concurrency.has_free_slot(running)
-        return may_start and running < self.file.n_parallel * self.file.trials_per_job
+        return may_start and running < self.file.n_parallel
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
         running = {job.spec.spec_hash() for job in self.running}
-        is_taken = spec.spec_hash() in running | self.admission.duplicates | set(self.history.retries)
+        is_taken = spec.spec_hash() in running | set(self.history.retries)
         return not is_taken and not self.history.is_closed(spec)
 
     def poll(self) -> None:
-        """Ask for the state of all jobs once, book those that have ended; now and then look for dead drivers.
-
-        Called when no more trials can begin, so that the groups of those that share a job are complete.
+        """Ask for the state of all jobs once, and book those that have ended.
 
         Raises:
             LaunchRefused, JobFailed: no job runs any more; a plan was dropped, or two had the same error of the code.
         """
-        refusals = self.shared_jobs.create_jobs()
-        self._keep_to_deadline()
-        for job in lead_last(self.running):
+        for job in self.running:
             attempt = job.attempt
             if (end := job.poll()) is not None:
                 self._conclude(job, end)
             self._has_moved |= job.attempt != attempt
-        for reason in refusals:
-            self._concurrency.job_refused(len(self._jobs), reason)
         self._pools.settle()
-        if self._now() - self._adopted_at > _ADOPTION_S:
-            self.adopt()
         if not self._jobs:
-            again = "the command without once=true" if self._is_round else "the same command"
+            again = "the command without once=true" if self._once else "the same command"
             if self.admission.has_enough(self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
             _refuse_more(self._code_errors, self._off_plan, again)
 
-    def _keep_to_deadline(self) -> None:
-        """Stop the trials that still run when the time of the study is over."""
-        deadline, clock = self.admission.deadline, self.workplace.launcher.virtual_clock
-        if deadline is None or not self._jobs:
-            return
-        searching = self.shared_jobs.searching
-        if clock is not None and (searching is None or not searching.is_forming):  # else nothing is simulated yet
-            clock.wake_at(deadline.until)
-        for job in self.running if self.workplace.clock.now() >= deadline.until else ():
-            with suppress(LostContact):  # stopped at the next poll
-                job.stop_early("the time of finish_by was over", {})
-
     def wait(self) -> None:
-        """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
+        """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened since then."""
         self.workplace.interruption.check()
-        if not self._is_round:
+        if not self._once:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         elif not self._has_moved:
             raise CallAgain(_progress(self.file.name, len(self.trials), self._jobs.keys()))
         self._has_moved = False
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book running jobs, or leave them running if `on_interrupt` is detach; a round leaves all of them."""
+        """Stop and book running jobs, or leave them running if `on_interrupt` is detach; with `once`, all of them."""
         jobs = dict(self._jobs)
         left = {
             number
             for number, job in jobs.items()
-            if self._is_round
+            if self._once
             or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
         for number in jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
                 jobs[number].ask_to_stop()
-        for job in lead_last(self.running):
+        for job in self.running:
             try:
-                if job.number not in left and self.ledger.may_book(job.number, job.note):
+                if job.number not in left:
                     with self.study.reachable():
                         self._conclude(job, job.abandon(error))
                     continue
             except ParetuneError as failure:
                 self._say(f"trial {job.number}: {failure}")
-            if not isinstance(error, LeaseLost):  # else it belongs to another round by now
-                job.record.leave()
+            job.record.leave()
         with suppress(LostContact):
-            self.finish(gives_back=not left and not self._is_round)
+            self.finish(gives_back=not left and not self._once)
 
     def finish(self, *, gives_back: bool = True) -> None:
-        """Give back warm pools that no other driver may use, and record that this driver no longer runs."""
+        """Give back warm pools."""
         if gives_back:
             self._pools.find()
-            if not self.other_drivers():
-                self._pools.give_back(waits=not self._is_round)
-                self.history.refresh()
-        self._heartbeat.stop()
-        if not self._is_round:
-            self.ledger.deregister(self._owner)
+            self._pools.give_back(waits=not self._once)
+            self.history.refresh()
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -327,15 +250,13 @@ class Driver:
             run,
             self.workplace,
             file=self.file,
-            shared=self.shared_jobs,
             note=note,
-            may_end=partial(self.ledger.may_book, number, note),
         )
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.retryable:
                 self._concurrency.job_refused(len(self._jobs), end.reason)
-        elif spec.trials_per_job == 1:  # a shared job is created later
+        else:
             self._concurrency.job_created()
 
     def _conclude(self, job: TrialJob, end: TrialEnd) -> None:
@@ -351,7 +272,7 @@ class Driver:
         self._on_trial(self.trials[job.number])
 
     def _refresh(self) -> list[TrialEntry]:
-        """Read what any driver has booked since the last call, and tell Optuna."""
+        """Read what was booked since the last call, and tell Optuna."""
         entries = self.history.refresh()
         for entry in entries:
             if remark := self.admission.worst_case.add(entry):
@@ -368,7 +289,7 @@ class Driver:
 
 
 def _progress(study: str, count: int, running: Collection[int]) -> str:
-    """In words, the state in which a round leaves the study: how many trials have ended, and which are under way."""
+    """In words, the state in which `once` leaves the study: how many trials have ended, and which are under way."""
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
     return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"

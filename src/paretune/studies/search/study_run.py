@@ -25,7 +25,6 @@ from paretune.studies.results.page import PICTURE_FILE, page, picture, study_not
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
-from paretune.studies.search.trial_job import SEARCH
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
@@ -94,7 +93,6 @@ class StudyRunWriter(ParentRun):
             default=default_trial(self._driver),
             unverified=self._unverified,
             borrowed=self.borrowed(),
-            searched=[number for number, note in self._driver.history.notes.items() if note.kind == SEARCH],
         )
 
     @cached_property
@@ -112,19 +110,12 @@ class StudyRunWriter(ParentRun):
         if final.picks:
             point = final.picks[0].point
             self._write_pick(point.means.get(metrics.F1), point.means.get(metrics.COST_USD, point.trial.cost_usd))
-        others = len(self._driver.other_drivers())
-        self._close(None if others else RunStatus.FINISHED)
+        self._close(RunStatus.FINISHED)
         times = f"{repeats} more job{'s' if repeats > 1 else ''}"
         again = f"; recommended points were trained again, {times}" if repeats else ""
-        again += "" if others else self._register(final)
+        again += self._register(final)
         again += "" if final.front.points else self._after_failures()
-        again += f"; {others} other driver{'s' if others > 1 else ''} of this study still at work" if others else ""
         return self._result(final, f"{reason}{again}")
-
-    def finished(self, ending: str) -> StudyResult:
-        """The result of a study that an earlier round has finished with this `ending`; nothing is written."""
-        self._run.end(RunStatus.FINISHED)
-        return self._result(self.answer(), f"{ending} (an earlier round has finished the study: nothing was done)")
 
     def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)

@@ -1,14 +1,13 @@
 """The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
-from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import Curve, TrialEnd, TrialEntry, TrialNote, TrialStatus
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -17,30 +16,7 @@ from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
-MOST_CURVES = 500  # curves that are kept to judge running jobs, which takes longer the more there are
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
-_Value = TypeVar("_Value")
-
-
-class _Record(Mapping[str, _Value]):
-    """A mapping that shares its names with all others of the same names, for a third of a dict's memory."""
-
-    __slots__ = ("_positions", "_values")
-    _positions_of: ClassVar[dict[tuple[str, ...], dict[str, int]]] = {}
-
-    def __init__(self, values: Mapping[str, _Value]) -> None:
-        names = tuple(values)
-        self._positions = self._positions_of.setdefault(names, {name: index for index, name in enumerate(names)})
-        self._values = tuple(values.values())
-
-    def __getitem__(self, name: str) -> _Value:
-        return self._values[self._positions[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +49,6 @@ class TrialHistory:
         self.trials: dict[int, Trial] = {}
         self.front: list[Trial] = []  # the measured front of the trials, the cheapest first
         self.measured: dict[int, Mapping[str, float]] = {}  # number to metrics, of completed trials
-        self.curves = deque[Curve](maxlen=MOST_CURVES)  # of F1, of the MOST_CURVES trials that have completed last
         self.notes: dict[int, TrialNote] = {}  # number to the note of the trial
         self.retries: dict[str, Retry] = {}  # identity to when a retryable job is tried again
         self.memory_limits = MemoryLimits()  # which jobs are known to run out of memory
@@ -150,15 +125,14 @@ class TrialHistory:
         if end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             self._add_footprint(JobSpec.from_text(entry.parameters), end)
         if end.status is TrialStatus.COMPLETED:
-            self.measured[entry.trial] = _Record(end.metrics)
-            self.curves.append(end.curve)
+            self.measured[entry.trial] = end.metrics
         self._add_outcome(entry, end)
         self.counted += note.counts and not end.retryable
         self.trials[entry.trial] = Trial(
             number=entry.trial,
             run_id=entry.run_id,
             point=note.point,
-            parameters=_Record(entry.parameters),
+            parameters=entry.parameters,
             status=end.status,
             values=self.values(end.metrics, entry.parameters),
             cost_usd=end.cost_usd,
@@ -181,9 +155,7 @@ class TrialHistory:
             self.failures[entry.identity] += 1
         else:
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if end.transient else 0.0
-            alone = {"trials_per_job": 1} if end.alone else {}
-            note = replace(entry.note, changes={**entry.note.changes, **alone})
-            self.retries[entry.identity] = Retry(note=note, not_before=end.at + pause_s)
+            self.retries[entry.identity] = Retry(note=entry.note, not_before=end.at + pause_s)
 
 
 def hash_without_seed(spec: JobSpec) -> str:
