@@ -136,7 +136,7 @@ def entry(number: int, **more: Any) -> TrialEntry:
         "end": TrialEnd(status=TrialStatus.COMPLETED, metrics={"cost_usd": 1.0, "f1": 0.9}),
     }
     unset = dict.fromkeys(("worst_usd", "booked_usd", "kept_usd", "booking_order", "spent_usd"))
-    return TrialEntry(trial=number, run_id=f"run{number}", owner="", **{**unset, **standard, **more})
+    return TrialEntry(trial=number, run_id=f"run{number}", **{**unset, **standard, **more})
 
 
 class NoHistory:

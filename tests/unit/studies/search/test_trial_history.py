@@ -42,7 +42,7 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
     rate, cost = draw.uniform(1e-5, 1e-4), draw.uniform(1.0, 9.0)
     spec = JobSpec.from_text({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
     note = TrialNote(point={"learning_rate": rate})
-    terms = {"worst_usd": 10.0, "budget_usd": None, "owner": "me", "identity": spec.spec_hash()}
+    terms = {"worst_usd": 10.0, "budget_usd": None, "identity": spec.spec_hash()}
     ledger.reserve(trial, spec.as_text(), note, **terms)  # type: ignore[arg-type]  # each has its type
     ledger.set_run_id(trial, f"{trial:032x}")
     measured = {"f1": draw.random(), "cost_usd": cost, "job_seconds": draw.random(), "train_seconds": draw.random()}
@@ -52,7 +52,6 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
         metrics=measured if status is TrialStatus.COMPLETED else {},
         cost_usd=cost,
         kept_usd=kept_usd,
-        curve=((0.5, draw.random()), (1.0, measured["f1"])),
     )
     ledger.book(trial, trial_end, settled=status is TrialStatus.COMPLETED)
 
@@ -81,41 +80,3 @@ def bytes_of(history: TrialHistory) -> int:
             seen[id(thing)] = thing
             waiting += gc.get_referents(thing)
     return sum(map(sys.getsizeof, seen.values()))
-
-
-def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: StudyLedger) -> None:
-    """Measured at 2.3; a dict for the parameters and metrics of each, and cached properties, take twice as much."""
-    draw, history, used = random.Random(3), TrialHistory(FILE, ledger, "simulated"), []
-    for first in (0, 100):
-        for trial in range(first, first + 100):
-            book(ledger, trial, draw)
-        history.refresh()
-        keys = {trial.seconds_key for trial in history.trials.values()}
-        used.append(bytes_of(history))
-
-    assert len(history.trials) == 200
-    assert len(keys) == 1
-    assert 512 < (used[1] - used[0]) / 100 < 3 * 1024
-
-
-def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -> None:
-    book(ledger, 0, random.Random(3))
-    history = TrialHistory(FILE, ledger, "simulated")
-    (entry,) = history.refresh()
-
-    assert entry.end is not None
-    assert history.measured[0] == entry.end.metrics
-    assert history.trials[0].parameters == entry.parameters == dict(history.trials[0].parameters)
-    assert history.settled == {entry.identity: 0}
-    assert ledger.entry(0) == entry
-    with pytest.raises(KeyError):
-        history.measured[0]["accuracy"]
-
-
-def test_only_the_newest_curves_are_kept(ledger: StudyLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.studies.search.trial_history.MOST_CURVES", 3)
-    draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
-    for trial in range(4):
-        book(ledger, trial, draw)
-    finished = [entry.end for entry in history.refresh()]
-    assert list(history.curves) == [item.curve for item in finished[-3:] if item is not None and item.metrics]

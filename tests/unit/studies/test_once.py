@@ -1,8 +1,7 @@
-"""A study in rounds: each round is a new driver that knows only what stands in the storages."""
+"""A study with `once`: each call is a new driver that knows only what stands in the storages."""
 
 import itertools
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,16 @@ import pytest
 from paretune.cli.main import main
 from paretune.core.errors import BadInput, CallAgain, LaunchRefused
 from paretune.launchers.base import Job
-from paretune.ledger.study_ledger import LEASE_S, LeaseLost, StudyLedger
-from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.space import Choices
-from paretune.studies.run import hold_lease, record_end, recorded_end
 from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
 from paretune.tracking import Tracking
 from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
-from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study
 from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, SMALL, Clock, Ending
 
@@ -65,16 +62,14 @@ class Rounds:
         """One round; why the search has ended, empty where it has not."""
         driver = self.desk.driver(once=True, **self.terms)
         self.drivers.append(driver)
-        with hold_lease(driver.ledger, self.desk.clock.now):
-            try:
-                driver.adopt()
-                return search(driver)
-            except CallAgain as error:
-                driver.stop(error)
-                return ""
-            finally:
-                driver._heartbeat.stop()
-                self.desk.clock.sleep(self.apart_s)
+        try:
+            driver.adopt()
+            return search(driver)
+        except CallAgain as error:
+            driver.stop(error)
+            return ""
+        finally:
+            self.desk.clock.sleep(self.apart_s)
 
     def until_the_end(self, most: int = 60) -> str:
         """All rounds that it takes."""
@@ -166,23 +161,6 @@ def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) 
         rounds.call()
 
 
-@pytest.mark.slow
-def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless"
-    rounds = Rounds(desk, {})
-    rounds.call()
-    first = desk.driver(once=True)
-    first.adopt()
-    first.running[0].stop_early("it would be beaten", {"f1": 0.6, "cost_usd": 1.5})
-    first._heartbeat.stop()
-
-    rounds.call()
-    (finished,) = [entry.end for entry in entries_of(rounds.drivers[-1].ledger) if entry.end is not None]
-    assert finished.status is TrialStatus.STOPPED
-    assert finished.reason == "it would be beaten"
-    assert finished.expected == {"f1": 0.6, "cost_usd": 1.5}
-
-
 def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(spec: JobSpec) -> None:
         if spec.learning_rate == RATES[0]:
@@ -207,112 +185,6 @@ def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeyp
     assert [entry.trial for entry in driver.ledger.running()] == [0]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty storage."""
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path / 'leases.db'}"
-        return
-    if missing := postgresql.what_is_missing():
-        pytest.skip(missing)
-    with postgresql.server() as address:
-        yield address
-
-
-def reserve(ledger: StudyLedger, trial: int) -> None:
-    ledger.reserve(trial, {}, TrialNote(), worst_usd=1.0, budget_usd=None, owner="x")
-
-
-def test_a_round_that_was_replaced_can_write_nothing(storage: str) -> None:
-    stale, fresh = StudyLedger(storage, "fenced"), StudyLedger(storage, "fenced")
-    stale.open("run", "{}")
-    assert stale.lease.take("first 1 0") == ""
-    assert fresh.lease.take("second 2 0") == "first 1 0"
-    reserve(stale, 0)
-    stale.lease.release()  # as if its time had run out while it was paused
-    assert fresh.lease.take("second 2 0") == ""
-
-    for write in (
-        lambda: reserve(stale, 1),
-        lambda: stale.set_run_id(0, "other"),
-        lambda: stale.take_over(0, "x", "first 1 0"),
-        stale.lease.renew,
-        stale.lease.release,
-        lambda: stale.lease.record_end("ended"),
-    ):
-        with pytest.raises(LeaseLost, match="another round of the study has taken over"):
-            write()
-    assert [(entry.trial, entry.run_id, entry.owner) for entry in fresh.running()] == [(0, "", "x")]
-    assert fresh.lease.holder() == "second 2 0"
-    assert (stale.lease.token, fresh.lease.token) == (1, 2)
-    stale.close()
-    fresh.close()
-
-
-def test_a_lease_ends_by_the_time_of_the_database_where_it_has_one(storage: str) -> None:
-    slow, fast = StudyLedger(storage, "clocks"), StudyLedger(storage, "clocks")
-    slow.open("run", "{}")
-    start = slow.lease.now()
-    fast.lease.now = lambda: start + LEASE_S + 1  # a machine whose clock is ahead
-    assert slow.lease.take("slow 1 0") == ""
-    taken_too_early = fast.lease.take("fast 2 0") == ""
-    assert taken_too_early == storage.startswith("sqlite")  # whose file is on one machine, with one clock
-    slow.close()
-    fast.close()
-
-
-@pytest.mark.parametrize(("ahead_s", "is_taken"), [(3600.0, True), (200.0, False)])
-def test_a_round_whose_clock_is_far_ahead_blocks_no_later_one(tmp_path: Path, ahead_s: float, is_taken: bool) -> None:
-    ahead, right = (StudyLedger(f"sqlite:///{tmp_path / 'leases.db'}", "clocks") for _ in range(2))
-    start = right.lease.now()
-    right.lease.now = lambda: start
-    ahead.lease.now = lambda: start + ahead_s
-
-    assert ahead.lease.take("elsewhere 1 0") == ""
-    assert (right.lease.take("here 2 0") == "") == is_taken
-
-    with pytest.raises(LeaseLost) if is_taken else nullcontext():
-        reserve(ahead, 0)
-    ahead.close()
-    right.close()
-
-
-def test_a_round_does_nothing_while_a_driver_that_stays_is_at_work(desk: Desk) -> None:
-    ledger = desk.driver().ledger
-    ledger.heartbeat("elsewhere 1 0", desk.clock.now())
-    with pytest.raises(CallAgain, match="elsewhere 1 0 works on the study"), hold_lease(ledger, desk.clock.now):
-        pass
-    assert ledger.lease.token is None
-
-
-def test_a_driver_that_stays_leaves_the_jobs_of_a_round_at_work_alone(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless"
-    driver = desk.driver(once=True)
-    driver._owner = "elsewhere 1 0"
-    driver.ledger.lease.take("elsewhere 1 0")
-    driver.adopt()
-    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
-    staying = desk.driver()
-    staying.adopt()
-    assert staying.running == ()
-    driver.ledger.lease.release()
-    staying.adopt()
-    assert [job.number for job in staying.running] == [0]
-    for item in (driver, staying):
-        item._heartbeat.stop()
-
-
-def test_an_ended_study_goes_on_only_with_other_terms(desk: Desk) -> None:
-    driver = desk.driver(once=True, n_trials=4)
-    driver.ledger.lease.take("somebody 1 0")
-    record_end(driver.ledger, driver.file, "finished", "4 trials were made")
-    paid = {**driver.file.job, "user": "ana", "budget": "team.yaml"}
-    more, wider = desk.driver(n_trials=6), desk.driver(n_trials=4, n_parallel=8)
-    assert recorded_end(more.ledger, more.file) == ("", "")
-    assert recorded_end(wider.ledger, wider.file) == ("finished", "4 trials were made")
-    assert recorded_end(wider.ledger, replace(wider.file, job=paid)) == ("finished", "4 trials were made")
-
-
 @pytest.mark.slow
 def test_the_command_plays_rounds_until_the_study_has_ended(
     workplace: Path, capsys: pytest.CaptureFixture[str]
@@ -334,7 +206,6 @@ def test_the_command_plays_rounds_until_the_study_has_ended(
     assert ledger.balance().committed_usd == 0
 
     assert main(["study", "--study", "study.yaml", "--once"]) == 0
-    assert "nothing was done" in capsys.readouterr().out
     assert len(entries_of(ledger)) == len(entries)
     ledger.close()
 
@@ -353,5 +224,5 @@ def test_rounds_are_refused_where_jobs_end_with_their_process(
 ) -> None:
     write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)
     assert main(["study", "--study", "study.yaml", "--once"]) == 2
-    assert "once=true needs jobs that go on when a round has ended" in capsys.readouterr().err
+    assert "once=true needs jobs that go on when the command has ended" in capsys.readouterr().err
     assert not (workplace / ".paretune" / "studies.db").exists()
