@@ -100,7 +100,6 @@ FACTS = {
     "paretune.job_arn": "ARN of the training job",
     "paretune.image_uri": "image that the job ran in",
     "paretune.spot_saving": "share of the training seconds that spot did not bill",
-    "paretune.trials_in_job": "number of trials that share the job",
 }
 """Tags that launchers set: those of their facts that have no constant in `tracking.schema`."""
 
@@ -118,11 +117,8 @@ VARIABLES = {
 }
 """Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
 INTERNAL_VARIABLES = {
-    "PARETUNE_SEARCHES",
     "PARETUNE_STARTER",
-    "PARETUNE_STOP_REQUESTS",
     "PARETUNE_TRAINING_PLAN",
-    "PARETUNE_TRIALS",
 }
 """Variables that one process of paretune sets for another one."""
 
