@@ -114,7 +114,6 @@ class JobResult(Result):
     def _quantities(self) -> dict[str, str]:
         """The rows of the printed table, in order; an empty text for a quantity that is not known."""
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
-        busy = self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
         return self._logged() | {
             f"F1 ({'entities' if self.spec.task == metrics.WORDS else 'macro'}, validation)": self._number(
                 metrics.F1, ".4f"
@@ -136,7 +135,7 @@ class JobResult(Result):
             "R2": self._number(metrics.R2, ".4f"),
             "rank correlation (Spearman)": self._number(metrics.SPEARMAN, ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
-            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{busy}"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
@@ -154,9 +153,9 @@ class JobResult(Result):
         names = [name for name in self.metrics if name not in recorded_names]
         return {name: self._number(name, ".6g") for name in names[:_MOST_SHOWN]}
 
-    def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
+    def _number(self, name: str, form: str, unit: str = "") -> str:
         value = self.metrics.get(name)
-        return "" if value is None else f"{before}{value:{form}}{unit}"
+        return "" if value is None else f"{value:{form}}{unit}"
 
     def _cost(self) -> str:
         value = self.metrics.get(metrics.COST_USD)

@@ -19,8 +19,6 @@ SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels 
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training rows per second over all devices in steady state, without warm-up steps and evaluation."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text, without padding
-OTHERS_CPU_SHARE = "others_cpu_share"
-"""Share of the usable processor cores that other programs used in steady state; absent up to 0.25."""
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance

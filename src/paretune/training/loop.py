@@ -286,8 +286,6 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     if throughput is None:
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
-    if trainer.callback.others_share is not None:
-        measured[metrics.OTHERS_CPU_SHARE] = trainer.callback.others_share
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
     # A token passes the encoder or the decoder of a seq2seq model, and not both.
     is_one_stack = document.spec.task != metrics.SEQ2SEQ
