@@ -96,7 +96,6 @@ CURVES = {
     "system/*": "processor, memory and GPU memory of the machine by step",
     "train_rows": "rows to train on; `validation_rows` and `test_rows` alike",
     "train_tokens": "their tokens without padding; `validation_tokens` and `test_tokens` alike",
-    "used_tokens": "different tokens of the vocabulary in the data",
     "longest_target": "tokens of the longest text to write (seq2seq)",
 }
 """Metrics whose names are not constants in `specification.metrics`."""

@@ -21,7 +21,6 @@ from paretune.estimating.workload import (
     keeps_frozen_weights_in_half,
     quantised_weights,
     recomputes,
-    trains_used_rows,
     workload,
 )
 from paretune.specification.batch_size import BatchPlan
@@ -38,7 +37,6 @@ from paretune.specification.parallelism import (
 )
 from paretune.specification.parameters import spell
 
-USED_TOKENS = "used_tokens"  # fact of prepared data: tokens of the vocabulary that occur in them
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
@@ -134,7 +132,7 @@ def describe(
     share = share_of(spec)
     if math.isnan(share.device.fp32_flops):
         return None
-    setting = step_setting(spec, built, work.tokens, facts)
+    setting = step_setting(spec, built, work.tokens)
     step = None if steps is None or setting is None else steps.find(setting)
     memory = _memory(spec, plan, built, work, share)
     if step is not None:
@@ -147,14 +145,12 @@ def describe(
     )
 
 
-def step_setting(
-    spec: JobSpec, built: Architecture, mean_tokens: float, facts: Mapping[str, float] | None = None
-) -> StepSetting | None:
+def step_setting(spec: JobSpec, built: Architecture, mean_tokens: float) -> StepSetting | None:
     """Return the step to trace for the memory of a job, or None if its model's configuration is unknown."""
     if built.config is None or "model_type" not in built.config:
         return None
     share = share_of(spec)
-    half, used = _half_format(share), (facts or {}).get(USED_TOKENS)
+    half = _half_format(share)
     return StepSetting(
         config=built.config,
         task=spec.task,
@@ -167,7 +163,6 @@ def step_setting(
         on_processor=share.on_processor,
         tokens=math.ceil(_longest(spec, mean_tokens)),
         recomputes=recomputes(spec),
-        used_tokens=int(used) if used is not None and trains_used_rows(spec) else None,
     )
 
 

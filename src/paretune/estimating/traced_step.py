@@ -57,7 +57,6 @@ class StepSetting:
     on_processor: bool
     tokens: int
     recomputes: bool  # whether the backward pass makes the activations of a layer again
-    used_tokens: int | None = None  # rows of the embedding table that are trained if others are left out
 
     def key(self, versions: Sequence[str] = ()) -> str:
         """Return a key that is equal for equal settings and versions of the packages that trace them."""

@@ -25,7 +25,7 @@ from paretune.training.model import Shape, build_model, load_tokenizer, with_dec
 from paretune.training.model_folder import ModelFolder
 from paretune.training.profiling.callback import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split, read_vocabulary
+from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopRequest
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
@@ -153,7 +153,6 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
 
     def build() -> Any:
         model = build_model(spec, source, prepared.labels, tokenizer, longest_target=prepared.facts.get(LONGEST_TARGET))
-        strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
         if spec.task == metrics.REGRESSION and _answers_numbers(source):
             Units.of(prepared.facts, model).scale_model(model)
         if not device.has_gpu() and spec.compiler == "none":
@@ -312,7 +311,6 @@ def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs
         "steps": trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": inputs.shape.left_out > 0,
         "threads": torch.get_num_threads(),
         **inputs.strategy.facts(),
         "python": platform.python_version(),

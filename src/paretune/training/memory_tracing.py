@@ -35,7 +35,7 @@ from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, enve
 from paretune.specification.metrics import CAUSAL_LM, GENERATIVE, SEQ2SEQ, WORDS
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
-from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
+from paretune.training.model import auto_class, layers_of, with_trained_weights
 from paretune.training.stop_signal import StopSignal
 from paretune.training.tasks.losses import token_loss
 
@@ -71,7 +71,6 @@ def _answer(setting: StepSetting) -> Mapping[str, Any]:
 def trace(setting: StepSetting) -> TracedStep:
     """The memory of two training steps and an evaluation of the model; raises any exception of the model's own code."""
     model = _build(setting)
-    left_out = _leave_out_rows(model, setting.used_tokens)
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake(model)
         if setting.recomputes:
@@ -95,7 +94,7 @@ def trace(setting: StepSetting) -> TracedStep:
         )
     (train, evaluated), (more, more_evaluated) = runs[1:]
     return TracedStep(
-        **_weights(model, trained, left_out),
+        **_weights(model, trained),
         state=state,
         train=envelope(train, more, _ROWS),
         evaluate=envelope(evaluated, more_evaluated, _ROWS),
@@ -117,15 +116,6 @@ def _build(setting: StepSetting) -> Any:
     if setting.on_processor:
         use_cpu_kernels(model)
     return model
-
-
-def _leave_out_rows(model: Any, used: int | None) -> float:
-    """Train only `used` rows of the embedding table if possible; returns the bytes of the table that stays beside."""
-    table = None if used is None else table_with_unused_rows(model, used)
-    if table is None or used is None:
-        return 0.0
-    model.set_input_embeddings(torch.nn.Embedding(used, table.embedding_dim, device="meta"))
-    return float(table.weight.nbytes)
 
 
 def _fake(model: Any) -> None:
@@ -270,7 +260,7 @@ def _bytes(tensors: Any) -> float:
     return float(sum({storage._cdata: storage.nbytes() for storage in storages}.values()))
 
 
-def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, float]:
+def _weights(model: Any, trained: Sequence[Any]) -> dict[str, float]:
     """Bytes of weights and of their gradients, inside the repeated layers and outside."""
     layers = layers_of(model)
     inside = {id(item) for layer in layers for item in layer.parameters()}
@@ -284,7 +274,7 @@ def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, f
     return {
         "layers": float(len(layers)),
         "layer_weights": _bytes(item for item in whole if id(item) in inside),
-        "other_weights": left_out + _bytes(item for item in whole if id(item) not in inside),
+        "other_weights": _bytes(item for item in whole if id(item) not in inside),
         "input_weights": _bytes(model.get_input_embeddings().parameters()),
         "largest_layer": max((_bytes(layer.parameters()) for layer in layers), default=0.0),
         "quantisable": float(sum(item.numel() for item in frozen_linear)),

@@ -1,10 +1,4 @@
-"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters.
-
-Embedding rows of tokens that the data set does not contain can be left out of the training (`UsedRows`). The word
-embedding table holds half of MiniLM's parameters and most of a multilingual model's. A row that is never looked up has
-a zero gradient, so Adam's moments for it stay zero and, without weight decay, it does not change. Leaving it out
-changes no result and saves its share of gradient memory, gradient clipping and optimiser time.
-"""
+"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters."""
 
 import logging
 import math
@@ -15,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 import transformers
 from huggingface_hub import snapshot_download
@@ -379,14 +372,12 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.
 
-    `total` and `trainable` include `left_out`, the parameters of embedding rows that are left out of the training;
     `matrices` are the weights that multiply every token, `trained_share` is their trainable share.
     """
 
     name: str
     total: int
     trainable: int
-    left_out: int
     matrices: int
     trained_share: float
     vocabulary: int
@@ -399,14 +390,10 @@ class Shape:
         multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
         # An embedding table that is also the output layer multiplies every token.
         matrices = [item for item in whole if id(item) not in tables or id(item) in multiplied]
-        trainable, total = _count(item for item in whole if item.requires_grad), _count(whole)
-        rows = model.get_input_embeddings()
-        left_out = rows.table[0].weight.numel() - rows.weight.numel() if isinstance(rows, UsedRows) else 0
         return cls(
             name=type(model).__name__,
-            total=total + left_out,
-            trainable=trainable + (left_out if trainable == total else 0),
-            left_out=left_out,
+            total=_count(whole),
+            trainable=_count(item for item in whole if item.requires_grad),
             matrices=_count(matrices),
             trained_share=_count(item for item in matrices if item.requires_grad) / _count(matrices),
             vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
@@ -417,56 +404,3 @@ def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
     """Number of weights in these parameters; a quantised one has packed bytes and the shape of the weights."""
     states = ((item, getattr(item, "quant_state", None)) for item in parameters)
     return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
-
-
-class UsedRows(torch.nn.Module):
-    """Looks up token ids (B, T) int64 in the U rows `used` (ascending) of a table (V, D); returns (B, T, D)."""
-
-    def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
-        super().__init__()
-        self.table = [table]  # in a list, so that its weights are not parameters of this module
-        self.used = torch.tensor(used)
-        self.weight = torch.nn.Parameter(table.weight.detach()[self.used].clone())
-        row_of_token = torch.full((table.num_embeddings,), -1)
-        row_of_token[self.used] = torch.arange(len(used))
-        self.register_buffer("row_of_token", row_of_token, persistent=False)
-        padding = table.padding_idx
-        self.padding_idx = None if padding is None or row_of_token[padding] < 0 else int(row_of_token[padding])
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embeddings of `tokens`."""
-        rows = self.get_buffer("row_of_token")[tokens]
-        return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
-
-
-def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
-    """Replace the model's word embeddings by the rows `used` if that changes no result; returns whether it was done.
-
-    It is not done with an output layer tied to the table (every row gets a gradient), with a table of another class
-    than `torch.nn.Embedding`, or with a frozen table. Requires `optimizer_skips_zero_gradients`.
-    """
-    table = table_with_unused_rows(model, len(used))
-    if table is not None:
-        model.set_input_embeddings(UsedRows(table, used))
-    return table is not None
-
-
-def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
-    """The word embeddings if all rows except `used` can be left out without changing a result; else None."""
-    table = model.get_input_embeddings()
-    if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
-        return None
-    owners = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
-    if len(owners) != 1 or table.max_norm is not None or table.sparse or used >= table.num_embeddings:
-        return None
-    return table
-
-
-def restore_embeddings(model: Any) -> None:
-    """Put the whole embedding table back, with its used rows as trained; no effect without `UsedRows`."""
-    rows = model.get_input_embeddings()
-    if isinstance(rows, UsedRows):
-        table = rows.table[0]
-        with torch.no_grad():
-            table.weight[rows.used] = rows.weight.detach().to(table.weight.device)
-        model.set_input_embeddings(table)

@@ -22,11 +22,10 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
-from paretune.estimating.workload import trains_used_rows
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ZERO3, ZERO3_LIVE
 from paretune.training import device
-from paretune.training.model import layers_of, leave_out_unused_rows, restore_embeddings
+from paretune.training.model import layers_of
 from paretune.training.model_folder import ModelFolder
 from paretune.training.parallel.pipeline import Pipeline
 from paretune.training.parallel.sharding import (
@@ -84,11 +83,6 @@ class Strategy:
         """The Trainer that saves and resumes the model that `spread` returns."""
         return LengthGroupedTrainer(**arguments)
 
-    def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
-        """Train only the embedding rows of `used()`, the token ids in the data, if possible; called before `spread`."""
-        if trains_used_rows(self.spec):
-            leave_out_unused_rows(model, used())
-
     def facts(self) -> dict[str, int]:
         """Facts for the report that the specification does not have."""
         return {}
@@ -98,7 +92,6 @@ class Strategy:
 
         `build` makes a model of the same shape as the one given to `spread`.
         """
-        restore_embeddings(trainer.model)
         if not trainer.is_world_process_zero():
             return
         if folder.has_adapters:
@@ -192,7 +185,6 @@ class FullySharded(Strategy):
         plain = gather(trainer.model, build)
         if plain is None:
             return
-        restore_embeddings(plain)
         if folder.has_adapters:
             folder.write_adapters(plain)
         else:

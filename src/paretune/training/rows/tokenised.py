@@ -4,7 +4,6 @@
                                                    float64 for regression, list<float32>[C] for C labels per row,
                                                    or list<int32>: labels of tokens, or tokens of the text to write
                                                    reference: that text, of evaluated splits
-<key>/vocabulary.arrow                             token ids that occur in any split
 <key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
 
 `key` is a hash of rows, labels, tokenizer, task and max_seq_length.
@@ -26,7 +25,6 @@ import pyarrow as pa
 import torch
 
 from paretune.core.errors import BadInput
-from paretune.estimating.timing_features import USED_TOKENS
 from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
@@ -165,12 +163,6 @@ def open_split(folder: JobFolder, split: str, pad_id: int, units: Units | None =
     return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train", units=units)
 
 
-def read_vocabulary(folder: Path) -> np.ndarray:
-    """Token ids (int64, ascending) that occur in any split of a prepared data set."""
-    table = pa.ipc.open_file(pa.memory_map(str(folder / "vocabulary.arrow"))).read_all()
-    return np.asarray(table.column("token").to_numpy(), dtype=np.int64)
-
-
 def prepare(
     spec: JobSpec,
     rows: Mapping[str, Rows],
@@ -284,7 +276,6 @@ def _write_splits(
     spec: Data, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
-    used: set[int] = set(tokenizer.all_special_ids)
     for split, part in rows.items():
         tell(f"tokenising {len(part):,} {split} rows")
         labels: Any = part.labels
@@ -298,17 +289,14 @@ def _write_splits(
             tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
             if spec.task == SEQ2SEQ and part.labels is not None:
                 labels, _ = tokenise(part.labels, tokenizer, spec.max_seq_length, key="text_target")
-                used.update(*labels)
                 if split == "train":
                     facts[LONGEST_TARGET] = max(map(len, labels))
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         has_references = spec.task == SEQ2SEQ and split != "train"
         _write_split(folder / f"{split}.arrow", tokens, labels, references=part.labels if has_references else None)
-        used.update(*tokens)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
-    _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
-    return facts | {USED_TOKENS: len(used)}
+    return facts
 
 
 def tokenise(

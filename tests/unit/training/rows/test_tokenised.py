@@ -24,7 +24,7 @@ from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
-from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare, read_vocabulary
+from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -172,14 +172,6 @@ def test_a_text_of_exactly_the_limit_does_not_count_as_cut(tmp_path: Path) -> No
     prepared = prepare_words(tmp_path, replace(SPEC, max_seq_length=4), rows)
 
     assert prepared.facts[TRUNCATED_SHARE] == 0.5
-
-
-def test_the_vocabulary_is_every_token_of_any_split_and_the_special_ones(tmp_path: Path) -> None:
-    rows = some_rows(train=Rows(texts=["a b", "b"], labels=np.array([0, 1])))
-
-    prepared = prepare_words(tmp_path, rows=rows)
-
-    assert read_vocabulary(prepared.folder).tolist() == [0, 1, 2, 3, 4, 6]  # not d
 
 
 def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measure: Measure) -> None:
