@@ -189,7 +189,6 @@ def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workloa
         has_buckets=spec.strategy in {"ddp", "smddp"} and degrees.devices > 1,
         half=share.half,
         tensor=degrees.tensor,
-        context=degrees.context,
         pipeline=degrees.pipeline,
         micro_batches=spec.batch_parts,
         live=ZERO3_LIVE if spec.strategy == ZERO3 else 0,
@@ -207,11 +206,11 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     each = _MOVED_BYTES[kind] + (_MOVED_BY_GATE if built.has_gate else 0.0)
     units = each * built.layers * built.hidden_size
     units += _MOVED_BY_ADAPTER * work.adapted_widths
-    tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
+    tensor = spec.degrees.tensor
     units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
     units *= work.passes / 3
     units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task in GENERATIVE else 0.0
-    return work.tokens * units / others
+    return work.tokens * units / spec.degrees.pipeline
 
 
 def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
@@ -230,7 +229,7 @@ def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
     """Return the memory features; tensor groups and stages divide weights and layers."""
-    tokens = _longest(spec, work.tokens) / share.degrees.context
+    tokens = _longest(spec, work.tokens)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
@@ -282,7 +281,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     """Return the time features; the devices of a tensor group, and the stages of a pipeline, share each row."""
     device = share.device
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
-    row_devices = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.batch_parts
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance = spec.instance() if spec.has_instances else None

@@ -41,7 +41,7 @@ from paretune.specification.program import ONLY_PROJECT, Program, program_faults
 # default, so that checkpoints, studies and ledgers of older versions are found again: never extend this set.
 _ALWAYS_IN_THE_HASH = frozenset(
     {
-        *("strategy", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
+        *("strategy", "tensor_parallel_degree"),
         *("hybrid_shard_degree", "activation_offloading", "instance_type", "instance_count", "processes_per_instance"),
         *("image_uri", "model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column"),
         *("label_column", "task", "max_train_samples", "max_eval_samples", "max_seq_length"),
@@ -448,12 +448,10 @@ def launch_faults(spec: JobSpec) -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = unsupported(spec) if spec.has_instances else []
-    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-    names = [name for name in degrees if (getattr(spec, name) or 1) > 1]
-    if spec.strategy == "smp" and names and not spec.runs_own_training:
+    if spec.strategy == "smp" and spec.degrees.tensor > 1 and not spec.runs_own_training:
         faults.append(
-            f"{', '.join(names)} above 1 with strategy=smp need{'s' if len(names) == 1 else ''} a training script of "
-            "your own that uses torch.sagemaker, because paretune's own training would evaluate and save such a model "
-            "wrongly: give an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
+            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
+            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
+            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
         )
     return faults

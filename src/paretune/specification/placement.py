@@ -44,8 +44,6 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
             devices=devices,
             per_instance=self.processes if self.has_instances else devices,  # locally all are on one machine
             tensor=self.tensor_parallel_degree or 1,
-            context=self.context_parallel_degree or 1,
-            expert=self.expert_parallel_degree or 1,
             pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
         )

@@ -4,7 +4,7 @@
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
                 tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
-    smp         as fsdp, with tensor and context parallelism                                (AWS pytorch-smp images)
+    smp         as fsdp, with tensor parallelism                                            (AWS pytorch-smp images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
 
 smddp, smp and deepspeed need GPUs and further packages. No training has run with them: smddp and smp were started with
@@ -151,7 +151,7 @@ class FullySharded(Strategy):
         torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **options)
 
     def data_rank(self) -> int:
-        """The rank among those that train on different rows: equal within a tensor (x context) group and a pipeline."""
+        """The rank among those that train on different rows: equal within a tensor group and a pipeline."""
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class SageMakerModelParallel(FullySharded):
     """SageMaker's model parallel library, version 2: its transformations with PyTorch's FSDP version 1.
 
     `torch.sagemaker.init` gets the degrees from the specification, so the job request needs no further entries. Each
-    group of tensor x context parallel processes, which have adjacent ranks, trains on the same rows.
+    group of tensor parallel processes, which have adjacent ranks, trains on the same rows.
     Source: SageMaker Developer Guide, "The SageMaker model parallel library v2 reference".
     """
 
@@ -232,7 +232,7 @@ class SageMakerModelParallel(FullySharded):
         tsm = importlib.import_module("torch.sagemaker")
         if device.has_gpu():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "hybrid_shard_degree")
+        names = ("tensor_parallel_degree", "hybrid_shard_degree")
         degrees = {name: value for name in names if (value := getattr(self.spec, name)) is not None}
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 

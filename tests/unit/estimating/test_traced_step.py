@@ -89,7 +89,6 @@ def peak(step: TracedStep = STEP, **division: object) -> float:
             {"rows": 1, "pipeline": 2, "weight_sharers": 2, "state_sharers": 2, "gathers": True},
             650 / 2 + 1300 / 2 + 650 / 2 + 650 + 2 * 100 + (1 + 10) / 2 + 20 + 5,
         ),
-        ({"rows": 100, "context": 2}, 3600 + 57 + 2500),
         ({"rows": 100, "offloads_inputs": True}, 3600 + 57 + 4600 + 400 * 2 / 10),
         ({"rows": 100, "offloads_weights": True}, 57 + 5000),
         ({"rows": 1, "weight_sharers": 4, "state_sharers": 4, "collects": True}, 300 + 600 + 2 * 1200),

@@ -364,8 +364,6 @@ CHANGES: dict[str, Any] = {
 CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "strategy": "fsdp",
     "tensor_parallel_degree": 2,
-    "context_parallel_degree": 4,
-    "expert_parallel_degree": 2,
     "hybrid_shard_degree": 4,
     "activation_offloading": True,
     "instance_type": "ml.p4d.24xlarge",

@@ -32,8 +32,7 @@ def faults(**changes: object) -> list[str]:
         {"instance_type": "ml.g5.xlarge", "queue": "t", "spot": True, "fallback_instance_types": "ml.g5.2xlarge"},
         {"instance_type": "ml.g5.xlarge", "subnets": "subnet-1", "security_group_ids": "sg-1"},
         {"instance_type": "ml.g5.xlarge", "launcher": "sagemaker", "tags": {"team": "search"}},
-        {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4, "context_parallel_degree": 2},
-        {"instance_type": P4D, "instance_count": 2, "strategy": "smp", "expert_parallel_degree": 16},
+        {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4},
     ],
 )
 def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
@@ -94,14 +93,6 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
         (
             {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 3},
             "tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8",
-        ),
-        (
-            {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 8, "context_parallel_degree": 2},
-            "must divide the 8 devices, got 8 x 2",
-        ),
-        (
-            {"instance_type": P4D, "strategy": "smp", "expert_parallel_degree": 5},
-            "expert_parallel_degree must divide the 8 devices, got 5",
         ),
     ],
 )
@@ -173,7 +164,7 @@ def test_there_is_room_for_paretune_s_own_tags() -> None:
         ({"instance_type": "ml.m5.large", "instance_count": 2}, 1, 2),
         ({"instance_type": "ml.m5.large", "processes_per_instance": 2, "instance_count": 2}, 2, 4),
         ({"instance_type": "ml.g5.12xlarge", "instance_count": 2}, 4, 8),
-        ({"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4, "context_parallel_degree": 2}, 8, 1),
+        ({"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4}, 8, 2),
     ],
 )
 def test_devices_are_those_that_train_on_rows_of_their_own(

@@ -59,8 +59,6 @@ _CODE = "/opt/ml/input/data/code"
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
-    "context_parallel_degree": "context_parallel_degree",
-    "expert_parallel_degree": "expert_parallel_degree",
     "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }

@@ -32,7 +32,7 @@ def mesh_of(degrees: ParallelDegrees, device_type: str) -> DeviceMesh:
 
     The process group must be initialised. `device_type` is `cuda` or `cpu`.
     """
-    shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.group)
+    shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
     return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, REPLICATE, SHARD, TENSOR))
 
 
