@@ -24,8 +24,7 @@ from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS, Ledger
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.address import redacted
-from paretune.storage.database import is_same_database, open_engine
+from paretune.storage.database import is_same_database
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
@@ -119,18 +118,6 @@ class BudgetLedger(Ledger):
     def _prepare(self) -> None:
         if self.is_local:
             Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
-
-    def copy_from(self, address: str) -> None:
-        """Copy the entries of another SQLite file unless there are some here; raises BadInput for newer tables."""
-        source = open_engine(address, keeps_connections=False)
-        with self._transaction() as connection, source.begin() as reading:
-            is_used = connection.execute(sa.select(BUDGET_ENTRIES.c.job).limit(1)).first() is not None
-            if is_used or not sa.inspect(reading).has_table(BUDGET_ENTRIES.name):
-                return
-            self._migrate(reading, redacted(address))
-            for table in (BUDGET_ENTRIES, BUDGET_TAGS):
-                if rows := [dict(row) for row in reading.execute(sa.select(table)).mappings()]:
-                    connection.execute(table.insert(), rows)
 
     def reserve(self, request: BudgetRequest, within: sa.Connection | None = None) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.

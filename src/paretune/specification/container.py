@@ -190,15 +190,13 @@ class PreparedDataset:
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
     validation_rows: str = ""
-    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows;
-    empty if an earlier version prepared them."""
+    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows."""
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
-        rows = raw.get("validation_rows", "")
-        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows)
+        return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
@@ -347,8 +345,8 @@ class JobDocument:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
-        """The document from the result of `as_json`, of this version or an earlier one, checked again."""
-        plain = {name: raw[name] for name in _PLAIN if name in raw}  # version 0.1 writes the first three
+        """The document from the result of `as_json`, checked again."""
+        plain = {name: raw[name] for name in _PLAIN if name in raw}
         plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         plain["queue"] = TrialQueue.from_json(raw["queue"]) if raw.get("queue") else None

@@ -11,8 +11,6 @@ from paretune.specification import metrics
 from paretune.specification.parameters import TRAINING, Effect, parameter
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
-BUNDLED_BEFORE = "embedded:"
-"""The prefix until version 0.1. It is still read, and hashes and descriptions of studies still contain it."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"
 """Hub id of the original of the bundled model, and the licence in its model card."""
@@ -114,10 +112,8 @@ class Data:
 
 
 def current_name(text: str) -> str:
-    """The name of a model or a data set as it is spelled today: the path of a file: URI, and `bundled:` as prefix."""
-    if text.startswith("file://"):
-        return unquote(text.removeprefix("file://"))
-    return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
+    """The name of a model or a data set, with the path in place of a file: URI."""
+    return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:

@@ -856,18 +856,6 @@ def test_no_smaller_batch_is_claimed_where_no_time_was_left_for_one(desk: Desk, 
     assert launcher.created == names(1)
 
 
-def test_dollars_are_summed_over_all_attempts_that_exist_although_none_should_follow(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # by a `sync` that asked nobody
-    desk.client.set_tag(desk.run_id or "", "paretune.retries_smaller", "false")
-    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.0)
-
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
-
-    assert launcher.created == names(3)
-    assert desk.metrics["cost_usd"] == pytest.approx(0.03)
-
-
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher)

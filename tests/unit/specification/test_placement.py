@@ -7,7 +7,6 @@ import pytest
 
 from paretune.core.errors import BadInput
 from paretune.core.tags import MOST_TAGS
-from paretune.specification import job as job_module
 from paretune.specification.account import looks_secret
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
@@ -270,7 +269,6 @@ def test_a_description_that_is_not_given_changes_no_hash_of_a_specification() ->
         JobSpec(instance_type="ml.g5.xlarge").spec_hash()
         == JobSpec(instance_type="ml.g5.xlarge", instance_facts={}).spec_hash()
     )
-    assert "instance_facts" not in job_module._ALWAYS_IN_THE_HASH
 
 
 def test_a_description_with_faults_is_refused_once() -> None:

@@ -15,7 +15,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -178,13 +178,8 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
-    validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
     if (folder / "dataset.json").exists():
-        prepared = PreparedDataset.read(folder)
-        if validation_rows and not prepared.validation_rows:  # prepared by an earlier version
-            prepared = replace(prepared, validation_rows=validation_rows)
-            prepared.write()
-        return prepared
+        return PreparedDataset.read(folder)
     _remove_abandoned_drafts(cache)
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
@@ -192,6 +187,7 @@ def prepare(
         facts = _write_splits(spec, rows, tokenizer, draft, tell)
         tell("computing baselines to compare with")
         facts |= _label_facts(spec, rows, labels)
+        validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
         try:
             draft.rename(folder)

@@ -29,7 +29,6 @@ from paretune.studies.definition.file_model import LISTED
 from paretune.studies.definition.objectives import OBJECTIVES
 from paretune.studies.definition.rules import StudyTerms
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
-from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 STUDIES = [path for path in SHIPPED if "\nsearch:" in path.read_text()]  # the others are designs
@@ -942,14 +941,6 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
     assert not {"recorded_runs", "simulation"} & set(real.job)
     assert "recorded_runs" in "".join(faults(tmp_path, text, launcher="local", recorded_runs="x.csv"))
-
-
-def test_a_study_begun_under_the_old_word_for_bundled_data_goes_on_under_the_new_one(tmp_path: Path) -> None:
-    old = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: embedded:imdb"))
-    new = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: bundled:imdb"))
-
-    assert described(old) == described(new)
-    assert "embedded:imdb" in described(new)  # as it stands in databases
 
 
 def test_a_study_knows_the_command_that_goes_on_with_it_without_its_password(tmp_path: Path) -> None:

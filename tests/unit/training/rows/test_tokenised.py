@@ -1,6 +1,5 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -239,18 +238,6 @@ def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_a
     assert len({prepared.key for prepared in alike}) == 4
     assert len({prepared.validation_rows for prepared in alike}) == 1
     assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
-
-
-def test_rows_that_an_earlier_version_has_prepared_get_their_digest_when_they_are_found_again(tmp_path: Path) -> None:
-    now = prepare_words(tmp_path)
-    described = json.loads((now.folder / "dataset.json").read_text())
-    del described["validation_rows"]
-    (now.folder / "dataset.json").write_text(json.dumps(described))
-    assert PreparedDataset.read(now.folder).validation_rows == ""
-
-    prepare_words(tmp_path)
-
-    assert PreparedDataset.read(now.folder) == now
 
 
 def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:
