@@ -17,7 +17,7 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.watch import ABANDONED_S
-from paretune.launchers.base import Job, Trials, job_name
+from paretune.launchers.base import Job, Trials
 from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
@@ -251,30 +251,6 @@ def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
     search(driver)
     assert len(desk.launcher.created) == 4
     assert rates(driver, TrialStatus.OUT_OF_MEMORY) == [RATES[0]]
-
-
-def test_a_trial_that_an_older_sync_tried_again_is_out_of_memory_and_costs_all_its_attempts(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: DONE if times else MEMORY
-    first = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16})
-    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    run = desk.tracking.runs("tags.`paretune.trial` = '0'")[0]
-    killed(desk, first)
-    record = JobRecord(first.running[0].spec, first.workplace, run=desk.tracking.run(run.run_id))
-    older = RetryingJob(record, JobDocument.first(job_name(run.run_id, 1), record.spec), lambda _: None, JobInputs)
-    older.begin()
-    while older.poll() is None:
-        pass
-    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
-
-    desk.clock.sleep(ABANDONED_S + 1)
-    second = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16}, n_trials=1)
-    second.adopt()
-    search(second)
-
-    assert len(desk.launcher.created) == 2
-    assert second.trials[0].status is TrialStatus.OUT_OF_MEMORY
-    assert second.ledger.balance().spent_usd == pytest.approx(2 * USD)
-    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
 
 
 def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Desk) -> None:
