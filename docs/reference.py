@@ -127,7 +127,7 @@ INTERNAL_VARIABLES = {
 
 HOME_FILES = {
     "jobs": "a folder per local job: log, events, `report.json`, and the model in `model/`",
-    "checkpoints": "checkpoints of local jobs, by what they compute, so that the same command continues",
+    "checkpoints": "checkpoints of local jobs, by run, so that the next attempt of a run continues",
     "datasets": "tokenised rows, by contents; later jobs share them",
     "prepared": "which rows of `datasets` belong to which parameters",
     "fetched": "objects read from S3",

@@ -342,7 +342,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
         return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
     if kind is FailureKind.DISK_FULL:
-        return f"{reason}: make room, or set PARETUNE_HOME to another disk; the same command continues the training"
+        return f"{reason}: make room, or set PARETUNE_HOME to another disk"
     return reason
 
 

@@ -34,7 +34,6 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
-_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
 
 
 def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
@@ -83,8 +82,7 @@ class CapacitySearch:
             attempt = make()
         else:
             spec = spec.on_instance_type(following)
-            shared = self._record.spec.spec_hash() if spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
-            attempt = make(spec=spec, plan=spec.plan(), checkpoint_key=shared)
+            attempt = make(spec=spec, plan=spec.plan())
         if attempt.max_seconds <= 0:
             return None
         round_is_over = self._refusals % len(types) == 0

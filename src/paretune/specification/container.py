@@ -4,7 +4,7 @@
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
     ROOT/input/queue.json             what a job that searches is to train next (TrialQueue)
-    ROOT/checkpoints/                 survives a stopped job; the next job with the same specification continues here
+    ROOT/checkpoints/                 survives a stopped job; the next attempt of its run continues here
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
     ROOT/output/data/report.json      the results                                  (JobReport)
@@ -52,7 +52,7 @@ NO_QUEUE = BadInput, ValueError, KeyError, TypeError, AttributeError, OverflowEr
 """Errors of `TrialQueue.from_json` for values that are no queue."""
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
 _MEMBERS = "members"
-_PLAIN = "job_name", "attempt", "spent_seconds", "checkpoint_key", "deadline_s"  # of a job document
+_PLAIN = "job_name", "attempt", "spent_seconds", "deadline_s"  # of a job document
 _MEMBER_KEY = re.compile(r"[\w-]+", re.ASCII)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a character, or a whole one as two escapes
 
@@ -274,7 +274,6 @@ class JobDocument:
     plan: BatchPlan
     attempt: int = 1
     spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
-    checkpoint_key: str = ""  # hash of the specification whose checkpoints the job shares; empty for its own
     members: "tuple[JobDocument, ...]" = ()
     """The trials of a shared job, in training order; `spec` is the specification of the first one. The job name of a
     member ends with a dot and its key."""

@@ -76,32 +76,23 @@ def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: Sto
 def _train(
     document: JobDocument, folder: JobFolder, stop_signal: StopRequest, strategy: Strategy, clock: Clock, *remarks: str
 ) -> bool:
-    checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
     inputs, model = _open(document.spec, folder, strategy)
-    trainer = _trainer(document, inputs, model, checkpoint_folder.current, stop_signal, clock)
+    trainer = _trainer(document, inputs, model, stop_signal, clock)
     del model  # the trainer keeps the share of this process
     for remark in remarks:
         trainer.callback.events.write(0, {}, message=remark)
-    return _finish(trainer, inputs, document, checkpoint_folder)
+    return _finish(trainer, inputs, document)
 
 
-def _finish(
-    trainer: LengthGroupedTrainer,
-    inputs: "_Inputs",
-    document: JobDocument,
-    checkpoint_folder: checkpoints.CheckpointFolder,
-) -> bool:
+def _finish(trainer: LengthGroupedTrainer, inputs: "_Inputs", document: JobDocument) -> bool:
     """Train from the newest checkpoint to the end, and write model and report; False when the training was stopped."""
-    is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
-    if is_first_of_instance:
-        checkpoint_folder.remove_finished()
-    checkpoint = checkpoints.agree(checkpoint_folder)
+    checkpoint = checkpoints.agree(inputs.folder.checkpoints)
     if not _fit(trainer, document, inputs.folder, checkpoint):
         return False
     _write_results(trainer, inputs, document, resumed=checkpoint is not None)
     processes.wait_for_all()
-    if is_first_of_instance:
-        checkpoint_folder.finish()
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        checkpoints.remove(inputs.folder.checkpoints)
     return True
 
 
@@ -173,7 +164,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
 
 
 def _trainer(
-    document: JobDocument, inputs: _Inputs, model: Any, output: Path, stop_signal: StopRequest, clock: Clock
+    document: JobDocument, inputs: _Inputs, model: Any, stop_signal: StopRequest, clock: Clock
 ) -> LengthGroupedTrainer:
     spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
     rows = inputs.rows("train")
@@ -182,7 +173,7 @@ def _trainer(
     events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document, folder.checkpoints, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
     return strategy.trainer(

@@ -123,7 +123,7 @@ class Trial:
 
     def saved_step(self) -> int:
         """The step of the newest checkpoint that this process can read."""
-        return checkpoints.newest_step(checkpoints.CheckpointFolder(self.folder.checkpoints))
+        return checkpoints.newest_step(self.folder.checkpoints)
 
     def train_to(self, step: int, stop: StopRequest, frozen: dict[Any, Any]) -> None:
         """Train to this step and pause, or to the end; with a `trainer` the training has paused.
@@ -164,7 +164,7 @@ class Trial:
         if self._thread is not None or self.step:
             self._interrupt()
             if os.environ.get("LOCAL_RANK", "0") == "0":
-                checkpoints.CheckpointFolder(self.folder.checkpoints).finish()
+                checkpoints.remove(self.folder.checkpoints)
         self._close(MemberEnd(seconds=self.seconds))
 
     def _interrupt(self) -> None:
