@@ -17,8 +17,9 @@ from paretune.core.script_metrics import finite_numbers
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event
 from paretune.training import device
-from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
+
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
 
 
 class EventWriter:

@@ -23,7 +23,7 @@ from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.model import Shape, build_model, load_tokenizer, with_decoder_inputs
 from paretune.training.model_folder import ModelFolder
-from paretune.training.profiling.callback import ProfileCallback
+from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopRequest
@@ -100,7 +100,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
     callback = trainer.callback
     profiler = None
-    if document.spec.profile_steps is not None:
+    if document.spec.profile_steps is not None and trainer.is_world_process_zero():
         profiler = ProfileCallback(document, folder.profile, callback)
         trainer.add_callback(profiler)
     if checkpoint is not None:
