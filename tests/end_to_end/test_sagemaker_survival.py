@@ -129,6 +129,8 @@ def test_spot_instances_that_are_taken_away_continue_from_the_checkpoint(
     assert report["BillableTimeInSeconds"] < report["TrainingTimeInSeconds"]
     assert run.data.tags["paretune.spot_saving"].endswith("%")
     assert_complete(cloud, run)
+    bucket, _, prefix = report["CheckpointConfig"]["S3Uri"].removeprefix("s3://").partition("/")
+    assert cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["KeyCount"] == 0
 
 
 def test_a_spot_job_that_waited_too_long_goes_on_elsewhere_from_its_checkpoint(

@@ -26,7 +26,7 @@ from paretune.estimating.workload import (
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import GENERATIVE
+from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import (
     DEEPSPEED,
     SHARDED,
@@ -209,7 +209,7 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     tensor = spec.degrees.tensor
     units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
     units *= work.passes / 3
-    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task in GENERATIVE else 0.0
+    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == CAUSAL_LM else 0.0
     return work.tokens * units / spec.degrees.pipeline
 
 
@@ -245,7 +245,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
         units=units * share_in_layers(share.degrees.tensor) / share.degrees.pipeline,
-        logits=rows * tokens * built.vocabulary if spec.task in GENERATIVE else 0.0,
+        logits=rows * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
     )
 
 

@@ -114,7 +114,7 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
         BadInput: training_arguments set per_device_eval_batch_size to a value that the Trainer does not take.
     """
     limit = LEAST_EVALUATED_ROWS
-    if spec.task in metrics.GENERATIVE:
+    if spec.task == metrics.CAUSAL_LM:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
     return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
 
@@ -199,7 +199,7 @@ def adapted_widths(spec: JobSpec, built: Architecture) -> float:
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
     """Return the weights of a language model's output layer, 0 for other tasks."""
-    return built.vocabulary * built.hidden_size if spec.task in metrics.GENERATIVE else 0
+    return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
 def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
@@ -232,7 +232,7 @@ def quantised_weights(spec: JobSpec, built: Architecture) -> float:
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
-    head = float(built.hidden_size**2) if spec.task not in metrics.GENERATIVE else 0.0
+    head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
         return spec.lora_rank * adapted_widths(spec, built) + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

@@ -387,7 +387,6 @@ class JobReport:
     confusion_matrix: tuple[tuple[int, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[int, ...], ...] = ()
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
-    predictions: tuple[tuple[float, ...], ...] = ()  # regression: true and predicted numbers of at most 2,000 rows
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""
@@ -406,7 +405,7 @@ class JobReport:
     def from_json(cls, text: str) -> "JobReport":
         """The report from JSON, unchecked; `read_report` checks it."""
         raw = parse_json(text)
-        tables = ("confusion_matrix", "label_counts", "predictions")
+        tables = ("confusion_matrix", "label_counts")
         lists = {name: tuple(map(tuple, raw.get(name, ()))) for name in tables}
         return cls(**raw | lists | {"labels": tuple(raw["labels"])})
 
@@ -473,18 +472,17 @@ def read_report(content: bytes) -> JobReport | None:
 
 
 def _is_valid(report: JobReport) -> bool:
-    """Whether names are texts, counts are counts, predictions are finite and all tables have their shapes.
+    """Whether names are texts, counts are counts and all tables have their shapes.
 
     Raises:
         TypeError, AttributeError, OverflowError: a value has another type.
     """
-    rows, labels, points = report.confusion_matrix, report.label_counts, report.predictions
+    rows, labels = report.confusion_matrix, report.label_counts
     classes = len(report.labels)
     has_texts = all(isinstance(name, str) for name in report.labels)
     has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
     are_tables = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
     are_tables &= len(labels) in (0, classes) and all(len(row) == 4 for row in labels)
-    are_tables &= all(len(row) == 2 and all(map(math.isfinite, row)) for row in points)
     return has_texts and has_facts and are_tables and all(map(_are_counts, (*rows, *labels)))
 
 

@@ -25,14 +25,12 @@ IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
 _WITH_A_SCRIPT = (
-    "paretune has no training of its own for it; give a script such as transformers' run_qa.py with entry_script, and "
-    "its arguments in training_arguments"
+    "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
+    "with entry_script, and its arguments in training_arguments"
 )
 _OTHER_NAMES = {
-    **dict.fromkeys(("question-answering", "qa"), _WITH_A_SCRIPT),
-    **dict.fromkeys(
-        ("sequence-to-sequence", "text2text-generation", "summarization", "translation"), f"set task={metrics.SEQ2SEQ}"
-    ),
+    **dict.fromkeys(("question-answering", "qa", "sequence-to-sequence"), _WITH_A_SCRIPT),
+    **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
     "ner": f"set task={metrics.WORDS}",
 }
 """Names of tasks elsewhere to what to do instead."""
@@ -82,8 +80,8 @@ class Data:
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
-        "column with the class, the number (regression), the labels (multi-label: lists, a|b, or columns of 0 and 1 as "
-        "a,b), a label per word (token-classification), or the text to write (seq2seq)",
+        "column with the class, the labels (multi-label: lists, a|b, or columns of 0 and 1 as a,b), or a label per "
+        "word (token-classification)",
         affects=_ROWS,
         basic=True,
     )

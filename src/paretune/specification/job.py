@@ -335,25 +335,12 @@ def _fit_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-_STRATEGIES_OF_TASKS = {
-    metrics.REGRESSION: ("ddp", "smddp", "fsdp"),  # others train flat or wrapped copies of the head, which is scaled
-    metrics.SEQ2SEQ: ("smddp", "deepspeed", "ddp"),  # to write a text, parts of the model are called by themselves
-}
-"""The strategies of a task, the one to advise last; all for other tasks."""
-
-
 def _task_faults(spec: JobSpec) -> list[str]:
     if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
         return []
     rule, faults = f"task={spec.task}", []
     if (spec.pipeline_parallel_degree or 1) > 1:
         faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
-    strategies = _STRATEGIES_OF_TASKS.get(spec.task)
-    if strategies and spec.strategy not in strategies:
-        allowed = f"{', '.join(strategies[:-1])} or {strategies[-1]}, got {spec.strategy}"
-        faults.append(f"{rule} goes with strategy {allowed}: set strategy={strategies[-1]}")
-    if strategies and spec.recorded_runs is not None:
-        faults.append(f"{rule} goes without recorded_runs: a table of runs has F1 only; leave it out")
     if spec.training_arguments.get("label_smoothing_factor"):
         faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
     return faults

@@ -2,12 +2,10 @@
 
 import gc
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +19,15 @@ from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer, with_decoder_inputs
+from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import ModelFolder
 from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split
+from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
 from paretune.training.stop_signal import StopRequest
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
-from paretune.training.tasks.losses import Units, loss_of
+from paretune.training.tasks.losses import loss_of
 from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
 
 Clock = Callable[[], float] | None  # seconds that the training has used; None for those of its process
@@ -128,11 +126,10 @@ class _Inputs:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
-    units: Units
 
     def rows(self, split: str) -> TokenRows | None:
         """The rows of a split, or None if the data set does not have it."""
-        return open_split(self.folder, split, self.tokenizer.pad_token_id, self.units)
+        return open_split(self.folder, split, self.tokenizer.pad_token_id)
 
 
 def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs, Any]:
@@ -143,9 +140,7 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
     tokenizer = load_tokenizer(source)
 
     def build() -> Any:
-        model = build_model(spec, source, prepared.labels, tokenizer, longest_target=prepared.facts.get(LONGEST_TARGET))
-        if spec.task == metrics.REGRESSION and _answers_numbers(source):
-            Units.of(prepared.facts, model).scale_model(model)
+        model = build_model(spec, source, prepared.labels, tokenizer)
         if not device.has_gpu() and spec.compiler == "none":
             use_cpu_kernels(model)
         return model
@@ -158,7 +153,6 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
         strategy=strategy,
         build=build,
         shape=Shape.of(model),
-        units=Units.of(prepared.facts, model),
     )
     return inputs, model
 
@@ -181,18 +175,12 @@ def _trainer(
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
-        data_collator=partial(with_decoder_inputs, model) if spec.task == metrics.SEQ2SEQ else as_batch,
-        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units, inputs.tokenizer),
+        data_collator=as_batch,
+        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
         callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock, on_spot=spec.spot),
     )
-
-
-def _answers_numbers(source: Path) -> bool:
-    """Whether the model in a folder was trained for regression and answers in the labels' own units."""
-    config = json.loads((source / "config.json").read_text())
-    return config.get("problem_type") == "regression" and "SequenceClass" in str(config.get("architectures"))
 
 
 def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: JobDocument, *, resumed: bool) -> None:
@@ -211,8 +199,6 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
             quality |= {f"test_{name}": value for name, value in test_quality.items()}
     speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
     if not is_probe:
-        if spec.task == metrics.REGRESSION:
-            inputs.units.unscale_model(trainer.model)
         events = trainer.callback.events
         model_folder = ModelFolder(
             path=folder.model,
@@ -277,9 +263,7 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
-    # A token passes the encoder or the decoder of a seq2seq model, and not both.
-    is_one_stack = document.spec.task != metrics.SEQ2SEQ
-    if peak is not None and is_one_stack and {"layers", "hidden_size"} <= set(sizes):
+    if peak is not None and {"layers", "hidden_size"} <= set(sizes):
         flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,

@@ -32,7 +32,7 @@ from torch.utils._pytree import tree_iter
 
 from paretune.core.errors import first_line
 from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
-from paretune.specification.metrics import CAUSAL_LM, GENERATIVE, SEQ2SEQ, WORDS
+from paretune.specification.metrics import CAUSAL_LM, WORDS
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
 from paretune.training.model import auto_class, layers_of, with_trained_weights
@@ -104,7 +104,7 @@ def trace(setting: StepSetting) -> TracedStep:
 def _build(setting: StepSetting) -> Any:
     """The model of a configuration with the trainable weights of a job, on the device `meta`."""
     config = dict(setting.config)
-    if setting.task not in GENERATIVE:
+    if setting.task != CAUSAL_LM:
         config |= {"num_labels": 2}  # more labels need hardly more memory
     auto_config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
@@ -155,16 +155,14 @@ def _loss(setting: StepSetting, model: Any, rows: int, *, evaluates: bool = Fals
     tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
     texts = {"input_ids": tokens, "attention_mask": mask}
     is_language = setting.task == CAUSAL_LM
-    if setting.task == SEQ2SEQ:
-        texts["decoder_input_ids"] = tokens
     labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language and not evaluates else {}
     with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
         outputs = model(**texts, **labels)
     if half is not None:
         outputs = convert_outputs_to_fp32(lambda: outputs)()
-    if evaluates and setting.task in {*GENERATIVE, WORDS}:  # row by row, so that one row shows what is needed at a time
+    if evaluates and setting.task in {CAUSAL_LM, WORDS}:  # row by row, so that one row shows what is needed at a time
         return token_loss({"logits": outputs["logits"][:1]}, tokens[:1])
-    if setting.task in {WORDS, SEQ2SEQ}:  # all rows together, so that the operations do not depend on their number
+    if setting.task == WORDS:  # all rows together, so that the operations do not depend on their number
         return cross_entropy(outputs["logits"].float().flatten(0, 1), tokens.flatten())
     return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 

@@ -27,12 +27,6 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
-_SHIFT = "prepare_decoder_input_ids_from_labels"  # method of the seq2seq models that read texts
-_TOKENS = (
-    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
-    *("forced_eos_token_id", "bad_words_ids", "suppress_tokens"),
-)
-"""Entries of a generation_config that name tokens."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -98,11 +92,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     model_classes = auto_class(spec.task)._model_mapping
-    if spec.task == metrics.SEQ2SEQ:
-        if not hasattr(model_classes.get(type(config), None), _SHIFT):
-            needs = "task seq2seq needs an encoder with a decoder, such as t5 or bart"
-            faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    elif spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
+    if spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
         head = "token" if spec.task == metrics.WORDS else "text"
         faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
@@ -135,26 +125,16 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     return [f"lora_target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
-def build_model(
-    spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any, longest_target: float | None = None
-) -> "transformers.PreTrainedModel":
+def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
     """The model with a head for `labels`, and with the trainable parameters of `fine_tuning`.
 
     Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
-    those of linear layers have four bits. A seq2seq model writes greedily, at most `longest_target` tokens.
+    those of linear layers have four bits.
     """
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    if longest_target is not None:
-        tokens = {name: value for name in _TOKENS if (value := getattr(model.generation_config, name)) is not None}
-        model.generation_config = transformers.GenerationConfig(max_new_tokens=int(longest_target), **tokens)
     return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora_alpha)
-
-
-def with_decoder_inputs(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The batch of a seq2seq model with what its decoder reads: the labels, shifted to the right by one token."""
-    return batch | {"decoder_input_ids": getattr(model, _SHIFT)(labels=batch["labels"])}
 
 
 def with_trained_weights(
@@ -163,7 +143,7 @@ def with_trained_weights(
     """`model` with parameters frozen or adapters added by `fine_tuning`; `drawn` layers have random weights."""
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        if spec.task in metrics.GENERATIVE:  # even if it is tied to the embeddings
+        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
 
@@ -201,18 +181,15 @@ def auto_class(task: str) -> Any:
     """The class by which transformers finds the models of a task."""
     return {
         metrics.CAUSAL_LM: transformers.AutoModelForCausalLM,
-        metrics.SEQ2SEQ: transformers.AutoModelForSeq2SeqLM,
         metrics.WORDS: transformers.AutoModelForTokenClassification,
     }.get(task, transformers.AutoModelForSequenceClassification)
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for regression, labels or classes; empty for a language model.
+    """The configuration's entries for labels or classes; empty for a language model.
 
     transformers reads `problem_type` for its own loss and its pipelines.
     """
-    if task == metrics.REGRESSION:
-        return {"num_labels": 1, "problem_type": "regression"}
     numbers = {name: number for number, name in enumerate(labels)}
     if task == metrics.MULTI_LABEL:
         return _head_settings(metrics.CLASSIFICATION, labels) | {"problem_type": "multi_label_classification"}
@@ -230,8 +207,6 @@ def _without_weights(spec: JobSpec, folder: Path) -> Any:
 def _heads(model: Any) -> list[str]:
     """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
     parts = dict(model.named_children())
-    if model.base_model_prefix not in parts:  # T5's parts are side by side
-        return [name for name, part in parts.items() if part is model.get_output_embeddings()]
     return [
         name for name, part in parts.items() if name != model.base_model_prefix and any(True for _ in part.parameters())
     ]
@@ -262,14 +237,13 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
-    heads = [] if spec.task in metrics.GENERATIVE else _heads(model)
+    heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
         task_type={
             metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
-            metrics.SEQ2SEQ: TaskType.SEQ_2_SEQ_LM,
             metrics.WORDS: TaskType.TOKEN_CLS,
         }.get(spec.task, TaskType.SEQ_CLS),
         r=spec.lora_rank,

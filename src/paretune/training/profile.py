@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
 from torch.profiler import ProfilerActivity, profile, record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 

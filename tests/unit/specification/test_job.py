@@ -671,17 +671,11 @@ def test_the_command_that_repeats_a_trial_repeats_it_by_itself() -> None:
     ("task", "changes", "words"),
     [
         (
-            "regression",
+            "multi-label",
             {"strategy": "fsdp", "instance_count": 2, "pipeline_parallel_degree": 2},
             "goes without pipeline",
         ),
         ("multi-label", {"training_arguments": {"label_smoothing_factor": 0.1}}, "must not set label_smoothing_factor"),
-        ("regression", {"launcher": "simulated", "recorded_runs": "runs.csv"}, "goes without recorded_runs"),
-        (
-            "regression",
-            {"strategy": "deepspeed", "instance_type": "ml.g5.xlarge"},
-            "goes with strategy ddp, smddp or fsdp, got deepspeed",
-        ),
     ],
 )
 def test_what_a_task_cannot_be_trained_with_is_refused(task: str, changes: dict[str, Any], words: str) -> None:
@@ -739,20 +733,15 @@ def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
 @pytest.mark.parametrize(
     ("task", "remedy"),
     [
-        ("question-answering", "give a script such as transformers' run_qa.py with entry_script"),
-        ("summarization", "set task=seq2seq"),
+        ("question-answering", "give a script such as transformers' run_qa.py or"),
+        ("summarization", "run_summarization.py with entry_script"),
+        ("seq2seq", "it is gone: run a script of your own with entry_script"),
+        ("regression", "it is gone: run a script of your own with entry_script"),
     ],
 )
 def test_other_names_of_tasks_are_refused_with_what_to_do_instead(task: str, remedy: str) -> None:
     with pytest.raises(BadInput, match=remedy):
         JobSpec(task=task)
-
-
-def test_seq2seq_goes_with_strategies_that_leave_the_model_whole() -> None:
-    job = {"task": "seq2seq", "instance_type": "ml.g5.12xlarge"}
-    assert JobSpec(**job, strategy="deepspeed").task == "seq2seq"
-    with pytest.raises(BadInput, match="goes with strategy smddp, deepspeed or ddp, got fsdp: set strategy=ddp"):
-        JobSpec(**job, strategy="fsdp")
 
 
 @pytest.mark.parametrize(

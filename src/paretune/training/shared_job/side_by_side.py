@@ -17,7 +17,6 @@ import torch
 from paretune.core.errors import first_line
 from paretune.specification.container import JobDocument
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import SEQ2SEQ
 from paretune.specification.parameters import COMPUTES
 from paretune.training.shared_job.cooperative_threads import CooperativeThread, RandomState
 from paretune.training.strategies import Strategy
@@ -47,7 +46,7 @@ def groups_of(documents: Sequence[JobDocument], *, is_possible: bool) -> list[li
 def _group_key(document: JobDocument) -> tuple[Any, ...] | None:
     """Equal for trials that differ only in the learning rate and limits; None for a trial that must train alone."""
     spec = document.spec
-    is_plain = spec.compiler == "none" and not spec.activation_checkpointing and spec.task != SEQ2SEQ
+    is_plain = spec.compiler == "none" and not spec.activation_checkpointing
     is_whole = spec.probe_steps is None and spec.profile_steps is None and not spec.runs_own_training
     if spec.fine_tuning != "lora" or not is_plain or not is_whole or not set(spec.training_arguments) <= _HARMLESS:
         return None

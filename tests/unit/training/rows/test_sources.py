@@ -472,8 +472,8 @@ def test_decimal_labels_are_refused(tmp_path: Path) -> None:
     (fault,) = faults(write(tmp_path / "rows.csv", labels=[0.5 * (number % 4) for number in range(20)]))
 
     assert fault == (
-        "label_column 'label' holds decimal numbers: classes must be text or whole numbers; set task=regression to "
-        "learn numbers"
+        "label_column 'label' holds decimal numbers: classes must be text or whole numbers; a script of your "
+        "own (entry_script) can learn numbers"
     )
 
 
