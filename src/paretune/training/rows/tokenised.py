@@ -261,7 +261,7 @@ def _write_splits(
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
-            tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
+            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         _write_split(folder / f"{split}.arrow", tokens, labels)
@@ -269,21 +269,16 @@ def _write_splits(
     return facts
 
 
-def tokenise(
-    texts: Sequence[str] | np.ndarray, tokenizer: Any, limit: int, key: str = "text"
-) -> tuple[list[list[int]], int]:
-    """Token ids of each text, at most `limit`, and how many texts were longer than that.
-
-    `key` is the tokenizer's argument: `text` for what a model reads, `text_target` for what it writes.
-    """
+def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
     tokens: list[list[int]] = []
     truncated = 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
-        short = tokenizer(**{key: batch}, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
         full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
         if full:
-            whole = tokenizer(**{key: full}, return_attention_mask=False)["input_ids"]
+            whole = tokenizer(full, return_attention_mask=False)["input_ids"]
             truncated += sum(len(ids) > limit for ids in whole)
         tokens += short
     return tokens, truncated
@@ -338,12 +333,10 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
     return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
 
 
-def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any, references: Any = None) -> None:
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
     columns = {"input_ids": _list_column(tokens)}
     if labels is not None:
         columns["label"] = _list_column(labels) if isinstance(labels, list) else _label_column(labels)
-    if references is not None:
-        columns["reference"] = pa.array(references, pa.large_string())
     _write_table(path, pa.table(columns))
 
 
@@ -356,7 +349,7 @@ def _list_column(rows: Sequence[Sequence[int]]) -> pa.Array:
 def _label_column(labels: np.ndarray) -> pa.Array:
     if labels.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1), pa.float32()), labels.shape[1])
-    return pa.array(labels, pa.float64() if labels.dtype.kind == "f" else pa.int64())
+    return pa.array(labels, pa.int64())
 
 
 def _write_table(path: Path, table: pa.Table) -> None:
