@@ -13,7 +13,7 @@ from paretune.estimating.architecture import Architecture, config_in, well_known
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.traced_step import TracedSteps
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
@@ -32,7 +32,7 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-_DATA_FACTS = ("train_rows", "train_tokens", "validation_rows", USED_TOKENS)
+_DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
 
 
 @dataclass(frozen=True, kw_only=True)

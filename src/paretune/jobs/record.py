@@ -130,8 +130,7 @@ class JobRecord:
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
-        retried_by_default = "false" if schema.TRIAL in tags else "true"
-        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, retried_by_default) == "true"
+        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
             if self.spec.entry_script == PROJECT:
                 self._describe_project()

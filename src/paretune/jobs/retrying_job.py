@@ -33,7 +33,6 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
-_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
 
 
 class CapacitySearch:
@@ -76,8 +75,7 @@ class CapacitySearch:
             attempt = make()
         else:
             spec = spec.on_instance_type(following)
-            shared = self._record.spec.spec_hash() if spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
-            attempt = make(spec=spec, plan=spec.plan(), checkpoint_key=shared)
+            attempt = make(spec=spec, plan=spec.plan())
         if attempt.max_seconds <= 0:
             return None
         round_is_over = self._refusals % len(types) == 0
@@ -114,22 +112,21 @@ class SmallerBatches:
         self._record = record
 
     def next_attempt(
-        self, ran: JobDocument, document: JobDocument, make: Callable[..., JobDocument], exists: Callable[[str], bool]
+        self, ran: JobDocument, document: JobDocument, make: Callable[..., JobDocument]
     ) -> tuple[JobDocument, str] | None:
         """The attempt after one that ran out of memory and a message about it; None if there is none.
 
-        `ran` is the `document` of that one on the instances that it got. Attempts that exist are followed in any case,
-        because they are billed: `sync` of 0.3 has tried trials again.
+        `ran` is the `document` of that one on the instances that it got.
         """
         batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
         if ran.plan.with_less_memory() is None:
             self.why_not = "with the smallest per-device batch that could be tried"
             return None
-        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
-        again = make(plan=document.plan.with_less_memory() or document.plan, plans=plans)
-        if not self._record.retries_smaller and not exists(again.job_name):
+        if not self._record.retries_smaller:
             self.why_not = f"{batch}; a trial of a study is not tried again with a smaller one"
             return None
+        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
+        again = make(plan=document.plan.with_less_memory() or document.plan, plans=plans)
         if again.max_seconds <= 0:
             self.why_not = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
             return None
@@ -369,7 +366,7 @@ class RetryingJob:
         elif kind is FailureKind.CAPACITY:
             following = self.capacity.next_attempt(job, self.document, self._next)
         elif kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
-            following = self.batches.next_attempt(self._as_it_runs(), self.document, self._next, self._exists)
+            following = self.batches.next_attempt(self._as_it_runs(), self.document, self._next)
             if following is not None:  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
                 self._release_instances()
         if following is None:

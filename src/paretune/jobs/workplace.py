@@ -72,7 +72,7 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> "BudgetLedger":
+def budget_ledger_of(budget: str, environment: Mapping[str, str]) -> "BudgetLedger":
     """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
     A ledger beside the file is shared by everybody on this machine who uses the file.
@@ -108,7 +108,7 @@ class Workplace:
             BudgetFile.read(budget)  # its faults are reported all the same
             return None
         if budget not in self._budget_ledgers:
-            self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
+            self._budget_ledgers[budget] = budget_ledger_of(budget, self.environment)
         return self._budget_ledgers[budget]
 
     def attribution(self, spec: AccountSettings, study: str = "") -> Attribution:

@@ -16,6 +16,7 @@ from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import RESUMES_ON_ANY_DEVICE_COUNT
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
@@ -35,6 +36,16 @@ def parse_job_name(name: str) -> tuple[str, int] | None:
     """The run id and attempt in a name made by `job_name`; None for any other name."""
     run_id, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
     return (run_id, int(attempt)) if name.startswith(JOB_PREFIX) and run_id and attempt.isdigit() else None
+
+
+def checkpoint_folder(document: JobDocument) -> str:
+    """Name of the folder with the checkpoints of a job, from which the next attempts of its run continue.
+
+    If another number of devices cannot continue from them, each instance type has a folder of its own.
+    """
+    name, spec = parse_job_name(document.job_name), document.spec
+    run = document.job_name if name is None else name[0]
+    return run if spec.strategy in RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
 
 
 class JobState(Enum):

@@ -5,7 +5,7 @@
     HOME/jobs/NAME/stop             time and reason of the first stop request
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
-    HOME/checkpoints/HASH/          checkpoints of a specification; a later job with the same one continues from them
+    HOME/checkpoints/RUN/           checkpoints of a run, from which its next attempt continues
 
 A local job ends when the process that started it ends.
 """
@@ -28,7 +28,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, parse_job_name
+from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder, parse_job_name
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.specification.container import (
@@ -39,7 +39,6 @@ from paretune.specification.container import (
     JobFolder,
     JobInputs,
     JobReport,
-    PreparedDataset,
     ProjectPayload,
     read_report,
     write_json,
@@ -144,6 +143,10 @@ class LocalJob(Job):
         """The files in the profile's folder."""
         files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
         return {path.name: path.read_bytes() for path in files}
+
+    def clean_up(self) -> None:
+        """Remove the checkpoints of the run."""
+        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
@@ -265,8 +268,10 @@ class LocalLauncher(Launcher):
             _link(folder.model_source, inputs.model.resolve())
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
         variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
-        with self._claimed_checkpoints(folder, document, inputs.dataset) as locks:
-            return self._start(words, folder, document, variables, pass_fds=locks)
+        checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        _link(folder.checkpoints, checkpoints)
+        return self._start(words, folder, document, variables)
 
     def _start_project(
         self, folder: JobFolder, document: JobDocument, project: ProjectPayload
@@ -315,28 +320,6 @@ class LocalLauncher(Launcher):
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 **options,
             )
-
-    @contextmanager
-    def _claimed_checkpoints(
-        self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
-    ) -> Iterator[list[int]]:
-        """Link the specification's checkpoints into the job and yield the file descriptor of their lock in a list.
-
-        The job's process inherits the lock and holds it until it ends. While another job holds it, the list is empty
-        and nothing is linked.
-        """
-        name = f"{document.spec.spec_hash()}-{dataset.key[:12] if dataset else 'script'}"
-        shared = self._home / "checkpoints" / name
-        shared.mkdir(parents=True, exist_ok=True)
-        with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                folder.checkpoints.mkdir(exist_ok=True)
-                yield []
-                return
-            _link(folder.checkpoints, shared)
-            yield [lock.fileno()]
 
 
 @contextmanager

@@ -22,7 +22,6 @@ UNKNOWN = "unknown"  # Hugging Face's word for a licence that nobody has stated
 _PIPELINES = {
     metrics.CAUSAL_LM: "text-generation",
     metrics.WORDS: "token-classification",
-    metrics.SEQ2SEQ: "text2text-generation",
 }
 """Task to the name of its pipeline on the hub."""
 _PIPELINE = "text-classification"
@@ -32,9 +31,6 @@ _QUALITY = {
     metrics.BASELINE_MAJORITY: "most frequent class, the same rows",
     metrics.BASELINE_WORDS: "most frequent label of each word, the same rows",
     "test_f1": "F1 (macro, test)",
-    metrics.ROUGE_L: "ROUGE-L (validation)",
-    metrics.BASELINE_LEAD: "beginning of the text, the same rows",
-    "test_rouge_l": "ROUGE-L (test)",
     metrics.PERPLEXITY: "perplexity (validation)",
     metrics.EVAL_LOSS: "loss (validation)",
 }
@@ -204,14 +200,6 @@ def _use(job: FinishedJob) -> str:
         command = f"aws s3 cp --recursive {job.location} model" if job.location.endswith("/") else unpack
         fetch = f"```bash\n{command}\n```\n\n"
         folder = "model"
-    if job.spec.task == metrics.SEQ2SEQ:  # transformers 5 has no pipeline for it
-        lines = (
-            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n",
-            f'model, tokenizer = (kind.from_pretrained("{folder}") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))',
-            'tokens = model.generate(tokenizer("a text", return_tensors="pt")["input_ids"])',
-            "print(tokenizer.decode(tokens[0], skip_special_tokens=True))",
-        )
-        return f"{fetch}```python\n" + "\n".join(lines) + "\n```"
     call = f'print(pipeline("{task}", model="{folder}")("a text"))'
     return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
 

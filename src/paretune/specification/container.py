@@ -3,7 +3,7 @@
     ROOT/input/data/job/job.json      the job document: what to train              (JobDocument)
     ROOT/input/data/dataset/          the prepared data set
     ROOT/input/data/model/            the model to start from
-    ROOT/checkpoints/                 survives a stopped job; the next job with the same specification continues here
+    ROOT/checkpoints/                 survives a stopped job; the next attempt of its run continues here
     ROOT/model/                       the trained model
     ROOT/output/data/events.jsonl     one JSON object per line while the job runs  (Event)
     ROOT/output/data/report.json      the results                                  (JobReport)
@@ -39,7 +39,7 @@ CHECKPOINT_EVERY_S = 120.0  # between two checkpoints of a training that may los
 TELLS = "paretune: "  # prefix of the progress lines of a process that prepares inputs
 
 _LATEST = 1e11  # seconds since the epoch, about the year 5138; a later time is invalid
-_PLAIN = "job_name", "attempt", "spent_seconds", "checkpoint_key", "deadline_s"  # of a job document
+_PLAIN = "job_name", "attempt", "spent_seconds", "deadline_s"  # of a job document
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # half of a character, or a whole one as two escapes
 
 
@@ -149,15 +149,13 @@ class PreparedDataset:
     labels: tuple[str, ...]  # class names in the order of their ids; empty for causal-lm
     facts: Mapping[str, float]  # metrics of the data alone: rows, tokens, baselines
     validation_rows: str = ""
-    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows;
-    empty if an earlier version prepared them."""
+    """Digest of texts, labels and class names of the validation rows, whatever the tokenizer and the training rows."""
 
     @classmethod
     def read(cls, folder: Path) -> "PreparedDataset":
         """The prepared data set in `folder`."""
         raw = json.loads((folder / "dataset.json").read_text())
-        rows = raw.get("validation_rows", "")
-        return cls(key=raw["key"], folder=folder, labels=tuple(raw["labels"]), facts=raw["facts"], validation_rows=rows)
+        return cls(**raw | {"folder": folder, "labels": tuple(raw["labels"])})
 
     def write(self) -> None:
         """Write the description beside the rows. Call it last: its presence means that the folder is complete."""
@@ -198,7 +196,6 @@ class JobDocument:
     plan: BatchPlan
     attempt: int = 1
     spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
-    checkpoint_key: str = ""  # hash of the specification whose checkpoints the job shares; empty for its own
     deadline_s: float | None = None  # seconds after the container's start when the training stops itself
     plans: Mapping[str, BatchPlan] = field(default_factory=dict)
     """Batch plan by instance type, for the other types that SageMaker may choose, best first."""
@@ -252,8 +249,8 @@ class JobDocument:
 
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
-        """The document from the result of `as_json`, of this version or an earlier one, checked again."""
-        plain = {name: raw[name] for name in _PLAIN if name in raw}  # version 0.1 writes the first three
+        """The document from the result of `as_json`, checked again."""
+        plain = {name: raw[name] for name in _PLAIN if name in raw}
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
@@ -289,7 +286,6 @@ class JobReport:
     confusion_matrix: tuple[tuple[int, ...], ...] = ()  # C rows (true class) of C counts (predicted class)
     label_counts: tuple[tuple[int, ...], ...] = ()
     """For multi-label, C rows of four counts: true and predicted, predicted only, true only, neither."""
-    predictions: tuple[tuple[float, ...], ...] = ()  # regression: true and predicted numbers of at most 2,000 rows
 
     def write(self, path: Path) -> None:
         """Write the report as JSON; a reader never sees half of it."""
@@ -308,7 +304,7 @@ class JobReport:
     def from_json(cls, text: str) -> "JobReport":
         """The report from JSON, unchecked; `read_report` checks it."""
         raw = parse_json(text)
-        tables = ("confusion_matrix", "label_counts", "predictions")
+        tables = ("confusion_matrix", "label_counts")
         lists = {name: tuple(map(tuple, raw.get(name, ()))) for name in tables}
         return cls(**raw | lists | {"labels": tuple(raw["labels"])})
 
@@ -341,18 +337,17 @@ def read_report(content: bytes) -> JobReport | None:
 
 
 def _is_valid(report: JobReport) -> bool:
-    """Whether names are texts, counts are counts, predictions are finite and all tables have their shapes.
+    """Whether names are texts, counts are counts and all tables have their shapes.
 
     Raises:
         TypeError, AttributeError, OverflowError: a value has another type.
     """
-    rows, labels, points = report.confusion_matrix, report.label_counts, report.predictions
+    rows, labels = report.confusion_matrix, report.label_counts
     classes = len(report.labels)
     has_texts = all(isinstance(name, str) for name in report.labels)
     has_facts = all(isinstance(value, str | int | float) for value in report.facts.values())
     are_tables = len(rows) in (0, classes) and all(len(row) == classes for row in rows)
     are_tables &= len(labels) in (0, classes) and all(len(row) == 4 for row in labels)
-    are_tables &= all(len(row) == 2 and all(map(math.isfinite, row)) for row in points)
     return has_texts and has_facts and are_tables and all(map(_are_counts, (*rows, *labels)))
 
 

@@ -19,7 +19,7 @@ from paretune.core.untrusted import without_secrets
 from paretune.specification import metrics
 from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
 from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
-from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE, INPUT_FILES, Data, Model, current_name
+from paretune.specification.inputs import BUNDLED, INPUT_FILES, Data, Model, current_name
 from paretune.specification.parallelism import DEVICE_MAP, Parallelism
 from paretune.specification.parameters import (
     COMPUTES,
@@ -37,21 +37,6 @@ from paretune.specification.parameters import (
 from paretune.specification.placement import Placement, placement_faults, unsupported
 from paretune.specification.program import ONLY_PROJECT, Program, program_faults
 
-# The hash contains these parameters whatever their value. A later parameter is in the hash only if it differs from its
-# default, so that checkpoints, studies and ledgers of older versions are found again: never extend this set.
-_ALWAYS_IN_THE_HASH = frozenset(
-    {
-        *("strategy", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
-        *("hybrid_shard_degree", "activation_offloading", "instance_type", "instance_count", "processes_per_instance"),
-        *("image_uri", "model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column"),
-        *("label_column", "task", "max_train_samples", "max_eval_samples", "max_seq_length"),
-        *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "learning_rate"),
-        *("learning_rate_scaling", "reference_batch_size", "num_train_epochs", "seed", "precision", "fine_tuning"),
-        *("compiler", "training_arguments", "entry_script", "probe_steps"),
-    }
-)
-_REMOVED = frozenset({"legacy_smp"})
-"""Parameters of earlier versions, which their recorded jobs still contain; AWS has ended what they were for."""
 _REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
 LONGEST_REGISTERED_NAME = 57
@@ -156,7 +141,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         Raises:
             BadInput: all unknown names, wrong types, out-of-range values and contradictions at once.
         """
-        return read(cls, {name: text for name, text in texts.items() if text or name not in _REMOVED})
+        return read(cls, texts)
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate that this job trains with."""
@@ -222,11 +207,8 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
         changed = self.changed()
-        names = [name for name in affecting(type(self), *COMPUTES) if name in changed or name in _ALWAYS_IN_THE_HASH]
-        values = {name: changed.get(name, spell(getattr(self, name))) for name in names}
+        values = {name: changed[name] for name in affecting(type(self), *COMPUTES) if name in changed}
         values["learning_rate"] = spell(self.unscaled_learning_rate)
-        for name in ("model", "dataset"):
-            values[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, values[name])
         values = {name: text for name, text in values.items() if name not in but}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -345,25 +327,12 @@ def _fit_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-_STRATEGIES_OF_TASKS = {
-    metrics.REGRESSION: ("ddp", "smddp", "fsdp"),  # others train flat or wrapped copies of the head, which is scaled
-    metrics.SEQ2SEQ: ("smddp", "deepspeed", "ddp"),  # to write a text, parts of the model are called by themselves
-}
-"""The strategies of a task, the one to advise last; all for other tasks."""
-
-
 def _task_faults(spec: JobSpec) -> list[str]:
     if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
         return []
     rule, faults = f"task={spec.task}", []
     if (spec.pipeline_parallel_degree or 1) > 1:
         faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
-    strategies = _STRATEGIES_OF_TASKS.get(spec.task)
-    if strategies and spec.strategy not in strategies:
-        allowed = f"{', '.join(strategies[:-1])} or {strategies[-1]}, got {spec.strategy}"
-        faults.append(f"{rule} goes with strategy {allowed}: set strategy={strategies[-1]}")
-    if strategies and spec.recorded_runs is not None:
-        faults.append(f"{rule} goes without recorded_runs: a table of runs has F1 only; leave it out")
     if spec.training_arguments.get("label_smoothing_factor"):
         faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
     return faults
@@ -401,12 +370,10 @@ def launch_faults(spec: JobSpec) -> list[str]:
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = unsupported(spec) if spec.has_instances else []
-    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-    names = [name for name in degrees if (getattr(spec, name) or 1) > 1]
-    if spec.strategy == "smp" and names and not spec.runs_own_training:
+    if spec.strategy == "smp" and spec.degrees.tensor > 1 and not spec.runs_own_training:
         faults.append(
-            f"{', '.join(names)} above 1 with strategy=smp need{'s' if len(names) == 1 else ''} a training script of "
-            "your own that uses torch.sagemaker, because paretune's own training would evaluate and save such a model "
-            "wrongly: give an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
+            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
+            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
+            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
         )
     return faults

@@ -28,7 +28,7 @@ MOST_RANKED_TYPES = 5
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
 SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
-_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
+RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 """Strategies whose checkpoints another number of devices can continue from."""
 
 
@@ -44,8 +44,6 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
             devices=devices,
             per_instance=self.processes if self.has_instances else devices,  # locally all are on one machine
             tensor=self.tensor_parallel_degree or 1,
-            context=self.context_parallel_degree or 1,
-            expert=self.expert_parallel_degree or 1,
             pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
         )
@@ -72,7 +70,7 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
         with strategies that cannot continue from checkpoints of another number of devices.
         Source: ResourceConfig, InstancePreferences (botocore 1.44.5).
         """
-        in_turn = self.spot or self.keep_alive_minutes or self.strategy not in _RESUMES_ON_ANY_DEVICE_COUNT
+        in_turn = self.spot or self.keep_alive_minutes or self.strategy not in RESUMES_ON_ANY_DEVICE_COUNT
         return self.on_sagemaker and len(self.instance_types()) > 1 and not in_turn
 
     def clusters(self) -> tuple[Self, ...]:

@@ -16,7 +16,6 @@ from paretune.specification.program import PROJECT
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, where an imported table tells them
-_STATES = {"InProgress": "Running"}  # state of SageMaker, in runs of other projects until 2026-11, to ours
 
 
 @dataclass(frozen=True)
@@ -216,8 +215,9 @@ class RecordedJob(_Section):
     parent_run_id = _text(schema.PARENT)  # MLflow's id of the study's run; empty if the job is part of no study
     row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
     versions = _text(schema.USED_VERSIONS)  # packages that trained, such as `python 3.11.7, torch 2.13.0`
+    state = _text(schema.STATE)  # `Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before it is created
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
-    """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
+    """`measured`, `simulated` or `published`; `measured` for runs that say nothing."""
     was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)  # whether it ran out of memory and got a smaller batch
     is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
     """Whether its recorded job name is that of the first attempt."""
@@ -226,12 +226,6 @@ class RecordedJob(_Section):
     def f1(self) -> float | None:
         """Macro F1 on the validation split."""
         return self.metric(metrics.F1)
-
-    @property
-    def state(self) -> str:
-        """`Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before the job is created."""
-        state = self.run.tags.get(schema.STATE, "")
-        return _STATES.get(state, state)
 
     @property
     def is_completed(self) -> bool:

@@ -1,10 +1,8 @@
 """Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +13,12 @@ from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.core.script_metrics import finite_numbers
-from paretune.estimating.hardware import usable_cores
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event
 from paretune.training import device
-from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
 
-NOTABLE_OTHERS_SHARE = 0.25  # share of the usable cores taken by other programs from which on a measurement reports it
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
 
 
 class EventWriter:
@@ -104,55 +100,6 @@ class Progress:
         self.tokens += int(self._lengths[rows].sum())
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuUsage:
-    """Core-seconds until the monotonic `time_s`: of the machine's programs, and of the job's processes."""
-
-    time_s: float
-    machine_s: float
-    job_s: float
-
-    @classmethod
-    def now(cls) -> "CpuUsage":
-        """The usage until now. A job's processes are those of its session, which a launcher starts it in."""
-        spent = psutil.cpu_times()
-        # Linux counts the time of virtual machines in `user` as well.
-        counted_twice = getattr(spent, "guest", 0.0) + getattr(spent, "guest_nice", 0.0)
-        idle = spent.idle + getattr(spent, "iowait", 0.0)
-        machine_s = sum(spent) - counted_twice - idle
-        return cls(time_s=time.monotonic(), machine_s=machine_s, job_s=_core_seconds_of_session())
-
-    def others_share(self, later: "CpuUsage", *, usable: int, cores: int) -> float:
-        """Share of the `usable` cores that other programs took between this moment and a `later` one, 0 to 1.
-
-        `cores` is how many the machine has: if a job may use only some of them, the others serve other programs.
-        """
-        seconds = later.time_s - self.time_s
-        if seconds <= 0:
-            return 0.0
-        others = max(0.0, (later.machine_s - self.machine_s) - (later.job_s - self.job_s)) / seconds
-        free = cores - others
-        return min(1.0, max(0.0, (usable - free) / usable))
-
-
-def _core_seconds_of_session() -> float:
-    """Core-seconds of all processes of this session, and of those that have ended and were waited for."""
-    if not hasattr(os, "getsid"):
-        return _core_seconds(psutil.Process())
-    session, total = os.getsid(0), 0.0
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == session:
-                total += _core_seconds(process)
-        except (OSError, psutil.Error):  # it has just ended
-            continue
-    return total
-
-
-def _core_seconds(process: psutil.Process) -> float:
-    return float(sum(process.cpu_times()[:4]))  # user, system, and the same of its ended children
-
-
 _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints, as a multiple of those that one takes
 
 
@@ -185,9 +132,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
-        self._warm_usage: CpuUsage | None = None
-        # share of the usable cores that other programs took after the warm-up; None if not notable.
-        self.others_share: float | None = None
         self._last = (0.0, 0)  # seconds and rows at the last log
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -205,7 +149,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self.stopwatch.is_running:
             self._progress.count_step(state.global_step - 1)
         if state.global_step == self._warm_step:
-            self._warm_usage = CpuUsage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if self._saves_often and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
             control.should_save = True
@@ -222,14 +165,6 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def _is_save_due(self) -> bool:
         return time.perf_counter() >= self._save_due_at
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Measure how much of the processor other programs took."""
-        if self._warm_usage is None:
-            return
-        cores = os.cpu_count() or 1
-        share = self._warm_usage.others_share(CpuUsage.now(), usable=usable_cores(), cores=cores)
-        self.others_share = share if share > NOTABLE_OTHERS_SHARE else None
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint at the end of the training, when the model is saved."""

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -249,26 +249,21 @@ def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_man
     assert environment["MKL_NUM_THREADS"] == "5"
 
 
-def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(place: Place) -> None:
-    first = place.submit("quick")
-    place.end(first)
-    second = place.submit("quick")
-    other = place.submit("quick", seed=7)
+def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, order: Order) -> None:
+    document, inputs = order("quick")
 
-    assert _folder(first).checkpoints.resolve() == _folder(second).checkpoints.resolve()
-    assert _folder(other).checkpoints.resolve() != _folder(first).checkpoints.resolve()
+    def ended(name: str) -> LocalJob:
+        job = workshop.launcher().submit(replace(document, job_name=name), inputs)
+        wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")
+        return job
 
+    first, second, other = (ended(f"paretune-{name}") for name in ("abc-1", "abc-2", "def-1"))
 
-def test_of_two_jobs_of_equal_specification_at_once_the_second_uses_a_folder_of_its_own(place: Place) -> None:
-    first, second = place.submit("long"), place.submit("long")
-
-    assert _folder(first).checkpoints.is_symlink()
-    assert not _folder(second).checkpoints.is_symlink()
-    assert _folder(second).checkpoints.is_dir()
-
-    first.stop()
-    place.end(first)
-    assert _folder(place.submit("long")).checkpoints.resolve() == _folder(first).checkpoints.resolve()
+    folder = first.folder.checkpoints.resolve()
+    assert second.folder.checkpoints.resolve() == folder != other.folder.checkpoints.resolve()
+    assert folder.is_dir()
+    second.clean_up()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])

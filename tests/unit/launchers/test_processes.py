@@ -28,7 +28,7 @@ def outside() -> str:
     return this_process()
 
 
-def test_a_process_knows_itself_and_earlier_versions_names_of_it() -> None:
+def test_a_process_knows_itself_also_by_a_name_without_a_namespace() -> None:
     host = socket.gethostname()
 
     assert is_alive(this_process()) is True

@@ -325,11 +325,6 @@ def test_every_parameter_belongs_to_exactly_one_section() -> None:
     assert not JobSpec.__annotations__
 
 
-def test_a_parameter_that_aws_has_ended_is_read_from_old_documents_only_where_it_was_not_used() -> None:
-    assert JobSpec.from_text({"legacy_smp": "", "seed": "7"}) == JobSpec(seed=7)
-    assert faults_of(legacy_smp='{"partitions": 2}')[0].startswith("unknown parameter legacy_smp: ")
-
-
 CHANGES: dict[str, Any] = {
     "probe_steps": 40,
     "model": "gpt2",
@@ -364,8 +359,6 @@ CHANGES: dict[str, Any] = {
 CHANGES_OF_A_CLUSTER: dict[str, Any] = {
     "strategy": "fsdp",
     "tensor_parallel_degree": 2,
-    "context_parallel_degree": 4,
-    "expert_parallel_degree": 2,
     "hybrid_shard_degree": 4,
     "activation_offloading": True,
     "instance_type": "ml.p4d.24xlarge",
@@ -527,90 +520,6 @@ def test_the_hash_ignores_waiting_and_networks(name: str) -> None:
     assert replace(CLUSTER, **TOGETHER[name]).spec_hash() == CLUSTER.spec_hash()
 
 
-@pytest.mark.parametrize(
-    ("digest", "texts"),
-    [  # as version 0.1.0 made them: checkpoints, studies and ledgers are found by them
-        ("a307a92abec7", {}),
-        (
-            "73c9519d2b19",
-            {
-                "seed": "7",
-                "learning_rate": "1e-4",
-                "training_arguments": '{"weight_decay": 0.01, "max_steps": 10}',
-            },
-        ),
-        (
-            "fcf7eb84a5fb",
-            {
-                "dataset": "embedded:imdb",
-                "max_seq_length": "256",
-                "instance_type": "ml.g4dn.xlarge",
-                "instance_count": "4",
-                "spot": "true",
-                "region": "eu-west-1",
-            },
-        ),
-        (
-            "fcf7eb84a5fb",
-            {
-                "dataset": "bundled:imdb",
-                "max_seq_length": "256",
-                "instance_type": "ml.g4dn.xlarge",
-                "instance_count": "4",
-            },
-        ),
-        (
-            "f480c83034d0",
-            {
-                "model": "distilbert-base-uncased",
-                "dataset": "nyu-mll/glue",
-                "dataset_config_name": "sst2",
-                "text_column": "sentence",
-                "instance_type": "ml.p4d.24xlarge",
-                "strategy": "smp",
-                "tensor_parallel_degree": "2",
-                "global_batch_size": "256",
-                "per_device_train_batch_size": "8",
-                "learning_rate_scaling": "sqrt",
-                "precision": "bf16",
-            },
-        ),
-        (
-            "886ade61decf",
-            {
-                "dataset": "rows.csv",
-                "task": "causal-lm",
-                "fine_tuning": "lora",
-                "learning_rate": "5e-05",  # its default until 2026-11
-                "probe_steps": "20",
-                "max_train_samples": "800",
-                "num_train_epochs": "3",
-                "compiler": "inductor",
-            },
-        ),
-        (
-            "411542fe1249",
-            {
-                "launcher": "simulated",
-                "instance_type": "ml.g5.xlarge",
-                "recorded_runs": "runs.csv",
-                "simulation": '{"seed": 3}',
-                "max_cost_usd": "5",
-            },
-        ),
-    ],
-)
-def test_the_hash_of_a_job_is_what_it_always_was(digest: str, texts: dict[str, str]) -> None:
-    assert JobSpec.from_text(texts).spec_hash() == digest
-
-
-def test_the_old_word_for_what_is_bundled_is_read_as_the_new_one() -> None:
-    old = JobSpec(model="embedded:all-MiniLM-L6-v2", dataset="embedded:imdb")
-
-    assert old == JobSpec(model="bundled:all-MiniLM-L6-v2", dataset="bundled:imdb")
-    assert old.dataset == "bundled:imdb"
-
-
 def test_no_two_changes_share_a_hash() -> None:
     hashes = {replace(BASE, **{name: value}).spec_hash() for name, value in CHANGES.items()}
 
@@ -741,17 +650,11 @@ def test_four_bit_weights_are_refused_with_the_reason(changes: dict[str, str], r
     ("task", "changes", "words"),
     [
         (
-            "regression",
+            "multi-label",
             {"strategy": "fsdp", "instance_count": 2, "pipeline_parallel_degree": 2},
             "goes without pipeline",
         ),
         ("multi-label", {"training_arguments": {"label_smoothing_factor": 0.1}}, "must not set label_smoothing_factor"),
-        ("regression", {"launcher": "simulated", "recorded_runs": "runs.csv"}, "goes without recorded_runs"),
-        (
-            "regression",
-            {"strategy": "deepspeed", "instance_type": "ml.g5.xlarge"},
-            "goes with strategy ddp, smddp or fsdp, got deepspeed",
-        ),
     ],
 )
 def test_what_a_task_cannot_be_trained_with_is_refused(task: str, changes: dict[str, Any], words: str) -> None:
@@ -809,20 +712,15 @@ def test_a_type_to_fall_back_on_that_cannot_share_the_batch_is_named() -> None:
 @pytest.mark.parametrize(
     ("task", "remedy"),
     [
-        ("question-answering", "give a script such as transformers' run_qa.py with entry_script"),
-        ("summarization", "set task=seq2seq"),
+        ("question-answering", "give a script such as transformers' run_qa.py or"),
+        ("summarization", "run_summarization.py with entry_script"),
+        ("seq2seq", "it is gone: run a script of your own with entry_script"),
+        ("regression", "it is gone: run a script of your own with entry_script"),
     ],
 )
 def test_other_names_of_tasks_are_refused_with_what_to_do_instead(task: str, remedy: str) -> None:
     with pytest.raises(BadInput, match=remedy):
         JobSpec(task=task)
-
-
-def test_seq2seq_goes_with_strategies_that_leave_the_model_whole() -> None:
-    job = {"task": "seq2seq", "instance_type": "ml.g5.12xlarge"}
-    assert JobSpec(**job, strategy="deepspeed").task == "seq2seq"
-    with pytest.raises(BadInput, match="goes with strategy smddp, deepspeed or ddp, got fsdp: set strategy=ddp"):
-        JobSpec(**job, strategy="fsdp")
 
 
 @pytest.mark.parametrize(

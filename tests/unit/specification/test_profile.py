@@ -97,8 +97,6 @@ VALUES = {
     "activation_checkpointing": True,
     "hybrid_shard_degree": 1,
     "tensor_parallel_degree": 1,
-    "context_parallel_degree": 1,
-    "expert_parallel_degree": 1,
     "pipeline_parallel_degree": 1,
     "micro_batches": 1,
     "activation_offloading": True,

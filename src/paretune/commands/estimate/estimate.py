@@ -191,7 +191,7 @@ def step_settings(
     settings = []
     for spec, facts_of_job in zip(specs, facts, strict=True):
         work = workload(spec, spec.plan(), built[spec.model], facts_of_job)
-        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, facts_of_job)
+        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens)
         settings += [] if setting is None else [setting]
     return settings
 

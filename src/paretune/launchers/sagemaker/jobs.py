@@ -9,7 +9,7 @@ from heapq import merge
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostContact
+from paretune.core.errors import LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
 from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
@@ -218,15 +218,13 @@ class SageMakerJob(AwsJob):
         return self._results.model_uri(is_compressed=compression != "NONE")
 
     def clean_up(self) -> None:
-        """Remove our training's checkpoints from S3, which cost by the month, unless another job has claimed them."""
+        """Remove our training's checkpoints from S3, which cost by the month."""
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._staging.uri(""))
         if self._results.is_project or not prefix.startswith(f"{PREFIX}/checkpoints/"):
             return
-        with suppress(LaunchRefused, *AWS_ERRORS):  # the next job sees that what is left belongs to a finished one
-            claim = self._staging.claim(f"{prefix.rstrip('/')}.claim")
-            if claim is None or claim.owner == self.name:
-                self._staging.remove(prefix)
+        with suppress(*AWS_ERRORS):
+            self._staging.remove(prefix)
 
     @property
     def training(self) -> "SageMakerJob":

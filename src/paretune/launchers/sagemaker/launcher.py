@@ -15,7 +15,7 @@ from paretune.core.untrusted import at_home
 from paretune.estimating import uploading
 from paretune.estimating.uploading import deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import Launcher, parse_job_name
+from paretune.launchers.base import Launcher, checkpoint_folder, parse_job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
@@ -56,8 +56,6 @@ _CODE = "/opt/ml/input/data/code"
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
-    "context_parallel_degree": "context_parallel_degree",
-    "expert_parallel_degree": "expert_parallel_degree",
     "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }
@@ -71,7 +69,6 @@ class Packager:
     environment: Mapping[str, str]  # of this machine; few variables travel
     package: Path  # folder of paretune's own code
     tracking_uri: str  # ARN of the MLflow server if jobs write to it themselves, else ""
-    jobs: TrainingJobs  # tells whether the owner of checkpoints still runs
 
     def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         """The request of a job; its inputs have been uploaded, unless `staging` is dry.
@@ -104,7 +101,7 @@ class Packager:
             command=f"python3 -m {module} /opt/ml",
             channels=channels,
             environment=self._training_environment(document),
-            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            checkpoints=staging.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
             volume_gib=_volume_gib(document, inputs),
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
@@ -138,7 +135,7 @@ class Packager:
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={"PYTHONUNBUFFERED": "1", **_network(document), **project.variables},
-            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            checkpoints=staging.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
             volume_gib=_volume_gib(document, inputs),
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
@@ -186,30 +183,6 @@ class Packager:
         if self.tracking_uri:
             environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
         return environment
-
-
-def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, jobs: TrainingJobs) -> str:
-    """S3 URI for a job's checkpoints, shared by all jobs of one specification and data set, one after the other.
-
-    The first job claims it. A later job takes the claim over if the owner has ended; else it gets a place of its own.
-    """
-    run = _run_id(document.job_name)
-    separate = staging.uri(f"{PREFIX}/checkpoints/{run}/")
-    if inputs.project is not None:
-        return separate
-    data = inputs.dataset.key[:12] if inputs.dataset else "script"
-    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{jobs.checkpoint_suffix}"
-    prefix = f"{PREFIX}/checkpoints/{key}"
-    shared = staging.uri(f"{prefix}/")
-    if staging.dry:
-        return shared
-    claim = staging.claim(f"{prefix}.claim")
-    if claim is not None:
-        if claim.owner == document.job_name:
-            return shared
-        if _run_id(claim.owner) != run and jobs.is_alive(claim):
-            return separate
-    return shared if staging.take(f"{prefix}.claim", document.job_name, claim) else separate
 
 
 def _run_id(job_name: str) -> str:
@@ -311,7 +284,6 @@ class SageMakerLauncher(Launcher):
             environment,
             package or Path(__file__).parents[2],
             tracking_uri if self.jobs_log_to_mlflow else "",
-            self._jobs,
         )
         self._plan = cache(partial(training_plan, account=self.account))
         self.last_request: Mapping[str, Any] = {}

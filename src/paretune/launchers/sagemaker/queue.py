@@ -9,7 +9,6 @@ guide (read 2026-11-22). `TrainingQueue` of the SageMaker Python SDK (3.27.0) is
 credentials of the default session, ends every job after a day, drops a priority of 0, and has no client token.
 """
 
-import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, i
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, CallBudget
-from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs, look_for
 from paretune.specification.container import Event, FailureKind, JobDocument, JobReport
 from paretune.specification.limits import Limits
@@ -377,8 +376,6 @@ class QueuedJobs(TrainingJobs):
         self._queue = queue
         self._service_jobs = ServiceJobs(queue, self.account, self.clock, calls_per_minute)
         self.location_tags = {"queue": queue}
-        # The state of a job in another queue cannot be asked here, so its checkpoints are kept apart.
-        self.checkpoint_suffix = f"-{hashlib.sha256(queue.rpartition('/')[2].encode()).hexdigest()[:8]}"
 
     def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
         """Submit a service job with the request, or adopt the one that has this name."""
@@ -407,13 +404,6 @@ class QueuedJobs(TrainingJobs):
         """
         service_job = self._service_jobs.find(name)
         return self._forgotten(name) if service_job is None else self._queued_job(name, service_job)
-
-    def is_alive(self, claim: Claim) -> bool:
-        """Ask AWS Batch; a job that it does not know may still come for CREATED_WITHIN_S."""
-        service_job = self._service_jobs.find(claim.owner)
-        if service_job is None:
-            return self.clock.now() - claim.since < CREATED_WITHIN_S
-        return not service_job.has_ended
 
     def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The SubmitServiceJob request, with its payload as an object in place of a text."""

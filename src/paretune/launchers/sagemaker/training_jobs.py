@@ -6,14 +6,13 @@ from typing import Any, TypeVar
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import CREATED_WITHIN_S
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
 from paretune.launchers.sagemaker.polling import Poller
 from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
 from paretune.launchers.sagemaker.results import Results
-from paretune.launchers.sagemaker.staging import Claim, Staging
+from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument
 from paretune.specification.placement import Placement
 
@@ -31,7 +30,6 @@ class TrainingJobs:
     """
 
     location_tags: Mapping[str, str] = {}  # tags that `find` depends on, beside those of the account
-    checkpoint_suffix = ""  # keeps apart the checkpoints of jobs whose states cannot be asked in one place
 
     def __init__(
         self, account: Account, poller: Poller, clock: Clock, results: type[Results], staging: Callable[[], Staging]
@@ -71,14 +69,6 @@ class TrainingJobs:
         if plan := lost_plan(description):  # the process that created it was killed before it saw that
             job.reject(_off_plan(name, plan))
         return job
-
-    def is_alive(self, claim: Claim) -> bool:
-        """Whether the job that owns a claim runs; one that AWS does not know may still come for CREATED_WITHIN_S."""
-        try:
-            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
-        except AWS_ERRORS as error:
-            return not is_missing(error) or self.clock.now() - claim.since < CREATED_WITHIN_S
-        return description["TrainingJobStatus"] in {"InProgress", "Stopping"}
 
     def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
         """The request that `create` would send."""

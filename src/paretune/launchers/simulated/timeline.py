@@ -104,10 +104,10 @@ class Timeline:
         return next((phase for phase, end in zip(self.phases, ends, strict=True) if moment < end), self.phases[-1])
 
     def as_json(self) -> dict[str, Any]:
-        """JSON values. The key of the events is `told`, as in files of earlier versions."""
+        """JSON values."""
         return {
             "phases": [{name: getattr(phase, name) for name in _OF_A_PHASE} for phase in self.phases],
-            "told": [[moment, event.line()] for moment, event in self.events],
+            "events": [[moment, event.line()] for moment, event in self.events],
             "failure": None if self.failure is None else [self.failure[0].value, self.failure[1]],
             "report": None if self.report is None else self.report.to_json(),
             "log": self.log,
@@ -121,7 +121,7 @@ class Timeline:
         failure, report = raw["failure"], raw["report"]
         return cls(
             phases=tuple(Phase(**phase) for phase in raw["phases"]),
-            events=tuple((moment, Event.from_line(line)) for moment, line in raw["told"]),
+            events=tuple((moment, Event.from_line(line)) for moment, line in raw["events"]),
             failure=None if failure is None else (FailureKind(failure[0]), failure[1]),
             report=None if report is None else JobReport.from_json(report),
             log=tuple(raw["log"]),

@@ -507,13 +507,10 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
     assert collected[run_id].result is not None
 
 
-@pytest.mark.parametrize("recorded", ["false", ""])  # version 0.3 recorded nothing
-def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk, recorded: str) -> None:
+def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk) -> None:
     run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
     desk.client.set_tag(run_id, "paretune.trial", "0")
-    desk.client.delete_tag(run_id, "paretune.retries_smaller")
-    if recorded:
-        desk.client.set_tag(run_id, "paretune.retries_smaller", recorded)
+    desk.client.set_tag(run_id, "paretune.retries_smaller", "false")
 
     remark = desk.sync()[run_id].remark
 

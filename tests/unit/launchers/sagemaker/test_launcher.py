@@ -1,9 +1,8 @@
-"""The launcher: what is created, adopted, claimed and shown, whatever AWS answers and whenever it dies."""
+"""The launcher: what is created, adopted and shown, whatever AWS answers and whenever it dies."""
 
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobState, checkpoint_folder
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.placement import Placement
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -193,11 +192,9 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
 
     assert job.state() is JobState.RUNNING
     assert list(aws.sagemaker.jobs) == [NAME]
-    assert len([key for key in aws.s3.objects if key.endswith(".claim")]) == 1
-    assert "/checkpoints/run1/" not in aws.sagemaker.jobs[NAME]["CheckpointConfig"]["S3Uri"]
 
 
-def test_a_dry_run_sends_nothing_asks_nothing_and_claims_nothing(
+def test_a_dry_run_sends_nothing_and_asks_nothing(
     launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset
 ) -> None:
     request = launcher.preview(order(), JobInputs(dataset=dataset))
@@ -457,32 +454,6 @@ def checkpoints(aws: Aws) -> str:
     return str(sent(aws)["CheckpointConfig"]["S3Uri"])
 
 
-def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    first = checkpoints(aws)
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    launcher.submit(order(run="run2"), JobInputs())
-    second = checkpoints(aws)
-    launcher.submit(order(run="run3", seed=7), JobInputs())
-
-    assert first == second
-    assert checkpoints(aws) != first
-    assert first.endswith("/")
-
-
-def test_checkpoints_claimed_by_a_living_job_are_left_to_it(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    launcher.submit(order(run="run3"), JobInputs())
-    assert checkpoints(aws) == shared
-
-
 def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
@@ -491,47 +462,9 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: out_of_memory: x")
     launcher.submit(order(attempt=2), JobInputs())
 
-    assert checkpoints(aws) == first
-
-
-def test_a_claim_of_a_job_that_may_just_be_created_is_respected_and_an_old_one_is_not(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    del aws.sagemaker.jobs["paretune-run1-1"]  # it has claimed, and has not created its job yet
-
+    assert checkpoints(aws) == first == f"s3://{BUCKET}/paretune/checkpoints/run1/"
     launcher.submit(order(run="run2"), JobInputs())
-    assert checkpoints(aws) != shared
-
-    clock.sleep(3600)
-    launcher.submit(order(run="run3"), JobInputs())
-    assert checkpoints(aws) == shared
-
-
-def test_a_claim_whose_holder_cannot_be_looked_at_is_respected(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    aws.refuse("DescribeTrainingJob", "ThrottlingException")
-
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) != shared
-
-
-def test_of_two_jobs_that_claim_at_once_only_one_gets_the_place(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    aws.refuse("PutObject", error("PreconditionFailed", status=412), after=1)  # job.json is written before
-
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) != shared
+    assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
 
 
 def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_for_that(
@@ -609,17 +542,16 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     assert elsewhere.price(order().spec) is None
 
 
-@pytest.mark.slow
-def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_asked_for(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
+@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("deepspeed", False)])
+def test_a_fallback_type_continues_from_the_checkpoints_where_the_strategy_can(
+    order: Make, strategy: str, shares: bool
 ) -> None:
-    first = order(instance_type="ml.g5.xlarge")
-    launcher.submit(first, JobInputs())
-    workspace = sent(aws)["CheckpointConfig"]["S3Uri"]
-    aws.sagemaker.end(first.job_name, "Stopped", "MaxWaitTimeExceeded")
-    elsewhere = order(attempt=2, instance_type="ml.g5.2xlarge")
+    types = ("ml.g5.12xlarge", "ml.g5.24xlarge", "ml.g5.12xlarge")
 
-    launcher.submit(replace(elsewhere, checkpoint_key=first.spec.spec_hash()), JobInputs())
+    first, second, third = (
+        checkpoint_folder(order(attempt=attempt, instance_type=name, strategy=strategy))
+        for attempt, name in enumerate(types, start=1)
+    )
 
-    assert sent(aws)["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
-    assert sent(aws)["CheckpointConfig"]["S3Uri"] == workspace
+    assert (second == first) is shares
+    assert third == first

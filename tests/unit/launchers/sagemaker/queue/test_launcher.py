@@ -434,21 +434,6 @@ def test_attach_does_not_take_a_name_that_only_begins_alike_or_is_in_another_que
     assert make().attach("paretune-run1-11") is not None
 
 
-def test_jobs_of_one_specification_share_checkpoints_one_after_the_other(
-    launcher: SageMakerLauncher, aws: Aws, order: Order, players: Players
-) -> None:
-    def checkpoints(name: str) -> str:
-        submit(launcher, order("quick", name))
-        return str(launcher.last_request["CheckpointConfig"]["S3Uri"])
-
-    first, beside = checkpoints("paretune-one-1"), checkpoints("paretune-two-1")
-    play(players, attached(launcher, "paretune-one-1"))
-    play(players, attached(launcher, "paretune-two-1"))
-
-    assert beside != first
-    assert checkpoints("paretune-three-1") == first
-
-
 def test_the_queue_is_recorded_and_found_again_from_the_record(launcher: SageMakerLauncher, order: Order) -> None:
     location = launcher.location_tags()
     assert location["queue"] == QUEUE
