@@ -9,12 +9,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paretune.commands.bill.lines import Line
-from paretune.launchers.base import BATCH_JOB_PREFIX, JOB_PREFIX, job_name, parse_job_name
+from paretune.launchers.base import job_name, parse_job_name
 from paretune.launchers.shared_jobs import split_job_name
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-QUEUED_JOB_PREFIX = f"{BATCH_JOB_PREFIX}{JOB_PREFIX}".lower()
-"""Start of the names of our training jobs that a queue has named, in lower case."""
 STEP = Decimal("1e-12")
 """Shares of a line are rounded to it; the last share takes the rest, so that all add up to the line."""
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
@@ -35,8 +33,6 @@ class RecordedCost:
     price_usd_per_hour: Decimal | None  # of one instance
     started: datetime
     ended_at: datetime | None  # when the last of its instances was released; None while it runs or is kept
-    training_jobs: tuple[str, ...] = ()
-    """Names in lower case of its SageMaker jobs that a queue has named, not paretune."""
     instance_type: str = ""  # of its last attempt; empty if unknown, then all lines are taken to be of this type
 
     @property
@@ -75,7 +71,6 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         price_usd_per_hour=_exact(_price(job)),
         instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
-        training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
         ended_at=None if is_open else datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=pool_s),
     )
 
@@ -103,10 +98,7 @@ class RunsByJob:
     def __init__(self, costs: Sequence[RecordedCost]) -> None:
         self._by_run: Mapping[str, RecordedCost] = {cost.run_id: cost for cost in costs}
         self._groups: dict[tuple[str, int], list[RecordedCost]] = {}  # by the first trial and the attempt of their job
-        self._named_by_queue: dict[str, list[RecordedCost]] = {}
         for cost in costs:
-            for name in cost.training_jobs:
-                self._named_by_queue.setdefault(name, []).append(cost)
             group, key = split_job_name(cost.job_name)
             if key and (last := parse_job_name(group)) is not None:
                 members = self._groups.setdefault((last[0], 1), [])
@@ -120,22 +112,18 @@ class RunsByJob:
     def runs_of(self, line: Line) -> list[RecordedCost]:
         """Return the runs that a line is billed for: by the job that its ARN names, else by its tag; may be empty.
 
-        A training job with another name carries a copied tag, unless a queue has named it.
+        A training job with another name carries a copied tag.
         """
         runs = self._runs_of_job(line.job_name)
         if runs or not line.run_tag:
             return runs
-        has_copied_tag = (
-            line.resource.startswith("arn:") and line.job_name and not line.job_name.startswith(QUEUED_JOB_PREFIX)
-        )
+        has_copied_tag = line.resource.startswith("arn:") and line.job_name
         return [] if has_copied_tag else self._runs_of_job(job_name(line.run_tag, 1))
 
     def _runs_of_job(self, name: str) -> list[RecordedCost]:
         run_and_attempt = parse_job_name(name)
         if run_and_attempt is not None and run_and_attempt in self._groups:
             return self._groups[run_and_attempt]
-        if name in self._named_by_queue:
-            return self._named_by_queue[name]
         run = self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
         return [run] if run is not None else []
 

@@ -163,7 +163,7 @@ def test_a_line_belongs_to_the_run_of_any_attempt_and_to_all_that_share_a_job() 
     assert runs(resource=f"{ARN}others-c-1") == []
 
 
-def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it() -> None:
+def test_the_tag_of_a_job_of_another_name_is_a_copy() -> None:
     runs_by_job = RunsByJob([recorded()])
 
     def runs(resource: str) -> list[str]:
@@ -171,7 +171,7 @@ def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it(
         return [run.run_id for run in runs_by_job.runs_of(line)]
 
     assert runs(f"{ARN}somebody-elses") == []
-    assert runs(f"{ARN}AWSBatchparetune-a-10123456789abcdef") == runs("paretune-a-1") == ["a"]
+    assert runs("paretune-a-1") == ["a"]
 
 
 def test_a_job_is_known_by_its_bare_name_too() -> None:
