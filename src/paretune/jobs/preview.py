@@ -140,7 +140,6 @@ def _summary(
     estimate: TimeEstimate | None,
 ) -> dict[str, str]:
     request = parts.get("request", {})
-    request = request.get("serviceRequestPayload", request)  # of a job that waits in a queue of AWS Batch
     worst = parts.get("worst_case_usd")
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     limits = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"

@@ -29,8 +29,6 @@ from paretune.specification.parameters import spell
 from paretune.specification.program import PROJECT
 from paretune.tracking import Run, schema
 
-_MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256
-
 
 class JobRecord:
     """The MLflow run of one job, over all its attempts."""
@@ -72,7 +70,6 @@ class JobRecord:
         self.deadline: Deadline | None = None
         """Follows the plan of a job with `finish_by`."""
         self._detail = ""
-        self._arns: list[str] = []  # of training jobs that a queue has named
         self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
 
     def describe(
@@ -208,7 +205,6 @@ class JobRecord:
             if job.detail() != self._detail:
                 self._detail = job.detail()
                 self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
-                self.tag_arns(job)
         if self.workplace.launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
 
@@ -230,16 +226,6 @@ class JobRecord:
     def recorded_usd(self) -> float | None:
         """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
         return None if self.spec.runs_project else self.run.metrics().get(metrics.COST_USD)
-
-    def tag_arns(self, job: Job) -> None:
-        """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""
-        facts = job.facts()
-        arn = facts.get("job_arn", "")
-        if arn and arn.rpartition("/")[2] != job.name and arn not in self._arns:
-            recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
-            self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
-        tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}
-        self.run.set_tags(tags | ({schema.JOB_ARNS: " ".join(self._arns)} if self._arns else {}))
 
     def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
         """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""

@@ -352,7 +352,6 @@ class RetryingJob:
         if job.capacity().has_lost_plan:
             ran = replace(ran, spec=ran.spec.replace(training_plan=None))
             self._change_instances(ran)
-        self.record.tag_arns(job)
         self.bill.add(job, ran.spec)
 
     def _following(self, job: Job) -> JobDocument | None:

@@ -21,10 +21,6 @@ from paretune.specification.placement import RESUMES_ON_ANY_DEVICE_COUNT
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
-BATCH_JOB_PREFIX = "AWSBatch"
-"""Start of the names of training jobs that AWS Batch creates. It is followed by the beginning of the job's own name and
-32 hexadecimal digits. Source: the managed policy AWSBatchServiceRolePolicyForSageMaker and the examples of the AWS
-Batch user guide, read 2026-11-22."""
 
 
 def job_name(run_id: str, attempt: int) -> str:

@@ -5,19 +5,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 
-from paretune.specification.parameters import parameter, split_list
+from paretune.specification.parameters import parameter
 
 SEARCHED_PLAN = "search"  # `training_plan` of an estimate that asks AWS which plans it offers
 DEADLINE = ("finish_by", "finish_confidence")
-OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
-"""Parameters of a job that waits in a queue."""
 _PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
 """Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?", re.ASCII)
 LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
 PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
-"""CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,22 +93,6 @@ class Limits:
         affects={"stopping"},
         not_searched="it changes no result",
     )
-    queue: str | None = parameter(
-        None, "AWS Batch queue for SageMaker training that the job waits in: name or ARN", affects={"ownership"}
-    )
-    share_identifier: str | None = parameter(
-        None, "queue with fair-share scheduling: the share that the job belongs to", affects={"ownership"}
-    )
-    quota_share_name: str | None = parameter(
-        None, "queue with quota shares: the share that the job belongs to", affects={"ownership"}
-    )
-    scheduling_priority: int | None = parameter(
-        None,
-        "queue: priority within a share; higher numbers start first",
-        minimum=0,
-        maximum=9999,  # SubmitServiceJob, schedulingPriority (botocore 1.44.5)
-        affects={"ownership"},
-    )
     training_plan: str | None = parameter(
         None,
         "SageMaker: ARN of a training plan (prepaid instances); for estimate, `search` shows what AWS offers",
@@ -147,7 +127,6 @@ def deadline_faults(section: Limits) -> list[str]:
         faults.append(str(error))
     reasons = {
         "spot": (section.spot, "it chooses between spot and on demand itself"),
-        "queue": (section.queue is not None, "nobody knows how long a job waits in a queue"),
         "max_wait_minutes": (section.max_wait_minutes is not None, "it waits for spot as long as there is time"),
         "training_plan": (section.training_plan is not None, "its instances are paid already"),
     }
@@ -184,29 +163,6 @@ def finish_moment(text: str, now: float) -> float:
         here = moment.astimezone().isoformat(timespec="minutes")
         raise ValueError(f"{rule}, got {text} without a zone: write {here} for this machine's time")
     return moment.timestamp()
-
-
-def queue_faults(section: Limits) -> list[str]:
-    """Limits that need a queue, or do not go with one."""
-    if section.queue is None:
-        names = [name for name in OF_A_QUEUE if getattr(section, name) is not None]
-        return [f"{name} is for jobs that wait in a queue: set queue too, or leave it out" for name in names]
-    faults = []
-    if not _QUEUE_NAME.fullmatch(section.queue):
-        faults.append(f"queue must be the name or the ARN of an AWS Batch job queue, got {section.queue!r}")
-    if section.share_identifier is not None and section.quota_share_name is not None:
-        faults.append("share_identifier and quota_share_name exclude each other: a queue has one kind of shares")
-    if section.training_plan is not None:
-        faults.append(
-            "training_plan and queue exclude each other: paretune checks the plan when the job is created, and AWS "
-            "Batch creates it later; leave one of them out"
-        )
-    if split_list(section.fallback_instance_types) and not section.spot:
-        faults.append(
-            "fallback_instance_types and queue exclude each other without spot: AWS Batch waits for the capacity of "
-            "instance_type; leave one of them out"
-        )
-    return faults
 
 
 def plan_region(training_plan: str) -> str | None:

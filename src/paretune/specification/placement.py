@@ -16,7 +16,6 @@ from paretune.specification.limits import (
     Limits,
     deadline_faults,
     plan_region,
-    queue_faults,
     spot_faults,
 )
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ParallelDegrees, Parallelism, parallelism_faults
@@ -111,9 +110,7 @@ def placement_faults(placement: Placement) -> list[str]:
             if chip.startswith("AWS"):
                 faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
     degree_faults = [] if faults else placement.degrees.faults()
-    faults += spot_faults(placement) + network_faults(placement) + queue_faults(placement)
-    if placement.is_simulated and placement.queue is not None:
-        faults.append("queue is for jobs that AWS Batch starts, and a simulated one waits nowhere: leave it out")
+    faults += spot_faults(placement) + network_faults(placement)
     return (
         faults
         + _warm_pool_faults(placement)
@@ -140,23 +137,13 @@ def _local_faults(placement: Placement) -> list[str]:
         faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
     if placement.fallback_instance_types is not None:
         faults.append("fallback_instance_types is for SageMaker: set instance_type too, or leave it out")
-    if placement.queue is not None:
-        faults.append("queue is for SageMaker: set instance_type to one of its types (ml.*), or leave it out")
     return faults + _plan_faults(placement)
 
 
 def _warm_pool_faults(placement: Placement) -> list[str]:
-    if not placement.keep_alive_minutes:
-        return []
-    faults = []
-    if placement.spot:
-        faults.append("keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances")
-    if placement.queue is not None:
-        faults.append(
-            "keep_alive_minutes and queue exclude each other: kept instances are not available to the other jobs of "
-            "the queue; leave one of them out"
-        )
-    return faults
+    if placement.keep_alive_minutes and placement.spot:
+        return ["keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances"]
+    return []
 
 
 def _volume_faults(placement: Placement) -> list[str]:

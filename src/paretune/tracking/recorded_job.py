@@ -152,12 +152,12 @@ class RecordedRequest(_Section):
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
-        """The specification that it was launched with, in the region, bucket and queue that its launcher used.
+        """The specification that it was launched with, in the region and bucket that its launcher used.
 
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        names = {"region": schema.REGION, "bucket": schema.BUCKET, "queue": schema.QUEUE}
+        names = {"region": schema.REGION, "bucket": schema.BUCKET}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
         if self.is_foreign:
             cluster = RecordedCluster(self.run)

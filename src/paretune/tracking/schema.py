@@ -70,11 +70,6 @@ Every process that follows the job obeys it.
 """
 REGION = "paretune.region"  # AWS region of the job
 BUCKET = "paretune.bucket"  # S3 bucket of its data and results
-QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn
-QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is not in job_seconds
-SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
-JOB_ARNS = "paretune.job_arns"
-"""ARNs, in the order of their creation, of the training jobs that a queue has named itself, of all attempts."""
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account

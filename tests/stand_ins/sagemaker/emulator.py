@@ -203,17 +203,6 @@ class Emulator:
         """Describe jobs that have ended with these fields in place of the true ones; None leaves a field out."""
         self._ask("misreport", fields=fields)
 
-    def add_queue(self, name: str, capacity: int = 100, taken: int = 0, **fields: Any) -> None:
-        """An AWS Batch queue for training jobs of `capacity` instances together, of which others have taken some.
-
-        Another capacity for a queue that is there.
-        """
-        self._ask("add_queue", name=name, capacity=capacity, taken=taken, **fields)
-
-    def service_jobs(self) -> list[dict[str, Any]]:
-        """What ListServiceJobs tells of every service job, oldest first."""
-        return list(self._ask("service_jobs"))
-
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""
         return list(self._ask("jobs"))

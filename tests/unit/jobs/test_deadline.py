@@ -128,9 +128,9 @@ def test_what_is_no_duration_and_no_time_with_a_zone_is_refused_with_the_rule(te
 
 def test_all_faults_of_a_deadline_are_reported_at_once() -> None:
     with pytest.raises(BadInput) as refused:
-        JobSpec(finish_by="tomorrow", finish_confidence=1.0, instance_type=SMALL, spot=True, queue="q")
+        JobSpec(finish_by="tomorrow", finish_confidence=1.0, instance_type=SMALL, spot=True)
 
-    assert len(refused.value.faults) == 4
+    assert len(refused.value.faults) == 3
 
 
 @dataclass

@@ -275,38 +275,6 @@ def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_ru
     assert (desk.tags["verdict"], desk.tags["state"]) == (said, "Completed")
 
 
-def test_where_a_queue_runs_a_job_is_recorded_while_it_runs_and_of_all_its_attempts(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, names: Names
-) -> None:
-    def arn(name: str) -> str:
-        return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/AWSBatch{name}0ff"
-
-    monkeypatch.setattr(ScriptedJob, "detail", lambda _: "Training")
-    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": arn(job.name), "service_job": f"of {job.name}"})
-    launcher = ScriptedLauncher([MEMORY, DONE])
-    attempts = desk.attempts(launcher)
-    attempts.poll()
-    first, second = names(2)
-
-    assert (desk.tags["job_arn"], desk.tags["service_job"]) == (arn(first), f"of {first}")
-    assert desk.tags["job_arns"] == arn(first)
-
-    while attempts.attempt == 1:
-        attempts.poll()
-    desk.follow(desk.attempts(launcher))  # another process
-
-    assert desk.tags["job_arn"] == arn(second)
-    assert desk.tags["job_arns"].split() == [arn(first), arn(second)]
-
-
-def test_a_job_that_bears_its_own_name_needs_no_list_of_names(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": f"arn:aws:sagemaker:r:1:training-job/{job.name}"})
-
-    desk.follow(desk.attempts(ScriptedLauncher([DONE])))
-
-    assert "job_arns" not in desk.tags
-
-
 def test_a_job_that_was_stopped_for_it_lost_its_training_plan_is_booked_on_demand_and_not_tried_again(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

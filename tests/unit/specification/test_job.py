@@ -404,15 +404,11 @@ SAME_RESULT_OF_A_CLUSTER: dict[str, Any] = {
     "keep_alive_minutes": 10.0,
     "kms_key": "alias/mine",
     "on_interrupt": "detach",
-    "queue": "team",
 }
 TOGETHER = {  # neither can be changed alone
     "max_wait_minutes": {"spot": True, "max_wait_minutes": 90.0},
     "subnets": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
     "security_group_ids": {"subnets": "subnet-1", "security_group_ids": "sg-1"},
-    "share_identifier": {"queue": "team", "share_identifier": "search"},
-    "quota_share_name": {"queue": "team", "quota_share_name": "search"},
-    "scheduling_priority": {"queue": "team", "scheduling_priority": 10},
 }
 CHANGES_OF_A_PROJECT: dict[str, Any] = {
     "project": "https://example.com/other.git",

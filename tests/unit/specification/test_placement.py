@@ -26,9 +26,6 @@ def faults(**changes: object) -> list[str]:
         {"instance_count": 4},
         {"instance_type": "ml.g5.xlarge", "spot": True, "max_wait_minutes": 60.0},
         {"instance_type": "ml.g5.xlarge", "keep_alive_minutes": 360.0},
-        {"instance_type": "ml.g5.xlarge", "queue": "team", "share_identifier": "search", "scheduling_priority": 0},
-        {"instance_type": "ml.g5.xlarge", "queue": "arn:aws:batch:us-east-1:123456789012:job-queue/team"},
-        {"instance_type": "ml.g5.xlarge", "queue": "t", "spot": True, "fallback_instance_types": "ml.g5.2xlarge"},
         {"instance_type": "ml.g5.xlarge", "subnets": "subnet-1", "security_group_ids": "sg-1"},
         {"instance_type": "ml.g5.xlarge", "launcher": "sagemaker", "tags": {"team": "search"}},
         {"instance_type": P4D, "strategy": "smp", "tensor_parallel_degree": 4},
@@ -50,30 +47,7 @@ def test_what_goes_together_has_no_faults(changes: dict[str, object]) -> None:
         ({"strategy": "smddp"}, "strategy smddp needs GPU instances of SageMaker"),
         ({"spot": True}, "spot is for SageMaker"),
         ({"processes_per_instance": 2}, "processes_per_instance is for SageMaker"),
-        ({"queue": "team"}, "queue is for SageMaker: set instance_type"),
         ({"fallback_instance_types": "ml.g5.xlarge"}, "fallback_instance_types is for SageMaker: set instance_type"),
-        (
-            {"instance_type": "ml.g5.xlarge", "queue": "two words"},
-            "must be the name or the ARN of an AWS Batch job queue",
-        ),
-        ({"instance_type": "ml.g5.xlarge", "queue": "t", "launcher": "simulated"}, "a simulated one waits nowhere"),
-        (
-            {"instance_type": "ml.g5.xlarge", "share_identifier": "a"},
-            "share_identifier is for jobs that wait in a queue",
-        ),
-        ({"instance_type": "ml.g5.xlarge", "scheduling_priority": 1}, "scheduling_priority is for jobs that wait"),
-        (
-            {"instance_type": "ml.g5.xlarge", "queue": "t", "keep_alive_minutes": 5.0},
-            "are not available to the other jobs of the queue",
-        ),
-        (
-            {"instance_type": "ml.g5.xlarge", "queue": "t", "share_identifier": "a", "quota_share_name": "b"},
-            "share_identifier and quota_share_name exclude each other",
-        ),
-        (
-            {"instance_type": "ml.g5.xlarge", "queue": "t", "fallback_instance_types": "ml.g5.2xlarge"},
-            "fallback_instance_types and queue exclude each other without spot",
-        ),
         ({"launcher": "sagemaker"}, "launcher sagemaker needs an instance_type such as ml.g5.xlarge, got 'local'"),
         ({"instance_type": "ml.g5.xlarge", "max_wait_minutes": 90.0}, "max_wait_minutes is for spot jobs"),
         (

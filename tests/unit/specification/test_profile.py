@@ -147,15 +147,6 @@ def test_the_price_of_this_machine_is_none_of_a_sagemaker_job(profile: Path) -> 
     ]
 
 
-def test_a_queue_of_the_team_is_for_jobs_that_aws_runs(profile: Path) -> None:
-    profile.write_text('queue = "team"\nshare_identifier = "search"')
-    on_aws = {"instance_type": "ml.g5.xlarge"}
-
-    assert JobSpec.from_text(with_profile(on_aws, {})).queue == "team"
-    assert JobSpec.from_text(with_profile(on_aws | {"launcher": "simulated"}, {})).queue is None
-    assert JobSpec.from_text(with_profile({}, {})).queue is None
-
-
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [

@@ -11,7 +11,7 @@ from paretune.commands.bill.discounts import Discounts
 from paretune.commands.bill.lines import BILLED, EXACT, Line
 from paretune.commands.bill.rates import EffectiveRate, RateSums
 from paretune.commands.bill.reading import BillFiles, Sum
-from paretune.commands.bill.recorded_costs import QUEUED_JOB_PREFIX, RecordedCost, RunsByJob
+from paretune.commands.bill.recorded_costs import RecordedCost, RunsByJob
 from paretune.launchers.base import job_name, parse_job_name
 
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"
@@ -114,7 +114,7 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
 
 def _unknown_job_name(line: Line) -> str:
     """Return the job or tagged run that a line without a recorded run names; empty if it is not paretune's."""
-    if parse_job_name(line.job_name) is not None or line.job_name.startswith(QUEUED_JOB_PREFIX):
+    if parse_job_name(line.job_name) is not None:
         return line.job_name
     if not line.run_tag:
         return ""

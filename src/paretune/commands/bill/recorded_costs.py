@@ -9,11 +9,9 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paretune.commands.bill.lines import Line
-from paretune.launchers.base import BATCH_JOB_PREFIX, JOB_PREFIX, job_name, parse_job_name
+from paretune.launchers.base import job_name, parse_job_name
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-QUEUED_JOB_PREFIX = f"{BATCH_JOB_PREFIX}{JOB_PREFIX}".lower()
-"""Start of the names of our training jobs that a queue has named, in lower case."""
 STEP = Decimal("1e-12")
 """Shares are rounded to it; the last share takes the rest, so that all add up to the line."""
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
@@ -34,8 +32,6 @@ class RecordedCost:
     price_usd_per_hour: Decimal | None  # of one instance
     started: datetime
     ended_at: datetime | None  # when the last of its instances was released; None while it runs or is kept
-    training_jobs: tuple[str, ...] = ()
-    """Names in lower case of its SageMaker jobs that a queue has named, not paretune."""
     instance_type: str = ""  # of its last attempt; empty if unknown, then all lines are taken to be of this type
 
     @property
@@ -74,7 +70,6 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         price_usd_per_hour=_exact(_price(job)),
         instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
-        training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
         ended_at=None if is_open else datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=pool_s),
     )
 
@@ -101,24 +96,19 @@ class RunsByJob:
 
     def __init__(self, costs: Sequence[RecordedCost]) -> None:
         self._by_run: Mapping[str, RecordedCost] = {cost.run_id: cost for cost in costs}
-        self._named_by_queue = {name: cost for cost in costs for name in cost.training_jobs}
 
     def run_of(self, line: Line) -> RecordedCost | None:
         """Return the run that a line is billed for: by the job that its ARN names, else by its tag.
 
-        A training job with another name carries a copied tag, unless a queue has named it.
+        A training job with another name carries a copied tag.
         """
         run = self._run_of_job(line.job_name)
         if run is not None or not line.run_tag:
             return run
-        has_copied_tag = (
-            line.resource.startswith("arn:") and line.job_name and not line.job_name.startswith(QUEUED_JOB_PREFIX)
-        )
+        has_copied_tag = line.resource.startswith("arn:") and line.job_name
         return None if has_copied_tag else self._run_of_job(job_name(line.run_tag, 1))
 
     def _run_of_job(self, name: str) -> RecordedCost | None:
-        if name in self._named_by_queue:
-            return self._named_by_queue[name]
         run_and_attempt = parse_job_name(name)
         return self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
 

@@ -57,7 +57,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: 
 
 
 def _account_findings(spec: JobSpec, account: Account, now: float, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the identity, then role, bucket, network, quotas, queue and plan if the credentials are valid."""
+    """Yield the identity, then role, bucket, network, quotas and plan if the credentials are valid."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -75,7 +75,6 @@ def _account_findings(spec: JobSpec, account: Account, now: float, environment: 
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
         preflight.NETWORK: lambda: subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
-        preflight.QUEUE: lambda: preflight.queue_findings(spec, account),
         PLAN: lambda: plan_findings(spec, account, now, after_limit_s),
     }
     for subject, check in checks.items():

@@ -13,7 +13,6 @@ from mlflow.utils.credentials import get_default_host_creds
 from paretune.core.errors import collecting, did_you_mean, refuse
 from paretune.core.untrusted import without_secrets
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import OF_A_QUEUE
 from paretune.specification.parameters import annotations, spell
 from paretune.specification.placement import Placement
 from paretune.specification.profile import read_profile
@@ -23,7 +22,7 @@ CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
     "max_silence_minutes",
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
-    *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget", "queue", *OF_A_QUEUE),
+    *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget"),
 )
 """Parameters of a job that apply to any command, whatever it trains."""
 LOGGING = ("auto", "direct", "collect")

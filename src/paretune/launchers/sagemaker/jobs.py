@@ -1,7 +1,6 @@
 """One SageMaker training job as a `Job`, with its warm pool and the output of a project's command."""
 
 import re
-from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -41,16 +40,7 @@ _LIMITS = {
 }
 
 
-class AwsJob(Job):
-    """A job in an AWS account, created in SageMaker or through an AWS Batch queue."""
-
-    @property
-    @abstractmethod
-    def training(self) -> "SageMakerJob | None":
-        """The training job, the latest of several; None before there is one."""
-
-
-class SageMakerJob(AwsJob):
+class SageMakerJob(Job):
     """A training job, seen from the process that created it or from any other."""
 
     def __init__(
@@ -62,17 +52,14 @@ class SageMakerJob(AwsJob):
         clock: Clock,
         results: type[Results],  # reads what the job leaves
         description: Mapping[str, Any] | None = None,  # an answer of DescribeTrainingJob, if there is one already
-        *,
-        training_job: str = "",  # its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself
     ) -> None:
         self.name = name
-        self._training_job = training_job or name
         self._account = account
         self._staging = staging
         self._poller = poller
         self._clock = clock
-        self._results = results(OutputArchive(staging, name, self._training_job))
-        self._watched = poller.watch(self._training_job, description, is_project=results.is_project)
+        self._results = results(OutputArchive(staging, name))
+        self._watched = poller.watch(name, description, is_project=results.is_project)
         self.warm_pool = _SageMakerWarmPool(self._watched, account, poller, clock)
         self.output: ProjectOutput = ProjectOutput(fetch=self._results.archive.download, printed=self._printed)
         self._created = clock.now()
@@ -107,7 +94,7 @@ class SageMakerJob(AwsJob):
 
     def events(self) -> list[Event]:
         """The events of the training, and each new secondary status as a message."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         events = self._watched.log.events[self._events_read :]
         self._events_read += len(events)
         events += self.written_events()
@@ -200,13 +187,13 @@ class SageMakerJob(AwsJob):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         return self._watched.log.tail(lines)
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
         region = self._account.region
-        return f"aws logs tail {GROUP} --log-stream-name-prefix {self._training_job} --since 7d --region {region}"
+        return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {region}"
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
@@ -227,18 +214,13 @@ class SageMakerJob(AwsJob):
             self._staging.remove(prefix)
 
     @property
-    def training(self) -> "SageMakerJob":
-        """The job itself."""
-        return self
-
-    @property
     def description(self) -> Mapping[str, Any]:
         """The last answer of DescribeTrainingJob; empty before there is one."""
         return self._watched.description
 
     def logged_events(self) -> list[Event]:
         """The events read from CloudWatch so far; all of them once the job has ended."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         return list(self._watched.log.events)
 
     @property
@@ -251,7 +233,7 @@ class SageMakerJob(AwsJob):
         return self._results.events() if self._watched.has_ended else []
 
     def _printed(self) -> list[str]:
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         lines = self._watched.log.printed
         return [lines.popleft() for _ in range(len(lines))]
 
@@ -295,14 +277,14 @@ class SageMakerJob(AwsJob):
     def _request_stop(self) -> None:
         self._must_stop_again = False
         try:
-            self._account.client("sagemaker").stop_training_job(TrainingJobName=self._training_job)
+            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
             is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
             self._must_stop_again = is_transient(error) or (is_refused and not self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
-                    f"`aws sagemaker stop-training-job --training-job-name {self._training_job} --region "
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region "
                     f"{self._account.region}`"
                 ) from error
         self._watched.changed = True

@@ -19,10 +19,9 @@ from paretune.launchers.base import Launcher, checkpoint_folder, parse_job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
-from paretune.launchers.sagemaker.jobs import AwsJob
+from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.queue import QueuedJobs
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
@@ -249,7 +248,7 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
 
 
 class SageMakerLauncher(Launcher):
-    """Starts jobs in an AWS account, directly or through the queue that the cluster names, and finds them again."""
+    """Starts jobs in an AWS account, and finds them again."""
 
     name = "sagemaker"
 
@@ -260,7 +259,7 @@ class SageMakerLauncher(Launcher):
         environment: Mapping[str, str],
         *,
         tracking_uri: str = "",  # of the MLflow server; if it is an ARN, jobs write to the server themselves
-        calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller, and of the calls about a queue
+        calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller
         poller: Poller | None = None,  # shared with other launchers of the same account and region
         package: Path | None = None,  # folder of the code of paretune that travels
         results: type[Results] = Results,  # how the results of its jobs are read
@@ -273,12 +272,7 @@ class SageMakerLauncher(Launcher):
         self._environment = environment
         self._check_interruption = check
         poller = poller or Poller(self.account, clock, calls_per_minute)
-        arguments = (self.account, poller, clock, results, self._staging)
-        self._jobs = (
-            TrainingJobs(*arguments)
-            if cluster.queue is None
-            else QueuedJobs(cluster.queue, calls_per_minute, *arguments)
-        )
+        self._jobs = TrainingJobs(self.account, poller, clock, results, self._staging)
         self._packager = Packager(
             self.account,
             environment,
@@ -290,13 +284,12 @@ class SageMakerLauncher(Launcher):
         """The CreateTrainingJob request that was sent last."""
 
     def location_tags(self) -> Mapping[str, str]:
-        """Account, region and bucket, and the queue if there is one."""
+        """Account, region and bucket."""
         account = self.account
-        tags = {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
-        return {**tags, **self._jobs.location_tags}
+        return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
 
     def check(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together; credentials, role, bucket, quotas, queue and plan."""
+        """Check strategy, image and instance type together; credentials, role, bucket, quotas and plan."""
         faults = images.faults(spec, self.account.region)
         installed = () if faults else self._packager.installed(spec)
         faults += account_faults(spec, self.account, installed=installed, tracking_uri=self._packager.tracking_uri)
@@ -315,7 +308,7 @@ class SageMakerLauncher(Launcher):
             types = spec.instance_types()
             refuse([fault for name in types for fault in disk_faults(spec.instance(name), needed_gib)])
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name."""
         self.account.create_default_bucket()
         staging = self._staging(document.spec.kms_key)
@@ -324,8 +317,8 @@ class SageMakerLauncher(Launcher):
         self.last_request = request
         return self._jobs.create(document, request, staging)
 
-    def attach(self, job_name: str) -> AwsJob | None:
-        """The job with this name in this account, region and queue."""
+    def attach(self, job_name: str) -> SageMakerJob | None:
+        """The job with this name in this account and region."""
         return self._jobs.find(job_name)
 
     def price(self, spec: JobSpec) -> Price | None:
@@ -356,10 +349,10 @@ class SageMakerLauncher(Launcher):
         return uploading.first_upload_s(spec, self._environment)
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """The CreateTrainingJob or SubmitServiceJob request, exactly; nothing is uploaded."""
+        """The CreateTrainingJob request, exactly; nothing is uploaded."""
         staging = self._staging(document.spec.kms_key)
         staging.dry = True
-        return self._jobs.preview(document.spec, self._request(document, inputs, staging))
+        return self._request(document, inputs, staging)
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
         self.check_inputs(document.spec, inputs)

@@ -67,13 +67,6 @@ def launcher_statements(spec: JobSpec, account: Account, tracking_uri: str = "")
         yield Statement("ec2", ["DescribeSubnets", "DescribeRouteTables", "DescribeVpcEndpoints"])
     if spec.training_plan:
         yield Statement("sagemaker", ["DescribeTrainingPlan", "SearchTrainingPlanOfferings"])
-    if spec.queue:
-        queue_jobs = _arn(account, "sagemaker", "training-job/AWSBatch-check")
-        yield Statement("sagemaker", ["DescribeTrainingJob", "StopTrainingJob"], queue_jobs)
-        yield Statement("batch", ["SubmitServiceJob", "TagResource"], _arn(account, "batch", f"job-queue/{spec.queue}"))
-        yield Statement("batch", ["TerminateServiceJob"], _arn(account, "batch", "service-job/check"))
-        described = ("JobQueues", "ServiceEnvironments", "ServiceJob")
-        yield Statement("batch", [*(f"Describe{name}" for name in described), "ListServiceJobs"])
     yield from _mlflow_statements(tracking_uri)
 
 

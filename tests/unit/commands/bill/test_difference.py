@@ -146,7 +146,7 @@ def test_a_line_belongs_to_the_run_of_any_attempt() -> None:
     assert run(resource=f"{ARN}others-b-1") is None
 
 
-def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it() -> None:
+def test_the_tag_of_a_job_of_another_name_is_a_copy() -> None:
     runs_by_job = RunsByJob([recorded()])
 
     def is_matched(resource: str) -> bool:
@@ -154,7 +154,6 @@ def test_the_tag_of_a_job_of_another_name_is_a_copy_unless_a_queue_has_named_it(
         return runs_by_job.run_of(line) is not None
 
     assert not is_matched(f"{ARN}somebody-elses")
-    assert is_matched(f"{ARN}AWSBatchparetune-a-10123456789abcdef")
     assert is_matched("paretune-a-1")
 
 

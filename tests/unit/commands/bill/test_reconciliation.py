@@ -1,7 +1,5 @@
 """Bills of made-up jobs, matched to the last digit: the oracle counts integers when it makes a line."""
 
-import hashlib
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -12,7 +10,6 @@ import pytest
 from paretune.commands.bill.reading import EXACT, BillFiles
 from paretune.commands.bill.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
 from paretune.commands.bill.recorded_costs import RecordedCost
-from paretune.launchers.base import parse_job_name
 from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, write, write_file
 
 CENT = Decimal("0.01")
@@ -72,35 +69,6 @@ def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
     assert result.totals[APART].lines
     assert repeated
     assert bill.silent | bill.unfinished
-
-
-def named_by_a_queue(bill: Bill) -> None:
-    """Give every job the name that AWS Batch gives its training job; runs record it, and no tag is on the bill."""
-    training_jobs: dict[str, list[str]] = {}
-    renamed = {}
-    for row in bill.rows:
-        name = str(row.get("line_item_resource_id", "")).removeprefix(ARN)
-        if (made_from := parse_job_name(name)) is None:
-            continue
-        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-        renamed[name] = f"AWSBatch{name}"[:31] + digest
-        row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
-        for entry in bill.recorded:
-            if entry.run_id == made_from[0]:
-                training_jobs.setdefault(entry.run_id, []).append(renamed[name].lower())
-    reference = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
-    bill.recorded = [replace(item, training_jobs=reference.get(item.run_id, ())) for item in bill.recorded]
-    bill.unknown = {renamed[name].lower(): cost for name, cost in bill.unknown.items()}
-
-
-def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(tmp_path: Path) -> None:
-    bill = BillMaker(4).add_jobs(60).add_unknown(3).add_others(40).bill
-    named_by_a_queue(bill)
-    result, repeated = reconciled(bill, tmp_path)
-
-    require_truth(bill, result, repeated)
-    assert any(len(item.training_jobs) > 1 for item in bill.recorded)  # attempts
-    assert len(result.unknown) == 3
 
 
 def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Reconciliation:

@@ -93,24 +93,6 @@ def rows_of(store: MlflowClient, document: Any, name: str) -> list[dict[str, str
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def test_a_run_whose_job_a_queue_has_named_is_found_by_the_arns_that_it_has_recorded(
-    run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
-) -> None:
-    run_id = next(iter(truth(bill)))
-    arns = []
-    for row in bill.rows:
-        if f"paretune-{run_id}-" in str(row.get("line_item_resource_id", "")):
-            arns.append(str(row["line_item_resource_id"]).replace("paretune", "AWSBatchparetune"))
-            row["line_item_resource_id"] = arns[-1]
-        row["resource_tags"] = {}
-    store.set_tag(run_id, "paretune.job_arns", " ".join(dict.fromkeys(arns)))
-    write_file(bill.rows, tmp_path / "bill.parquet")
-
-    run("reconcile", "--bill", str(tmp_path / "bill.parquet"))
-
-    assert billed(store, bill)[run_id] == pytest.approx(truth(bill)[run_id], abs=1e-9)
-
-
 def test_every_run_gets_what_it_was_billed_once_with_the_reasons_of_its_difference(
     run: Run, store: MlflowClient, bill: Bill, tmp_path: Path
 ) -> None:

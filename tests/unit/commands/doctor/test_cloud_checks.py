@@ -46,17 +46,6 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
 
-def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -> None:
-    profile = tmp_path / "paretune.toml"
-    profile.write_text('queue = "team"')
-
-    checks = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
-
-    (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
-    assert wrong.subject == "queue"
-    assert "queue team does not exist in us-east-1" in wrong.text
-
-
 def test_redacted_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)

@@ -120,14 +120,6 @@ def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
     assert configuration.spec.on_interrupt == "stop"  # says nothing of projects
 
 
-def test_a_project_can_wait_in_a_queue() -> None:
-    keys = {"instance_type": "ml.m5.xlarge", "queue": "team", "scheduling_priority": 5}
-
-    spec = read_configuration(OF_MLFLOW | keys, {}).spec
-
-    assert (spec.queue, spec.scheduling_priority) == ("team", 5)
-
-
 def test_with_the_environment_manager_local_nothing_is_installed() -> None:
     assert not read_configuration(OF_MLFLOW | {"instance_type": "ml.m5.xlarge", "ENV_MANAGER": "local"}, {}).installs
 

@@ -479,11 +479,11 @@ def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: 
 def test_a_job_of_which_it_cannot_be_told_whether_it_ran_stays_open_and_hinders_no_other(desk: Desk) -> None:
     unclear, fine = desk.leave(), desk.leave(EndingJob("", 0))
     desk.client.set_tag(unclear, "paretune.claimed_at", "0")
-    desk.account.refused[job_name(unclear, 1)] = LostContact("neither AWS Batch nor SageMaker knows it any more")
+    desk.account.refused[job_name(unclear, 1)] = LostContact("AWS does not answer")
 
     found = desk.sync()
 
-    assert "neither AWS Batch" in found[unclear].remark
+    assert "AWS does not answer" in found[unclear].remark
     assert (desk.status(unclear), desk.status(fine)) == ("RUNNING", "FINISHED")
 
 

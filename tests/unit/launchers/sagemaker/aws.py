@@ -20,8 +20,6 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.polling import GROUP
-from tests.stand_ins.sagemaker.queues import Queues
-from tests.stand_ins.sagemaker.validation import Refusal
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
@@ -147,7 +145,6 @@ class Aws:
         self.quotas = Quotas()
         self.pricing = Pricing()
         self.ec2 = Ec2()
-        self.queues = Queues(_TrainingService(self.sagemaker), now=lambda: clock.time, region=region)
         services = {
             "ec2": self.ec2,
             "sagemaker": self.sagemaker,
@@ -157,7 +154,6 @@ class Aws:
             "sts": Sts(),
             "service-quotas": self.quotas,
             "pricing": self.pricing,
-            "batch": Batch(self.queues),
         }
         self._clients = {name: Client(self, name, service) for name, service in services.items()}
 
@@ -184,43 +180,6 @@ class Aws:
     def of(self, *operations: str) -> list[Call]:
         """Calls of some operations; all, if none is named."""
         return [call for call in self.calls if not operations or call.operation in operations]
-
-
-class _TrainingService:
-    """The same, as queues start training jobs."""
-
-    def __init__(self, sagemaker: "SageMaker") -> None:
-        self._sagemaker = sagemaker
-
-    def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._sagemaker.create_training_job(**request)
-        except ClientError as refused:
-            raise Refusal(refused.response["Error"]["Code"], refused.response["Error"]["Message"]) from refused
-
-    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._sagemaker.describe_training_job(**request)
-
-    def stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._sagemaker.stop_training_job(**request)
-
-
-class Batch:
-    """Queues as boto's client calls them."""
-
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
-
-    def __getattr__(self, method: str) -> Any:
-        operation = "".join(part.capitalize() for part in method.split("_"))
-
-        def call(**request: Any) -> dict[str, Any]:
-            try:
-                return self._queues.operations[operation](request)
-            except Refusal as refusal:
-                raise error(refusal.code, refusal.message) from refusal
-
-        return call
 
 
 class SageMaker:
