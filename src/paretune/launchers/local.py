@@ -284,8 +284,7 @@ class LocalLauncher(Launcher):
                 _link(code / name, path.resolve())
             else:
                 shutil.copy2(path, code / name)
-        run = parse_job_name(document.job_name)
-        write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
+        write_json(folder.document, dict(project.document))
         variables = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
             **_sagemaker_variables(folder, document.spec),

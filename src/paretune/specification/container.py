@@ -169,7 +169,7 @@ class ProjectPayload:
 
     code: Mapping[str, Path]  # name in the job's current folder to the file that is sent there
     program: str  # the Python file among them that starts the command; its argument is the root of the job's folder
-    document: Mapping[str, Any]  # the content of input/data/job/job.json; the launcher adds `run_id` if it is absent
+    document: Mapping[str, Any]  # the content of input/data/job/job.json
     beside: Mapping[str, Path] = field(default_factory=dict)  # name in a local job's current folder to what is linked
     inputs: Mapping[str, Path] = field(default_factory=dict)  # channel name to a file or folder on this machine
     variables: Mapping[str, str] = field(default_factory=dict)

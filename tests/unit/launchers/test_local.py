@@ -480,7 +480,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     code = job.folder.root / "input" / "data" / "code"
     content = json.loads((job.folder.model / "said.json").read_text())
     assert job.state() is JobState.COMPLETED
-    assert content["document"] == {"run_id": "abc", "command": "train"}
+    assert content["document"] == {"command": "train"}
     assert Path(content["folder"]) == code
     assert Path(content["python"]).parent == Path(sys.executable).parent
     assert not content["mlflow"]

@@ -119,7 +119,7 @@ def start(
                 variables = tracking_environment(request.tracking_uri, info.run_id, environment)
                 variables["MLFLOW_EXPERIMENT_ID"] = info.experiment_id
             experiment = client.get_experiment(info.experiment_id).name
-            return JobInputs(project=_payload(job, files, info.run_id, experiment, variables))
+            return JobInputs(project=_payload(job, files, experiment, variables))
 
         submitted = SageMakerSubmittedRun(record, inputs)
         submitted.start()
@@ -234,7 +234,7 @@ def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
 
 
 def _payload(
-    job: _ProjectJob, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
+    job: _ProjectJob, files: Mapping[str, Path], experiment: str, direct: Mapping[str, str] | None
 ) -> ProjectPayload:
     """The payload of the job.
 
@@ -249,7 +249,6 @@ def _payload(
         job.command,
         replace(job.environment, requirements=tuple(requirements)),
         document={
-            "run_id": run_id,
             "experiment": experiment,
             "collect": direct is None,
             "max_silence_minutes": job.configuration.spec.max_silence_minutes,

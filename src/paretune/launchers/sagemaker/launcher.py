@@ -122,7 +122,6 @@ class Packager:
     ) -> TrainingJobRequest:
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
         content = {
-            "run_id": _run_id(document.job_name),
             "deadline_s": deadline_s(document.spec, document.max_seconds, self.environment),
             **project.document,
         }

@@ -122,8 +122,9 @@ def recorded_in_the_job(user: User, run_id: str) -> None:
     """The archive of a job's results, with what its command has recorded."""
     workspace = user.folder / "results" / "paretune"
     (workspace / "mlruns").mkdir(parents=True)
-    make_store(workspace, run_id, "Default")
-    MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(run_id, "loss", 0.25, timestamp=1000)
+    make_store(workspace, "Default")
+    own = (workspace / "run").read_text()
+    MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(own, "loss", 0.25, timestamp=1000)
     archive = user.folder / "output.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(workspace, "paretune")
