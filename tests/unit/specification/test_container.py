@@ -237,7 +237,7 @@ def test_every_path_of_the_picture_in_the_docstring_is_a_path_of_the_folder() ->
     paths = [getattr(folder, name) for name in vars(JobFolder) if not name.startswith("_")]
     named = {str(path.relative_to("ROOT")) for path in paths if isinstance(path, Path)}
 
-    assert len(drawn) == 10
+    assert len(drawn) == 9
     assert set(drawn) <= named
 
 

@@ -193,14 +193,6 @@ def test_no_capacity_is_not_billed_and_the_next_attempt_may_find_some(table: str
     assert {(timeline.seconds, billed(timeline)) for timeline in without} == {(CAPACITY_SECONDS, 0)}
 
 
-def test_a_trial_that_joins_a_running_job_has_its_capacity(table: str) -> None:
-    request = document(table, {"capacity_error_rate": 1})
-    joining = replace(request, job_name=f"{request.job_name}.{'0' * 32}")
-
-    assert factory()(request).failure is not None
-    assert factory()(joining).failure is None
-
-
 def test_a_job_outside_the_table_is_refused_even_where_there_would_be_no_capacity(table: str) -> None:
     with pytest.raises(BadInput, match="learning_rate must be within"):
         play(table, {"capacity_error_rate": 1}, learning_rate=1e-3)
