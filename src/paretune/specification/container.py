@@ -345,7 +345,7 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
-        plain = {name: raw[name] for name in _PLAIN if name in raw}
+        plain = {name: raw[name] for name in _PLAIN}
         plain["members"] = tuple(map(cls.from_json, raw.get("members", ())))
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         plain["queue"] = TrialQueue.from_json(raw["queue"]) if raw.get("queue") else None
