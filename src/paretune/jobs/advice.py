@@ -181,7 +181,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
         return f"refused when it is launched: {refusal}"
     return (
         f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
-        f"after {duration(limit_s)}: it is paid and leaves a checkpoint, but no model; {_higher_limit(estimate)}"
+        f"after {duration(limit_s)}: it is paid and leaves no model; {_higher_limit(estimate)}"
     )
 
 

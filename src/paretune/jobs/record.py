@@ -134,8 +134,7 @@ class JobRecord:
             else:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
-        baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
-        self.known_before = baselines | _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
+        self.known_before = _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
     def _follow_plan(self, plan: Plan | None) -> None:
         self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)

@@ -250,7 +250,7 @@ class JobDocument:
     @classmethod
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
-        plain = {name: raw[name] for name in _PLAIN if name in raw}
+        plain = {name: raw[name] for name in _PLAIN}
         plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
