@@ -133,20 +133,6 @@ def _transfer(axes: Any) -> None:
     axes.set(xlabel="dollars to 90 % of the front, over those without an earlier study")
 
 
-def _recurring(axes: Any) -> None:
-    rows = _read_csv("recurring")
-    for column, label, colour, mark in (
-        ("cheapest_point", "cheapest point, known in advance", _GREY, "s"),
-        ("recur", "recur, median seed", _ORANGE, "D"),
-        ("worst_seed", "recur, worst seed", _BLUE, "o"),
-    ):
-        axes.plot([float(row[column]) for row in rows], range(len(rows)), mark, color=colour, label=label)
-    axes.axvspan(0, 0.9, color=_LIGHT, zorder=0, label="goal of the median")
-    axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
-    axes.set(xlabel="dollars over those of the default every night", xlim=(0.3, 1.1), ylim=(2.5, -0.5))
-    axes.legend(loc="lower left", fontsize=9)
-
-
 def _training_throughput(axes: Any) -> None:
     names = (
         "published recipe, padded to 512, fp32",
@@ -267,7 +253,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_worlds": ("search_cost.txt", 3.2, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "transfer": ("transfer.txt", 2.8, _transfer),
-    "recurring": ("recurring.csv", 2.6, _recurring),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "shared_job": ("shared_job.txt", 1.8, _shared_job),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
