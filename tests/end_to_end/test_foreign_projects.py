@@ -206,7 +206,7 @@ def test_the_run_says_where_it_ran_and_what_it_cost(
 ) -> None:
     run = conda_run[1]
     tags, metrics = run.data.tags, run.data.metrics
-    job = place.aws.describe(f"paretune-{run.info.run_id}-1")
+    job = place.aws.wait(f"paretune-{run.info.run_id}-1")
 
     assert tags["mlflow.source.type"] == "PROJECT"
     assert tags["mlflow.project.entryPoint"] == "main"
