@@ -54,8 +54,6 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     key = None if inputs.dataset is None else inputs.dataset.key
     parameters = _parameters(spec.command())
     condition = f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
-    if spec.finish_by is not None:  # it may run on a larger cluster
-        condition = f"tags.`{schema.DEADLINE}` LIKE '%'"
     return next(
         (
             run

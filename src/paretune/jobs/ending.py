@@ -91,7 +91,6 @@ def _ending_of(
     job: Job, state: JobState, report: JobReport | None, reason: str, record: JobRecord, bill: JobBill
 ) -> "_Ending":
     has_completed = state is JobState.COMPLETED
-    record.log_unwritten_events()
     remarks = [*record.collect_results(job), *script_remarks(record.spec, report)]
     profile: Mapping[str, bytes] = {}
     if record.spec.profile_steps is not None and has_completed:
@@ -231,7 +230,6 @@ class _Ending:
             verdicts=self.verdicts,
             over_bound_usd=self.over_bound_usd,
             ran=bill.ran,
-            deadline=record.deadline.outcome(record.workplace.clock.now()) if record.deadline is not None else "",
             metrics_from="" if self.report is None else str(self.report.facts.get("metrics_from", "")),
         )
 

@@ -14,7 +14,6 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
-from paretune.jobs.deadline import Deadline, Plan
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
@@ -67,30 +66,24 @@ class JobRecord:
         """Whether the run says that MLflow did not take the whole record of the finished job."""
         self.is_uncollected = False
         """Whether what the job has recorded itself could not be copied, and may be later."""
-        self.deadline: Deadline | None = None
-        """Follows the plan of a job with `finish_by`."""
         self._detail = ""
-        self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
 
     def describe(
         self,
         inputs: JobInputs,
         *,
         plan: BatchPlan | None = None,
-        deadline: Plan | None = None,
         command: str = "",
         estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start.
 
-        `plan` is the batch of the first attempt if it is not the one that was asked for, `deadline` the plan of a job
-        with `finish_by`, and `command` the job's command as it was typed, if it is not that of its specification.
+        `plan` is the batch of the first attempt if it is not the one that was asked for, `command` the job's command as
+        it was typed if it is not that of its specification.
         """
         with self.run.later():  # written together with the job's name
             self._describe_request(command)
-            self._follow_plan(deadline)
-            self.run.set_tags({schema.DEADLINE: None if deadline is None else deadline.as_json()})
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
@@ -122,7 +115,6 @@ class JobRecord:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         self.is_adopted = True
         tags = self.run.tags()
-        self._follow_plan(Plan.read(tags))
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
@@ -135,9 +127,6 @@ class JobRecord:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
         self.known_before = _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
-
-    def _follow_plan(self, plan: Plan | None) -> None:
-        self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
 
     def _describe_request(self, command: str = "") -> None:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
@@ -192,25 +181,14 @@ class JobRecord:
         self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
     def log_progress(self, job: Job, events: list[Event]) -> None:
-        """Record new events of a running job and the state of its launcher.
-
-        The events of a job that writes to MLflow itself are written when it has ended, for the steps that it lacks.
-        """
+        """Record new events of a running job and the state of its launcher."""
         with self.run.later():
-            if self.workplace.launcher.jobs_log_to_mlflow:
-                self._unwritten_events += events
-            else:
-                self.run.log_events(events)
+            self.run.log_events(events)
             if job.detail() != self._detail:
                 self._detail = job.detail()
                 self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
         if self.workplace.launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
-
-    def log_unwritten_events(self) -> None:
-        """Record the events of a job that writes to MLflow itself; steps that the run has are not written again."""
-        with self.run.later():
-            self.run.log_events(self._unwritten_events)
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""

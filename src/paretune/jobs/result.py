@@ -129,7 +129,6 @@ class JobResult(Result):
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
-            "  share of the training plan's fee": self._number(metrics.PLAN_SHARE_USD, ".5f", " USD, paid in advance"),
             "truncated texts": self._number(metrics.TRUNCATED_SHARE, ".1%"),
             self.origin: self.basis,
             "model": self.model.removeprefix(f"{Path.cwd()}/"),
@@ -167,14 +166,12 @@ def job_note(
     over_bound_usd: float = 0.0,
     ran: JobSpec | None = None,
     metrics_from: str = "",
-    deadline: str = "",
 ) -> str:
     """Markdown with quality and cost in its first line, the job, verdicts, its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
-    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own,
-    `deadline` how the plan of a job with `finish_by` has ended.
+    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own.
     """
     ending = "" if state == "Completed" else f"**{state}**" + (f": {reason}" if reason else "")
     answer = [part for part in (markdown(ending), _quality(values), _bill(values, price)) if part]
@@ -189,7 +186,7 @@ def job_note(
     quotes = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
     summary = markdown(_summary(spec, values, ran or spec))
-    parts = ["; ".join(answer), markdown(deadline), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
+    parts = ["; ".join(answer), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
     return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 
@@ -233,8 +230,6 @@ def _bill(values: Mapping[str, float], price: Price | None) -> str:
     if usd is not None and price is not None:
         kind = ", notional" if price.confidence == "notional" else ""
         parts.insert(0, f"**{usd:.4g} USD** ({price.stated}{kind})")
-    if (share := values.get(metrics.PLAN_SHARE_USD)) is not None:
-        parts.insert(1, f"paid in advance: {share:.4g} USD, its share of the training plan's fee")
     return ", ".join(parts)
 
 

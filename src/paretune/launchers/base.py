@@ -1,6 +1,6 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`.
 
-What only some launchers support is a value of its own: `WarmPool`, `Capacity` and `ProjectOutput` of a job.
+What only some launchers support is a value of its own: `WarmPool` and `ProjectOutput` of a job.
 """
 
 import math
@@ -83,15 +83,6 @@ class WarmPool(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """The capacity that a service has chosen where the request left it a choice."""
-
-    instances: tuple[str, int] | None = None
-    """The selected instance type and instance count; None without a choice, or before it is made."""
-    has_lost_plan: bool = False  # whether the job is billed on demand although it was requested on a training plan
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProjectOutput:
     """The output of a foreign project's command: lines and files."""
 
@@ -143,10 +134,6 @@ class Job(ABC):
         """Seconds of each phase so far, as `JobPhases` names them; empty if the launcher knows no phases."""
         return {}
 
-    def capacity(self) -> Capacity:
-        """The instances that the service has chosen."""
-        return Capacity()
-
     def detail(self) -> str:
         """The launcher's own word for the job's phase, such as Downloading; "" if it has none."""
         return ""
@@ -188,7 +175,6 @@ class Launcher(ABC):
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
     has_seen_upload = False  # whether a job of the study has completed, so that its upload shows what such jobs leave
-    jobs_log_to_mlflow = False  # whether its jobs write to MLflow themselves while they run
     virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
@@ -217,10 +203,6 @@ class Launcher(ABC):
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
-
-    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        """The part of a training plan's fee that `seconds` of the job use up; None without a plan, or if unknown."""
-        return None
 
     def upload_bound_s(self, spec: JobSpec) -> float:
         """The part of them that an upload of the job's results may take; infinite if it has none."""

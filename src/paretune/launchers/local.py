@@ -28,7 +28,7 @@ from typing import Any
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder, parse_job_name
+from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.specification.container import (

@@ -51,7 +51,6 @@ class TrialEnd:
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
     at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
-    off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
     refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
 
     def as_json(self) -> str:

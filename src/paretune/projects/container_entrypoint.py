@@ -5,7 +5,7 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, experiment, collect,
+    ML/input/data/job/job.json     the document: command, requirements, folder, experiment,
                                    max_silence_minutes; for a job that reports, the launcher adds: resumes, template,
                                    renamed, metric_definitions
     ML/output/data/paretune/       the store: mlflow.db, mlruns, and in `run` the id of the command's own run
@@ -60,7 +60,7 @@ def main(ml: Path) -> int:
         if code or supervisor.was_stopped:
             return code
     environment = dict(os.environ)
-    if document["collect"] and importlib.util.find_spec("mlflow") is not None:
+    if importlib.util.find_spec("mlflow") is not None:
         environment.update(open_store(document, ml, project, supervisor))
     say("the project's command starts")
     began = time.time()

@@ -31,7 +31,6 @@ from paretune.specification.job import JobSpec
 
 ALLOW_NO_GPU = "PARETUNE_ALLOW_NO_GPU"
 """Environment variable that is 1 on an emulated account: jobs on GPU instances may train without a GPU."""
-TRAINING_PLAN = "PARETUNE_TRAINING_PLAN"  # environment variable with the ARN of the training plan of the job
 PROFILE = "profile"  # folder of a profile in a job's output and in the artifacts of its run
 PROFILE_JSON = "profile.json"  # the machine-readable file of a profile; its `summary` is one line for people
 CHECKPOINTS_KEPT = 2  # checkpoints that a SageMaker job keeps: the newest one may be incomplete in S3
@@ -51,7 +50,6 @@ class FailureKind(Enum):
     DISK_FULL = "disk_full"  # free space, or ask for a larger volume
     DIVERGED = "diverged"  # the loss is NaN or infinite: lower the learning rate; a retry would diverge again
     CAPACITY = "capacity"  # AWS had no instance: retry later or with another instance type
-    OFF_PLAN = "off_plan"  # it would run on demand instead of on its training plan, and so would a retry
     ERROR = "error"  # anything else; see the log
 
 
@@ -197,8 +195,6 @@ class JobDocument:
     attempt: int = 1
     spent_seconds: float = 0.0  # seconds that earlier attempts of the same job took
     deadline_s: float | None = None  # seconds after the container's start when the training stops itself
-    plans: Mapping[str, BatchPlan] = field(default_factory=dict)
-    """Batch plan by instance type, for the other types that SageMaker may choose, best first."""
     attribution: Attribution = field(default_factory=Attribution)
     """The owner of the job; only for the launcher, not sent into the job."""
 
@@ -207,29 +203,12 @@ class JobDocument:
         cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None, attribution: Attribution | None = None
     ) -> "JobDocument":
         """The document of a first attempt, with the batch plan of the specification unless another is given."""
-        fallbacks = spec.clusters()[1:] if spec.ranks_instance_types else ()
         return cls(
             job_name=job_name,
             spec=spec,
             plan=plan or spec.plan(),
-            plans={fallback.instance_type: fallback.plan() for fallback in fallbacks},
             attribution=attribution or Attribution(),
         )
-
-    def on(self, instance_type: str, count: int | None = None) -> "JobDocument":
-        """The document of the same job on the instances that SageMaker chose from `plans`."""
-        document = self
-        if instance_type in self.plans:
-            spec = self.spec.on_instance_type(instance_type)
-            document = replace(self, spec=spec, plan=self.plans[instance_type], plans={})
-        if count in {None, document.spec.instance_count}:
-            return document
-        return replace(document, spec=document.spec.replace(instance_count=count, global_batch_size=None))
-
-    @property
-    def clusters(self) -> tuple[JobSpec, ...]:
-        """The job on each instance type that SageMaker may choose, best first."""
-        return (self.spec, *(self.on(name).spec for name in self.plans))
 
     @property
     def max_seconds(self) -> float:
@@ -238,8 +217,7 @@ class JobDocument:
 
     def as_json(self) -> dict[str, Any]:
         """The document as JSON values, without the attribution."""
-        plans = {name: asdict(plan) for name, plan in self.plans.items()}
-        raw = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan), "plans": plans}
+        raw = {**vars(self), "spec": self.spec.as_text(), "plan": asdict(self.plan)}
         return {name: value for name, value in raw.items() if name != "attribution"}
 
     @classmethod
@@ -251,7 +229,6 @@ class JobDocument:
     def from_json(cls, raw: Mapping[str, Any]) -> "JobDocument":
         """The document from the result of `as_json`, checked again."""
         plain = {name: raw[name] for name in _PLAIN}
-        plain["plans"] = {name: BatchPlan(**plan) for name, plan in raw.get("plans", {}).items()}
         return cls(spec=JobSpec.from_text(raw["spec"]), plan=BatchPlan(**raw["plan"]), **plain)
 
 

@@ -8,12 +8,11 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeVar
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
 from paretune.core.script_metrics import finite_numbers
 from paretune.core.untrusted import without_secrets
 from paretune.specification import metrics
@@ -164,8 +163,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
     def on_instance_type(self, instance_type: str) -> Self:
         """The same training on another instance type: the global batch size stays, the per-device batch if possible.
 
-        The number of instances stays too, unless SageMaker chooses among the types: it is then lowered until the
-        devices can share the global batch size evenly.
+        The number of instances stays too.
 
         Raises:
             BadInput: the devices cannot share the global batch size evenly.
@@ -176,8 +174,6 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         changes = self._changes_for(instance_type) | {"global_batch_size": None, "gradient_accumulation_steps": None}
         moved: Self = replace(self, **changes)  # type: ignore[arg-type]  # names of fields
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
-        if self.ranks_instance_types:
-            moved = _with_fewer_instances(moved, total)
         fits = total % (batch * moved.data_parallel_devices) == 0
         return replace(moved, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
@@ -226,16 +222,6 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
 
 
 _Spec = TypeVar("_Spec", bound=JobSpec)
-
-
-def _with_fewer_instances(spec: _Spec, total: int) -> _Spec:
-    """The job on the largest number of instances whose devices share `total` rows evenly, else unchanged."""
-    for count in range(spec.instance_count, 0, -1):
-        with suppress(BadInput):  # the strategy cannot divide these devices
-            fewer = replace(spec, instance_count=count)
-            if total % fewer.data_parallel_devices == 0:
-                return fewer
-    return spec
 
 
 _WITH_A_PROJECT = {

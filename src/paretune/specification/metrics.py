@@ -30,9 +30,6 @@ BILLED_USD = "billed_usd"
 """Cost of the job in AWS's bill, storage included: unblended, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
 """Effective cost: with Savings Plans, reservations and private rates, before tax and credits."""
-PLAN_SHARE_USD = "plan_share_usd"
-"""Share of a training plan's upfront fee: fee x the job's instance-seconds / those of the plan. It was paid before the
-job, so it is in no cost_usd and no budget."""
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak used for the model's own arithmetic
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
 MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"

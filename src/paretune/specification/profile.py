@@ -25,7 +25,6 @@ from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import DEADLINE
 from paretune.specification.parameters import spell, split_list
 from paretune.specification.placement import Placement
 
@@ -33,11 +32,10 @@ FILE = "paretune.toml"
 # These define a single job: a file that set them would change the meaning of a command.
 _OF_ONE_JOB = {
     *("instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"),
-    *DEADLINE,
 }
 _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
     *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
-    *("training_plan", "budget"),
+    "budget",
 }
 """Parameters without effect on a job on this machine."""
 _ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}  # parameters without effect on a job on SageMaker's instances

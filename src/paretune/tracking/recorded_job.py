@@ -117,7 +117,6 @@ class RecordedBill(_Section):
     warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
     """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
     cost_usd = _metric(metrics.COST_USD)  # dollars computed from billed seconds and list price
-    plan_share_usd = _metric(metrics.PLAN_SHARE_USD)  # of a plan's upfront fee, used up by the job; part of no cost
     price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)  # hourly price of one instance
     price_region = _text(schema.PRICE_REGION)  # region of the price
     price_as_of = _text(schema.PRICE_AS_OF)  # year, month or day of the price
@@ -128,12 +127,6 @@ class RecordedBill(_Section):
         """Dollars paid in effect; None before `reconcile` has read a complete bill of the job."""
         is_complete = self._tag(schema.BILL) == schema.BILL_COMPLETE
         return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_complete else None
-
-    @property
-    def is_on_plan(self) -> bool:
-        """Whether it ran on a training plan, whose hours are paid in advance."""
-        usd_per_hour = self.price_usd_per_hour
-        return bool(self.param("training_plan")) if usd_per_hour is None else usd_per_hour == 0
 
 
 class RecordedRequest(_Section):

@@ -36,15 +36,8 @@ LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
 """`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
-STOPPED_EARLY = "paretune.stopped_early"
-"""The reason why the trial of a study was stopped early, and what it would have reached: JSON with reason, expected."""
 WAITING = "paretune.waiting"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
-DEADLINE = "paretune.deadline"
-"""Of a job with `finish_by`: JSON with `until`, when it has to be done, its plan, and `instances`, see jobs/deadline.
-
-Of a study with `finish_by`: JSON with `until` only.
-"""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
@@ -77,8 +70,7 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
 # MLflow projects on SageMaker
-LOGGING = "paretune.logging"
-"""Whether a project's command records `direct` to the tracking server, or `collect` at its end. No other run has it."""
+LOGGING = "paretune.logging"  # `collect` on the run of a project's command: what it records is copied at its end
 INSTANCE_TYPE = "paretune.instance_type"  # instance type of the job; the parameters are the project's own
 INSTANCE_COUNT = "paretune.instance_count"  # number of its instances
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own

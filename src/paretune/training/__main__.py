@@ -27,8 +27,6 @@ def main(folder: JobFolder) -> int:
     stop_signal.watch_parent()
     try:
         document = JobDocument.read(folder.document)
-        if hosts is not None:
-            document = document.on(hosts.instance_type)
         _skip_quantisation(document)
         is_first_process = "LOCAL_RANK" not in os.environ
         _keep_to_deadline(document, folder, stop_signal, is_first_process=is_first_process)

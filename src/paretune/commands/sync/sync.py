@@ -106,7 +106,7 @@ class Sync:
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
-        collector = Collector(workplace.clock) if run.tags.get(schema.LOGGING) == "collect" else None
+        collector = Collector(workplace.clock) if schema.LOGGING in run.tags else None
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
         record.adopt()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)

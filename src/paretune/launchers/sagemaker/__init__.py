@@ -5,7 +5,6 @@ launcher        SageMakerLauncher: checks, prices, submits and finds jobs of our
 training_jobs   jobs created with CreateTrainingJob and found by name
 jobs            SageMakerJob: one training job as a `Job`, and its warm pool
 results         what a training job leaves in S3: our report, or a project's output
-training_plans  instances that were paid for in advance
 request         one CreateTrainingJob request, made by the SageMaker Python SDK
 images          the training image, and why it cannot run a job
 staging         uploads to S3 under the hash of their content; claims on keys

@@ -11,12 +11,11 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
-from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
+from paretune.launchers.base import Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.polling import DELETED, GROUP, Poller, Watched
-from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.results import OutputArchive, Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.catalog import instances
@@ -68,7 +67,6 @@ class SageMakerJob(Job):
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._events_read = 0  # of the log, whose reader is shared by all who look at this job
         self._transitions_read = 0
-        self._rejected = ""
 
     def state(self) -> JobState:
         """The state as SageMaker last described it, asked again if the rate of calls allows."""
@@ -112,11 +110,6 @@ class SageMakerJob(Job):
         self._asked_to_stop = True
         self._request_stop()
 
-    def reject(self, reason: str) -> None:
-        """Stop it with `reason` as its failure, unless it completes all the same; raises LostContact."""
-        self._rejected = reason
-        self.stop()
-
     def report(self) -> JobReport | None:
         """The report in the job's results in S3."""
         return self._results.report() if self.state() is JobState.COMPLETED else None
@@ -124,8 +117,6 @@ class SageMakerJob(Job):
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
-        if self._rejected and state in {JobState.FAILED, JobState.STOPPED}:
-            return FailureKind.OFF_PLAN, self._rejected
         if self._stopped_itself:
             return _LIMITS["MaxRuntimeExceeded"]
         if state is JobState.FAILED:
@@ -147,13 +138,6 @@ class SageMakerJob(Job):
         """Whether the container has ended the job at its deadline, which AWS calls a failure."""
         reason = str(self.description.get("FailureReason", ""))
         return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
-
-    def capacity(self) -> Capacity:
-        """SelectedInstanceType and SelectedInstanceCount, and whether AWS shows the requested training plan."""
-        resources = self.description.get("ResourceConfig", {})
-        kind, count = resources.get("SelectedInstanceType"), resources.get("SelectedInstanceCount")
-        instances = (str(kind), int(count)) if kind and count else None
-        return Capacity(instances=instances, has_lost_plan=bool(lost_plan(self.description)))
 
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""

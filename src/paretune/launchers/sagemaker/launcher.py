@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.core.checks import faults_of
 from paretune.core.clock import Clock
 from paretune.core.errors import collecting, refuse
 from paretune.core.tags import AWS_PREFIX
@@ -18,7 +17,6 @@ from paretune.launchers import archive
 from paretune.launchers.base import Launcher, checkpoint_folder, parse_job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
@@ -27,16 +25,13 @@ from paretune.launchers.sagemaker.request import (
     build,
     index_environment,
     load_sdk,
-    mlflow_config,
     network_environment,
-    tracking_environment,
 )
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
-from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
-from paretune.pricing.prices import Price, PriceList, plan_price
+from paretune.pricing.prices import Price, PriceList
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
     ALLOW_NO_GPU,
@@ -46,7 +41,6 @@ from paretune.specification.container import (
 )
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.parameters import affecting
 from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT, Program
@@ -67,7 +61,6 @@ class Packager:
     account: Account
     environment: Mapping[str, str]  # of this machine; few variables travel
     package: Path  # folder of paretune's own code
-    tracking_uri: str  # ARN of the MLflow server if jobs write to it themselves, else ""
 
     def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         """The request of a job; its inputs have been uploaded, unless `staging` is dry.
@@ -79,7 +72,7 @@ class Packager:
         if inputs.project is not None:
             return self._project_request(document, inputs, inputs.project, staging)
         spec = document.spec
-        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        image = images.choose(spec, self.account.region)
         channels, inner_spec, code = self._inputs(document, inputs, staging)
         code |= archive.package_files(self.package)
         if image.requirements:
@@ -92,12 +85,11 @@ class Packager:
             deadline_s=deadline_s(spec, document.max_seconds, self.environment),
         )
         channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
-        module = "paretune.tracking.in_job" if self.tracking_uri else "paretune.training"
         return TrainingJobRequest(
             document=document,
             image_uri=image.uri,
             code=code,
-            command=f"python3 -m {module} /opt/ml",
+            command="python3 -m paretune.training /opt/ml",
             channels=channels,
             environment=self._training_environment(document),
             checkpoints=staging.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
@@ -105,7 +97,6 @@ class Packager:
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
             smp=_smp(spec) if spec.strategy == "smp" else None,
-            mlflow=mlflow_config(self.tracking_uri, _run_id(document.job_name), self.environment),
         )
 
     def installed(self, spec: JobSpec) -> list[str]:
@@ -114,7 +105,7 @@ class Packager:
             return []
         requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
         has_file = spec.entry_script and requirements.is_file()
-        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        image = images.choose(spec, self.account.region)
         return [*image.requirements, *([f"{archive.REQUIREMENTS} of {spec.entry_script}"] if has_file else [])]
 
     def _project_request(
@@ -128,7 +119,7 @@ class Packager:
         channels["job"] = _upload_document(document.job_name, content, staging)
         return TrainingJobRequest(
             document=document,
-            image_uri=images.choose(document.spec, self.account.region, direct=False).uri,
+            image_uri=images.choose(document.spec, self.account.region).uri,
             code=project.code,
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
@@ -178,8 +169,6 @@ class Packager:
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if self.tracking_uri:
-            environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
         return environment
 
 
@@ -216,7 +205,7 @@ def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
 
 
 def _network(document: JobDocument) -> dict[str, str]:
-    return {**network_environment(document.clusters), **index_environment(document.spec)}
+    return {**network_environment(document.spec), **index_environment(document.spec)}
 
 
 def _tags(document: JobDocument) -> dict[str, str]:
@@ -241,9 +230,10 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
     needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
-    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), LARGEST_VOLUME_GIB)
+    return document.spec.volume_gib or min(
+        needed_gib, document.spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB
+    )
 
 
 class SageMakerLauncher(Launcher):
@@ -257,7 +247,6 @@ class SageMakerLauncher(Launcher):
         clock: Clock,
         environment: Mapping[str, str],
         *,
-        tracking_uri: str = "",  # of the MLflow server; if it is an ARN, jobs write to the server themselves
         calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller
         poller: Poller | None = None,  # shared with other launchers of the same account and region
         package: Path | None = None,  # folder of the code of paretune that travels
@@ -266,19 +255,12 @@ class SageMakerLauncher(Launcher):
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)
-        self.jobs_log_to_mlflow = tracking_uri.startswith("arn:")  # of a SageMaker managed tracking server or app
         self._clock = clock
         self._environment = environment
         self._check_interruption = check
         poller = poller or Poller(self.account, clock, calls_per_minute)
         self._jobs = TrainingJobs(self.account, poller, clock, results, self._staging)
-        self._packager = Packager(
-            self.account,
-            environment,
-            package or Path(__file__).parents[2],
-            tracking_uri if self.jobs_log_to_mlflow else "",
-        )
-        self._plan = cache(partial(training_plan, account=self.account))
+        self._packager = Packager(self.account, environment, package or Path(__file__).parents[2])
         self.last_request: Mapping[str, Any] = {}
         """The CreateTrainingJob request that was sent last."""
 
@@ -288,11 +270,10 @@ class SageMakerLauncher(Launcher):
         return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
 
     def check(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together; credentials, role, bucket, quotas and plan."""
+        """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
         installed = () if faults else self._packager.installed(spec)
-        faults += account_faults(spec, self.account, installed=installed, tracking_uri=self._packager.tracking_uri)
-        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.billed_after_limit_s(spec)))
+        faults += account_faults(spec, self.account, installed=installed)
         refuse([*faults, *script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -321,19 +302,8 @@ class SageMakerLauncher(Launcher):
         return self._jobs.find(job_name)
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The on-demand price of the instance type in this region; 0 USD on a training plan, which is paid already."""
-        if spec.training_plan not in (None, SEARCHED_PLAN):
-            return plan_price(spec, self.account.region)
+        """The on-demand price of the instance type in this region."""
         return self.on_demand_price(spec)
-
-    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        """The job's instance-seconds as a share of the plan's upfront fee."""
-        if spec.training_plan in (None, SEARCHED_PLAN):
-            return None
-        try:
-            return self._plan(spec.training_plan or "").share_usd(seconds * spec.instance_count)
-        except AWS_ERRORS:
-            return None
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""

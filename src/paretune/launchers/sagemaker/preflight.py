@@ -22,12 +22,10 @@ TYPE, ROLE, BUCKET, NETWORK, QUOTAS = "type", "role", "bucket", "network", "quot
 _DISPENSABLE = {"cloudwatch"}  # services without which a job still trains
 
 
-def account_faults(
-    cluster: JobSpec, account: Account, *, installed: Sequence[str] = (), tracking_uri: str = ""
-) -> list[str]:
+def account_faults(cluster: JobSpec, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
     """The reasons why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
 
-    `installed` names what pip installs when the job starts; `tracking_uri` is the server that it writes to itself.
+    `installed` names what pip installs when the job starts.
 
     Raises:
         LaunchRefused: AWS does not answer, or does not accept the credentials.
@@ -37,7 +35,7 @@ def account_faults(
         [
             *type_findings(cluster, account),
             *pass_findings(account),
-            *job_role_findings(cluster, account, tracking_uri),
+            *job_role_findings(cluster, account),
             *bucket_findings(account),
             *network_findings(cluster, account, installed),
             *quota_findings(cluster, account),
@@ -79,11 +77,11 @@ def pass_findings(account: Account) -> Iterator[Finding]:
         yield passed(ROLE, f"{caller} may pass {role} to SageMaker")
 
 
-def job_role_findings(spec: JobSpec, account: Account, tracking_uri: str) -> Iterator[Finding]:
+def job_role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether the job role has the rights without which a job fails after it was created."""
     with suppress(BadInput):  # no role: a finding of its own
         if account.role_arn.split(":")[4] == account.identity["Account"]:
-            yield from role_findings(spec, account, tracking_uri, without=_DISPENSABLE)
+            yield from role_findings(spec, account, without=_DISPENSABLE)
 
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
@@ -196,7 +194,7 @@ def quota_findings(cluster: Placement, account: Account, besides: Collection[str
     """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     # The instances of a training plan are reserved already.
-    clusters = [each for each in cluster.clusters() if each.training_plan is None]
+    clusters = cluster.clusters()
     needed = {f"{each.instance_type} for {usage}": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count

@@ -10,7 +10,6 @@ from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
 from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument
@@ -40,8 +39,6 @@ class TrainingJobs:
     def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> SageMakerJob:
         """Create the job of a CreateTrainingJob request, or adopt the one that has its name.
 
-        A job requested on a training plan is stopped at once if AWS shows it without the plan.
-
         Raises:
             LaunchRefused: AWS refuses.
             LostContact: the job may have been created.
@@ -49,22 +46,14 @@ class TrainingJobs:
         name = document.job_name
         try:
             self._account.client("sagemaker").create_training_job(**request)
-            job = self._job(name, staging)
         except AWS_ERRORS as error:
-            job = self._adopt_after(error, name)
-        if document.spec.training_plan is not None:
-            self._require_plan(document, job)
-        return job
+            return self._adopt_after(error, name)
+        return self._job(name, staging)
 
     def find(self, name: str) -> SageMakerJob | None:
-        """The job with this name here; one that has lost its training plan is stopped. Raises LaunchRefused."""
+        """The job with this name here, or None. Raises LaunchRefused."""
         description = self._describe(name)
-        if description is None:
-            return None
-        job = self._job(name, self._staging(), description)
-        if plan := lost_plan(description):  # the process that created it was killed before it saw that
-            job.reject(_off_plan(name, plan))
-        return job
+        return None if description is None else self._job(name, self._staging(), description)
 
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
         """The `Job` of this name."""
@@ -98,18 +87,6 @@ class TrainingJobs:
             raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
 
-    def _require_plan(self, document: JobDocument, job: SageMakerJob) -> None:
-        """Stop a job without its training plan, which is billed on demand; raises LostContact if it may still run."""
-        name, spec, doubt = document.job_name, document.spec, ""
-        resources: Mapping[str, Any] = {}
-        try:
-            description = _look_for(_SHOWN_WITHIN_S, lambda: self._describe(name), self._clock)
-            resources = {} if description is None else description.get("ResourceConfig", {})
-        except LaunchRefused as error:
-            doubt = f" ({error})"
-        if lost_capacity(document, resources):
-            job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
-
     def _describe(self, name: str) -> Mapping[str, Any] | None:
         try:
             answer: Mapping[str, Any] = self._account.client("sagemaker").describe_training_job(TrainingJobName=name)
@@ -126,11 +103,3 @@ def _look_for(seconds: float, look: Callable[[], _Value | None], clock: Clock) -
     while (value := look()) is None and clock.monotonic() < until:
         clock.sleep(_LOOK_EVERY_S)
     return value
-
-
-def _off_plan(name: str, plan: str) -> str:
-    return (
-        f"AWS does not show {name} with the training plan {plan}, so it would be billed on demand: it was stopped "
-        "at once, and what it has cost until then is booked at the on-demand price; a newer sagemaker and boto3 may "
-        "know training plans, or leave training_plan out"
-    )

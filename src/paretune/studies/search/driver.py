@@ -23,7 +23,6 @@ from paretune.core.errors import (
     CallAgain,
     Interrupted,
     JobFailed,
-    LaunchRefused,
     LostContact,
     ParetuneError,
 )
@@ -77,7 +76,6 @@ class Driver:
         self._has_moved = False  # something has happened since `wait` was called last
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, ledger, workplace, say)
-        self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
 
@@ -97,8 +95,7 @@ class Driver:
         if self._once:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
-        else:  # this driver was started after the plan was dropped, or after the code was corrected
-            self._off_plan = None
+        else:  # this driver was started after the code was corrected
             self._code_errors = CodeErrors(self.file.search, has_completed=bool(self.history.measured))
         running = self.ledger.running()
         for entry in running:
@@ -149,7 +146,7 @@ class Driver:
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
         running = len(self._jobs)
-        may_start = self._off_plan is None and not self._code_errors.reason and self._concurrency.has_free_slot(running)
+        may_start = not self._code_errors.reason and self._concurrency.has_free_slot(running)
         return may_start and running < self.file.n_parallel
 
     def is_open(self, spec: JobSpec) -> bool:
@@ -174,7 +171,8 @@ class Driver:
             again = "the command without once=true" if self._once else "the same command"
             if self.admission.has_enough(self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
-            _refuse_more(self._code_errors, self._off_plan, again)
+            if self._code_errors.reason:
+                raise JobFailed("of the study", f"{self._code_errors.reason}; then {again} continues")
 
     def wait(self) -> None:
         """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened since then."""
@@ -279,8 +277,6 @@ class Driver:
                 self._say(remark)
             self.study.report_outcome(entry, self.history)
             self._code_errors.add(entry)
-            if entry.end is not None and entry.end.off_plan:
-                self._off_plan = entry
         self.admission.refresh(has_news=bool(entries))
         for retry in self.history.retries.values():
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
@@ -293,14 +289,3 @@ def _progress(study: str, count: int, running: Collection[int]) -> str:
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
     return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"
-
-
-def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, again: str) -> None:
-    """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
-    if code_errors.reason:
-        raise JobFailed("of the study", f"{code_errors.reason}; then {again} continues")
-    if off_plan is not None and off_plan.end is not None:
-        raise LaunchRefused(
-            f"trial {off_plan.trial}: {off_plan.end.reason}: no further job is started, for it would run on demand, "
-            f"too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
-        )

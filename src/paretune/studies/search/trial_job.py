@@ -146,8 +146,7 @@ class TrialJob:
             end.reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
-            conclusive=kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN},
-            off_plan=kind is FailureKind.OFF_PLAN,
+            conclusive=kind is FailureKind.DIVERGED,
         )
 
     def _completed(self, end: JobEnd) -> TrialEnd:
