@@ -187,14 +187,6 @@ class Emulator:
         """Change a quota; `name` is an instance type (training on demand) or the whole name of the quota."""
         self._ask("set_quota", name=name, value=value)
 
-    def buy_plan(self, plan: dict[str, Any]) -> None:
-        """Have a training plan, or another state of it: the answer of DescribeTrainingPlan, times since the epoch."""
-        self._ask("buy_plan", plan=plan)
-
-    def offer_plans(self, offerings: list[dict[str, Any]]) -> None:
-        """Offer these training plans and no others, likewise."""
-        self._ask("offer_plans", offerings=offerings)
-
     def pass_time(self, seconds: float) -> None:
         """Let warm pools grow older."""
         self._ask("pass_time", seconds=seconds)

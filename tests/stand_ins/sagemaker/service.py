@@ -109,8 +109,6 @@ class Service:
             "deny": self._account.deny,
             "allow": self._account.allow,
             "set_quota": self._account.set_quota,
-            "buy_plan": self.jobs.plans.buy,
-            "offer_plans": self.jobs.plans.offer,
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
             "described": self.jobs.described,
