@@ -5,7 +5,6 @@ import re
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -332,27 +331,3 @@ def test_a_metric_of_a_report_that_is_not_finite_is_absent() -> None:
     content = b'{"metrics": {"f1": NaN, "loss": 0.5}, "facts": {}, "labels": [], "confusion_matrix": []}'
 
     assert read_report(content) == JobReport(metrics={"loss": 0.5})
-
-
-def test_a_job_reads_its_own_batch_on_the_instances_that_sagemaker_has_taken(tmp_path: Path) -> None:
-    types = "ml.g5.12xlarge,ml.g6.xlarge"
-    spec = JobSpec(instance_type="ml.g5.xlarge", instance_count=4, fallback_instance_types=types, global_batch_size=24)
-    path = tmp_path / "job.json"
-    write_json(path, JobDocument.first("job", spec).as_json())
-    document = JobDocument.read(path)
-
-    assert document == JobDocument.first("job", spec)
-    assert document.on("ml.g5.xlarge").plan == document.on("").plan == document.plan
-    large = document.on("ml.g5.12xlarge")
-    assert (large.spec.instance_count, large.plan.devices) == (3, 12)  # of 4 instances the 16 devices cannot share 24
-    assert [item.plan.global_batch_size for item in (document, large, document.on("ml.g6.xlarge"))] == [24] * 3
-    assert large.spec.plan() == large.plan
-    assert not large.plans
-
-
-@pytest.mark.parametrize("changes", [{"spot": True}, {"keep_alive_minutes": 5.0}, {"strategy": "deepspeed"}])
-def test_types_that_are_tried_in_turn_are_in_no_document(changes: dict[str, Any]) -> None:
-    spec = JobSpec(instance_type="ml.g5.xlarge", fallback_instance_types="ml.g6.xlarge", **changes)
-
-    assert JobDocument.first("job", spec).plans == {}
-    assert JobDocument.first("job", spec).clusters == (spec,)

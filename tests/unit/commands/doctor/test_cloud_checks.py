@@ -150,23 +150,6 @@ def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
     assert "network" in subjects(findings(**inside), Verdict.NOT_CHECKED)
 
 
-def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(aws: Aws) -> None:
-    p5, arn = "ml.p5.48xlarge", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
-    capacity = {"InstanceType": p5, "TotalInstanceCount": 2, "DurationHours": 24}
-    report = {"TrainingPlanName": "mine", "Status": "Expired", "ReservedCapacitySummaries": [capacity]}
-    aws.sagemaker.plans[arn] = report
-    aws.quotas.values = {f"{p5} for training job usage": 0}
-    typed = ACCOUNT | {"instance_type": p5, "training_plan": arn}
-
-    (wrong,) = (
-        item for item in findings(**typed) if item.verdict is Verdict.FAILED and item.subject == "training plan"
-    )
-    assert "must be Active, and is Expired" in wrong.text
-
-    report["Status"] = "Active"
-    assert not [entry for entry in findings(**typed) if entry.verdict is Verdict.FAILED and entry.subject != "price"]
-
-
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:
     """The finding about a role with these statements in its trust policy."""
     aws.iam.trust = {"Version": "2012-10-17", "Statement": list(statements)}

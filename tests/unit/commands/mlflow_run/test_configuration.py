@@ -56,9 +56,8 @@ def test_json_values_become_a_cluster() -> None:
         30,
     )
     assert (spec.subnets, spec.security_group_ids, spec.tags) == ("subnet-1,subnet-2", "sg-1", {"team": "search"})
-    assert (configuration.wait, configuration.logging, configuration.run_id, configuration.installs) == (
+    assert (configuration.wait, configuration.run_id, configuration.installs) == (
         False,
-        "auto",
         None,
         True,
     )
@@ -74,7 +73,6 @@ def test_every_fault_is_told_at_once() -> None:
             role=5,
             spot="perhaps",
             wait="yes",
-            mlflow_logging="never",
             run_id=1,
             build_image=True,
         )
@@ -88,7 +86,6 @@ def test_every_fault_is_told_at_once() -> None:
         "role must be a text, got 5",
         "spot must be true or false, got 'perhaps'",
         "wait must be true or false, got 'yes'",
-        "mlflow_logging must be one of auto, direct, collect, got 'never'",
         "run_id must be a text, got 1",
         "--build-image means nothing on SageMaker",
     ):

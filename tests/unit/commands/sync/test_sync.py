@@ -290,7 +290,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     job = EndingJob("", looks=0, place="s3://mine/output/model.tar.gz")
     run_id = desk.leave(job, entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
-        away.setattr("paretune.tracking.run.add_model", artifacts_away)
+        away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
         away.setattr(record_end, "__kwdefaults__", {"patience_s": 0.0})
         for _ in range(2):

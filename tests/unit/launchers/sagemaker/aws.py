@@ -192,14 +192,6 @@ class SageMaker:
         self.offerings: list[dict[str, Any]] = []
         self.page_size = 100
 
-    def describe_training_plan(self, TrainingPlanName: str) -> dict[str, Any]:  # noqa: N803
-        if TrainingPlanName not in self.plans:
-            raise error("ResourceNotFound", "it does not exist")
-        return self.plans[TrainingPlanName]
-
-    def search_training_plan_offerings(self, **request: Any) -> dict[str, Any]:
-        return {"TrainingPlanOfferings": self.offerings}
-
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         name = request["TrainingJobName"]
         if name in self.jobs:

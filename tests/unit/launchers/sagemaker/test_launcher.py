@@ -467,36 +467,6 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
 
 
-def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_for_that(
-    aws: Aws, order: Make, clock: FakeClock, package: Path
-) -> None:
-    launcher = another(clock, package, tracking_uri=ARN)
-    launcher.submit(order(run="abc"), JobInputs())
-
-    request = sent(aws)
-    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
-    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
-    assert launcher.jobs_log_to_mlflow
-    assert command == "exec bash start_job.sh python3 -m paretune.tracking.in_job /opt/ml"
-    assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
-    assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
-    assert request["MlflowConfig"] == {
-        "MlflowResourceArn": ARN,
-        "MlflowExperimentName": "Default",
-        "MlflowRunName": "abc",
-    }
-
-
-@pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
-def test_a_job_that_does_not_log_by_itself_knows_nothing_of_the_server(
-    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
-) -> None:
-    another(clock, package, tracking_uri=uri).submit(order(), JobInputs())
-
-    assert not [name for name in sent(aws)["Environment"] if name.startswith("MLFLOW")]
-    assert b"secret" not in b"".join(aws.s3.objects.values()) + json.dumps(sent(aws), default=str).encode()
-
-
 @pytest.mark.parametrize("seconds", [0.2, 59.0, 1830.0])
 def test_a_job_never_runs_longer_than_was_asked_for(
     launcher: SageMakerLauncher, order: Make, aws: Aws, seconds: float

@@ -339,13 +339,6 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
         ),
         [":3:", "fallback_instance_types", "leave it out"],
     ),
-    "cost as an objective on a training plan": (
-        CLOUD.replace(
-            "ml.g5.xlarge\n",
-            "ml.p5.48xlarge\n  training_plan: arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine\n",
-        ),
-        [":4:", "training_plan makes cost_usd of every trial 0", "billable_seconds"],
-    ),
     # objectives and constraints
     "objectives that are a list": (
         swap("  cost_usd: minimize\n  f1: maximize", "- f1"),

@@ -340,30 +340,6 @@ def test_a_job_that_would_fail_again_for_the_same_reason_is_not_run_again_althou
     assert rates(driver, TrialStatus.FAILED) == [RATES[0]]
 
 
-def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_have_ended(desk: Desk) -> None:
-    lost = (FailureKind.OFF_PLAN, "AWS does not show it with its training plan")
-    desk.launcher.judge = lambda spec, times: DONE if desk.launcher.created else lost
-    driver = desk.driver(n_parallel=2)
-
-    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command continues"):
-        search(driver)
-
-    assert len(desk.launcher.created) == 2
-    assert (len(rates(driver)), len(rates(driver, TrialStatus.FAILED))) == (1, 1)
-
-    for _ in range(2):  # nobody has looked at it since
-        later = desk.driver(once=True)
-        later.adopt()
-        with pytest.raises(LaunchRefused, match="the command without once=true continues"):
-            search(later)
-    assert len(desk.launcher.created) == 2
-
-    again = desk.driver()  # of somebody who has looked
-    again.adopt()
-    assert search(again) == "every point was tried"
-    assert len(desk.launcher.created) == 4
-
-
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
     driver = desk.driver()
     search(driver)
