@@ -124,7 +124,7 @@ def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job:
         else:
             wait_until(lambda: working_in(home), within_s=STARTS_WITHIN_S, what="the preparation runs")
         actual = psutil.Process(running.process.pid).children(recursive=True)
-        assert any("entrypoints/main.py" in word for process in actual for word in process.cmdline())
+        assert any("entrypoints/run.py" in word for process in actual for word in process.cmdline())
 
         running.process.terminate()
 
