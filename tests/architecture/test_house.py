@@ -1,6 +1,5 @@
 """The house rules that a machine can check."""
 
-import ast
 import itertools
 import re
 import shlex

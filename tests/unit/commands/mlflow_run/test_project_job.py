@@ -1,8 +1,6 @@
 """Notes on a project before its job is launched."""
 
-from pathlib import Path
-
-from paretune.commands.mlflow_run.project_job import mentions_mlflow, python_note
+from paretune.commands.mlflow_run.project_job import python_note
 
 
 def test_another_python_than_the_image_s_is_said() -> None:
