@@ -195,11 +195,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
         sentences.append(estimate.sentence())
     warnings = warnings_of(with_history([job], workplace.tracking))
     return _Forecast(
-        inputs=inputs,
-        smaller_batch=smaller_batch,
-        estimate=estimate,
-        sentences=sentences,
-        warnings=warnings,
+        inputs=inputs, smaller_batch=smaller_batch, estimate=estimate, sentences=sentences, warnings=warnings
     )
 
 

@@ -210,7 +210,7 @@ class JobRecord:
         self._tag_plan(plan, ("used",))
 
     def log_instances(self, document: JobDocument, price: Price | None) -> None:
-        """Record the instances that the job runs on, where other ones were asked for or several were allowed."""
+        """Record the instances that the job runs on, where other ones were asked for."""
         used = {
             schema.USED_INSTANCE_TYPE: document.spec.instance_type,
             schema.USED_INSTANCE_COUNT: str(document.spec.instance_count),

@@ -201,7 +201,7 @@ class RetryingJob:
         self._take_events()
         if not has_ended:
             return None
-        self._add_to_bill(self.current)
+        self.bill.add(self.current, self.document.spec)
         if self._goes_on(self.current):
             return None
         try:
@@ -242,7 +242,7 @@ class RetryingJob:
             self._take_events()
             self._clock.sleep(WATCH_INTERVAL_S)
         self._take_events()
-        self._add_to_bill(self.current)
+        self.bill.add(self.current, self.document.spec)
         self._release_instances()
 
     def abandon(self, error: BaseException) -> None:
@@ -283,16 +283,11 @@ class RetryingJob:
         self._may_be_created = False
         return job
 
-    def _take_events(self) -> list[Event]:
+    def _take_events(self) -> None:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
         self.record.log_progress(self.current, events)
         self.on_events(events)
-        return events
-
-    def _change_instances(self, document: JobDocument) -> None:
-        self.bill.change_instances(document.spec)
-        self.record.log_instances(document, self.bill.price)
 
     def _goes_on(self, job: Job) -> bool:
         """Whether an attempt follows this ended one; adopted at once, so that an interruption stops and bills it."""
@@ -304,9 +299,6 @@ class RetryingJob:
             self.record.name_attempt(adopted.name)
             self.current = adopted
         return True
-
-    def _add_to_bill(self, job: Job) -> None:
-        self.bill.add(job, self.document.spec)
 
     def _following(self, job: Job) -> JobDocument | None:
         failure, following = job.failure(), None
@@ -322,7 +314,8 @@ class RetryingJob:
         document, message = following
         self._announce(message)
         if kind is FailureKind.CAPACITY:
-            self._change_instances(document)
+            self.bill.change_instances(document.spec)
+            self.record.log_instances(document, self.bill.price)
         return document
 
     def _next(self, **changes: object) -> JobDocument:

@@ -203,12 +203,7 @@ class JobDocument:
         cls, job_name: str, spec: JobSpec, plan: BatchPlan | None = None, attribution: Attribution | None = None
     ) -> "JobDocument":
         """The document of a first attempt, with the batch plan of the specification unless another is given."""
-        return cls(
-            job_name=job_name,
-            spec=spec,
-            plan=plan or spec.plan(),
-            attribution=attribution or Attribution(),
-        )
+        return cls(job_name=job_name, spec=spec, plan=plan or spec.plan(), attribution=attribution or Attribution())
 
     @property
     def max_seconds(self) -> float:

@@ -26,11 +26,6 @@ _PHASE_OF = {
 _ENDS = frozenset({"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"})
 
 
-def phase_of(status: str) -> str:
-    """The phase of a secondary status; "" if it belongs to none."""
-    return _PHASE_OF.get(status, "")
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobPhases:
     """The seconds and states that a job's transitions show."""

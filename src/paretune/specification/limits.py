@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from paretune.specification.parameters import parameter
 
-LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:

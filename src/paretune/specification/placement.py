@@ -10,10 +10,7 @@ from paretune.core.errors import BadInput, collecting
 from paretune.specification import catalog
 from paretune.specification.account import AccountSettings, network_faults, owner_faults
 from paretune.specification.cluster import Cluster, simulation_faults
-from paretune.specification.limits import (
-    Limits,
-    spot_faults,
-)
+from paretune.specification.limits import Limits, spot_faults
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ParallelDegrees, Parallelism, parallelism_faults
 from paretune.specification.parameters import split_list
 

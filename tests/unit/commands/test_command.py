@@ -1,4 +1,4 @@
-"""What commands have in common: the note of the run that `mlflow run` opens, and the faults of a deadline."""
+"""What commands have in common: the note of the run that `mlflow run` opens."""
 
 from pathlib import Path
 

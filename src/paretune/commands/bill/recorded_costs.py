@@ -36,15 +36,13 @@ class RecordedCost:
 
     @property
     def instance_hours(self) -> Decimal:
-        """Hours of its jobs, without warm pools, that a complete bill must have; 0 if none need be on one.
+        """Hours of its jobs, without warm pools, that a complete bill must have.
 
         Earlier attempts may have had other numbers of instances than the recorded one of the last attempt; their
         booked cost limits the hours.
         """
-        if self.price_usd_per_hour == 0:  # a training plan has paid for them
-            return Decimal(0)
         hours = self.seconds * self.instance_count / 3600
-        if self.cost_usd is None or self.price_usd_per_hour is None:
+        if self.cost_usd is None or not self.price_usd_per_hour:
             return hours
         pool_hours = self.pool_seconds * self.instance_count / 3600
         return min(hours, max(Decimal(0), self.cost_usd / self.price_usd_per_hour - pool_hours))

@@ -33,12 +33,7 @@ from paretune.launchers.sagemaker.training_jobs import TrainingJobs
 from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
 from paretune.pricing.prices import Price, PriceList
 from paretune.specification.catalog import Instance
-from paretune.specification.container import (
-    ALLOW_NO_GPU,
-    JobDocument,
-    JobInputs,
-    ProjectPayload,
-)
+from paretune.specification.container import ALLOW_NO_GPU, JobDocument, JobInputs, ProjectPayload
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import affecting
@@ -230,10 +225,9 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
-    return document.spec.volume_gib or min(
-        needed_gib, document.spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB
-    )
+    spec = document.spec
+    most_gib = spec.instance().local_storage_gib or LARGEST_VOLUME_GIB
+    return spec.volume_gib or min(volume_for_gib(bytes_on_disk(spec, inputs)), most_gib, LARGEST_VOLUME_GIB)
 
 
 class SageMakerLauncher(Launcher):
@@ -303,7 +297,7 @@ class SageMakerLauncher(Launcher):
 
     def price(self, spec: JobSpec) -> Price | None:
         """The on-demand price of the instance type in this region."""
-        return self.on_demand_price(spec)
+        return self._prices.price(spec.instance_type, self.account.region)
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
@@ -334,7 +328,3 @@ class SageMakerLauncher(Launcher):
     @cached_property
     def _prices(self) -> PriceList:
         return PriceList.read(self._environment)
-
-    def on_demand_price(self, cluster: Placement) -> Price | None:
-        """The price of the instance type in this region without a training plan."""
-        return self._prices.price(cluster.instance_type, self.account.region)

@@ -19,7 +19,6 @@ from paretune.specification.job import JobSpec
 PERMISSIONS = "permissions"
 SERVICE = "sagemaker.amazonaws.com"
 _VERSION = "2012-10-17"  # of the language of policies
-_MLFLOW = ("CreateExperiment", "CreateRun", "GetRun", "LogBatch", "SearchRuns", "SetTag", "UpdateRun")
 _NETWORK = (
     *("CreateNetworkInterface", "CreateNetworkInterfacePermission", "DeleteNetworkInterface"),
     *("DeleteNetworkInterfacePermission", "DescribeDhcpOptions", "DescribeNetworkInterfaces"),

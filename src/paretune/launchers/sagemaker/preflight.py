@@ -193,7 +193,6 @@ def _has_s3_endpoint(account: Account, vpcs: Collection[str]) -> bool:
 def quota_findings(cluster: Placement, account: Account, besides: Collection[str] = ()) -> Iterator[Finding]:
     """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
-    # The instances of a training plan are reserved already.
     clusters = cluster.clusters()
     needed = {f"{each.instance_type} for {usage}": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
@@ -205,7 +204,7 @@ def quota_findings(cluster: Placement, account: Account, besides: Collection[str
     except AWS_ERRORS as error:  # the identity may not ask; CreateTrainingJob will tell
         yield not_checked(QUOTAS, explain(error, "list the quotas of SageMaker"))
         return
-    if overall in quotas and clusters:
+    if overall in quotas:
         needed[overall] = max(each.instance_count for each in clusters)
     for name, count in needed.items():
         yield _compared(name, quotas.get(name), count, account)

@@ -51,7 +51,6 @@ class TrainingJobRequest:
     tags: Mapping[str, str]
     compresses_output: bool = True  # whether SageMaker packs model and results into archives; else they are files in S3
     smp: Mapping[str, Any] | None = None  # settings of AWS's model parallel library; None without it
-    """MlflowConfig of a managed MLflow server, which links job and run in Studio; empty without one."""
 
 
 def load_sdk() -> None:
@@ -65,7 +64,6 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
 
     Raises:
         BadInput: a value is longer than AWS takes.
-        LaunchRefused: the SDK has left out the instances or the training plan.
     """
     refuse(
         [

@@ -56,10 +56,7 @@ class TrainingJobs:
         return None if description is None else self._job(name, self._staging(), description)
 
     def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
-        """The `Job` of this name."""
-        return SageMakerJob(
-            *(name, self._account, staging, self._poller, self._clock, self._results, description),
-        )
+        return SageMakerJob(name, self._account, staging, self._poller, self._clock, self._results, description)
 
     def _adopt_after(self, error: Exception, name: str) -> SageMakerJob:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost.

@@ -188,8 +188,6 @@ class SageMaker:
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self.jobs: dict[str, dict[str, Any]] = {}
-        self.plans: dict[str, dict[str, Any]] = {}
-        self.offerings: list[dict[str, Any]] = []
         self.page_size = 100
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
