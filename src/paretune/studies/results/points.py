@@ -135,7 +135,7 @@ def each_point(
     quality: Quality | None = None,
     collapsed: Mapping[str, Collection[int]] | None = None,
 ) -> tuple[Iterator[Point], dict[str, RunNoise]]:
-    """The points of `merge` one after the other, not shrunk, without a list of thousands of them.
+    """The points of `merge` one after the other, not shrunk.
 
     `collapsed` has the numbers of the trials whose value of a metric does not count, by metric.
     """
