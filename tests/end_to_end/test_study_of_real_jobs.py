@@ -13,7 +13,6 @@ from mlflow.entities import Run
 
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEntry, TrialStatus
-from paretune.specification.container import JobDocument, JobFolder
 from tests.end_to_end.cloud import WITHIN_S, Cloud, account
 from tests.processes import Command, command, paretune, wait_until, working_in
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
@@ -99,74 +98,6 @@ def test_a_study_on_sagemaker_that_is_killed_adopts_its_jobs_and_ends_with_a_fro
     assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
     assert "the cheapest within noise of the best" in done.text
     assert "mlflow run" in done.text or "paretune main" in done.text
-
-
-def test_trials_that_share_jobs_on_sagemaker_are_adopted_after_a_kill_and_add_up_to_sagemaker_s_bill(
-    cloud: Cloud, tiny_job: dict[str, object]
-) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5, "trials_per_job": 2})
-    with cloud.start(*STUDY) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGKILL)
-        running.process.wait()
-    (shared,) = cloud.emulator.jobs()
-
-    done = cloud.run(*STUDY)
-
-    assert done.code == 0, done.text
-    study = check_record(cloud.client, cloud.folder)
-    trials = cloud.client.search_runs(["0"], f"tags.mlflow.parentRunId = '{study.info.run_id}'")
-    first = [run for run in trials if run.data.tags["paretune.shared_job"] == shared]
-    assert len(first) == 2
-    assert {run.data.tags["paretune.job_name"] for run in first} == {f"{shared}.{run.info.run_id}" for run in first}
-    assert all({"f1", "train/loss"} <= set(run.data.metrics) for run in first)
-    assert {str(run.data.params["per_device_train_batch_size"]) for run in first} == {"8", "16"}
-    described = [cloud.described(name) for name in cloud.emulator.jobs()]
-    assert len(described) < len(trials)
-    seconds = sum(job["BillableTimeInSeconds"] for job in described)
-    assert study.data.metrics["cost_usd"] == pytest.approx(seconds * 0.115 / 3600)
-
-
-def test_a_job_on_sagemaker_that_searches_is_directed_by_the_next_driver_after_a_kill(
-    cloud: Cloud, tiny_job: dict[str, object]
-) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 5}, sampler=None, in_job="search", n_trials=4)
-    with cloud.start(*STUDY) as running:
-        cloud.until_it_trains(running)
-        running.process.send_signal(signal.SIGKILL)
-        running.process.wait()
-    (searching,) = cloud.emulator.jobs()
-
-    def booked() -> list[TrialEntry]:
-        return [entry for entry in books(cloud.folder) if entry.note.lead is not None and entry.end is not None]
-
-    with cloud.start(*STUDY):
-        trials = wait_until(lambda: booked()[1:] and booked(), within_s=WITHIN_S, what="both trials are booked")
-    assert len(trials) == len({entry.identity for entry in trials}) == 2
-    assert [entry.worst_usd > 0 for entry in trials if entry.worst_usd is not None] == [True, False]
-    seconds = cloud.described(searching)["BillableTimeInSeconds"]
-    assert sum(entry.booked_usd or 0.0 for entry in trials) == pytest.approx(seconds * 0.115 / 3600)
-    statuses = {entry.end.status for entry in trials if entry.end is not None}
-    assert TrialStatus.COMPLETED in statuses <= {TrialStatus.COMPLETED, TrialStatus.STOPPED}
-
-
-def test_one_trial_of_a_job_on_sagemaker_is_stopped_and_the_other_one_goes_on(
-    cloud: Cloud, tiny_job: dict[str, object]
-) -> None:
-    write_study(cloud.folder, tiny_job | {"num_train_epochs": 120, "trials_per_job": 2}, n_trials=2)
-    with cloud.start(*STUDY) as running:
-        shared = cloud.until_it_trains(running)
-        folder = cloud.emulator.job_folder(shared) / "1" / "algo-1" / "ml"
-        document = JobDocument.read(JobFolder(folder).document)
-        second = document.members[1].job_name
-        address = f"paretune/jobs/{shared}/stop/{document.members[1].member}"
-        cloud.client_of("s3").put_object(Bucket=cloud.emulator.bucket, Key=address, Body=b"")
-        assert running.wait(WITHIN_S) == 0, running.text
-    states = {run.data.tags.get("paretune.job_name"): run.data.tags.get("paretune.state") for run in cloud.runs()}
-
-    assert states[second] == "Stopped"
-    assert states[document.members[0].job_name] == "Completed"
-    assert cloud.described(shared)["TrainingJobStatus"] == "Completed"
 
 
 @pytest.fixture

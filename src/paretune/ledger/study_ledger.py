@@ -206,9 +206,6 @@ class StudyLedger(Ledger):
             same = sa.select(TRIALS.c.trial).where(self._in_study, TRIALS.c.identity == identity, is_active).limit(1)
             if identity and connection.execute(same).first() is not None:
                 return Reservation.DUPLICATE
-            running = sa.select(TRIALS).where(self._in_study, TRIALS.c.ended.is_(None))
-            if note.lead == trial and any(map(_is_lead, connection.execute(running))):  # one job that searches
-                return Reservation.DUPLICATE
             count = sa.select(sa.func.coalesce(sa.func.sum(TRIALS.c.counts), 0)).where(self._in_study)
             if note.counts and most_trials is not None and connection.execute(count).scalar_one() >= most_trials:
                 return Reservation.TRIAL_LIMIT
@@ -264,10 +261,6 @@ class StudyLedger(Ledger):
         """Trials that have not been booked, by number."""
         return self._entries(TRIALS.c.ended.is_(None), order=TRIALS.c.trial)
 
-    def may_book(self, trial: int, note: TrialNote) -> bool:
-        """Whether the end of a trial may be booked: that of a lead only after those of all other trials of its job."""
-        return note.lead != trial or all(entry.note.lead != trial or entry.trial == trial for entry in self.running())
-
     def booked(self, after: int) -> list[TrialEntry]:
         """Trials booked after the `after`-th one, in the order of booking."""
         return self._entries(TRIALS.c.booking_order > after, order=TRIALS.c.booking_order)
@@ -311,11 +304,6 @@ class StudyLedger(Ledger):
         """Let in one transaction at a time of all drivers of the study, by a lock on its row where rows have locks."""
         connection.execute(sa.select(STUDIES.c.name).where(self._is_study).with_for_update())
         self.lease.check(connection)
-
-
-def _is_lead(row: sa.Row[Any]) -> bool:
-    entry = TrialEntry.of_row(row)
-    return entry.note.lead == entry.trial
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:

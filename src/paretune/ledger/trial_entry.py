@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
 
 from paretune.specification.parameters import Value
-
-Curve = Sequence[tuple[float, float]]  # shares of the training, 0 to 1, with the quality measured then; in order
 
 
 class TrialStatus(Enum):
@@ -18,7 +16,7 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"  # infeasible: a violated constraint for the sampler, never tried again
     FAILED = "Failed"
-    STOPPED = "Stopped"  # early, because even an optimistic end would have been dominated; its cost is booked
+    STOPPED = "Stopped"  # before its end, by somebody; its cost is booked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,9 +31,6 @@ class TrialNote:
     kind: str = "trial"  # `trial` for a suggestion of the sampler, or the action of `method: split`
     predicted: Mapping[str, float] = field(default_factory=dict)  # metric to the value that the trial is to verify
     expected_usd: float = 0.0  # expected cost, including other jobs needed to learn the same; 0 if unknown
-    lead: int | None = None
-    """Number of the trial whose reservation covers the job that searches, if the trial is one of that job's; the lead
-    is booked last."""
 
     @property
     def counts(self) -> bool:
@@ -52,13 +47,9 @@ class TrialEnd:
     cost_usd: float | None = None  # what was billed, however it ended; None if the price is unknown
     kept_usd: float | None = None  # most that its warm pool can still be billed; None if none is kept
     reason: str = ""
-    curve: tuple[tuple[float, float], ...] = ()  # share of the training, 0 to 1, and F1 measured then
     retryable: bool = False  # its end says nothing of its point: no capacity, a quota, an interruption, a dead driver
     transient: bool = False  # retryable, and the cause may last, such as missing capacity: wait before the next try
-    alone: bool = False  # retryable, but not in a job that it shares with other trials
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
-    expected: Mapping[str, float] = field(default_factory=dict)
-    """Metrics that a job stopped early would have reached at its end."""
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
     at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch; 0 in entries before version 4
     off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
@@ -76,7 +67,6 @@ class TrialEnd:
         renamed = {"again": "retryable", "later": "transient"}
         values = {renamed.get(name, name): value for name, value in read_json(text).items()}
         values["status"] = TrialStatus(values["status"])
-        values["curve"] = tuple((share, f1) for share, f1 in values["curve"])
         values["verdicts"] = tuple(values.get("verdicts", ()))
         return cls(**values, cost_usd=cost_usd)
 

@@ -41,7 +41,6 @@ from paretune.studies.search.driver import ROUND_S, Driver, drivers_at_work
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.parent_run import without_payer
 from paretune.studies.search.split import search as split
-from paretune.studies.search.split.paused_trials import paused_trials
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 from paretune.studies.search.waiting import wait_for_others
@@ -299,18 +298,16 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _announcements(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """The lines before the first trial: warnings, prices, and the room for paused trials.
+    """The lines before the first trial: warnings and prices.
 
     Raises:
-        BadInput: the study is new, and no job would have time, or room for its paused trials; all faults.
+        BadInput: the study is new, and no job would have time; all faults.
     """
     faults: list[str] = []
     lines: list[str] = []
     with collecting(faults):
         lines += [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
     lines += filter(None, [_prices(jobs, workplace)])
-    with collecting(faults):
-        lines += paused_trials(file, jobs, workplace)
     with collecting(faults):
         if is_new:
             StudyDeadline.of(file, jobs, workplace, None)

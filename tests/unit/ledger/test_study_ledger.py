@@ -50,16 +50,6 @@ def book(ledger: StudyLedger, trial: int, usd: float | None, *, settled: bool = 
     ledger.book(trial, TrialEnd(**{"status": TrialStatus.COMPLETED, "cost_usd": usd, **fields}), settled=settled)
 
 
-def test_of_two_drivers_that_begin_a_job_that_searches_one_wins(ledger: StudyLedger) -> None:
-    first, member, second = TrialNote(lead=0), TrialNote(lead=0), TrialNote(lead=2)
-    answers = [reserve(ledger, number, note=note) for number, note in enumerate((first, member, second))]
-    book(ledger, 1, 0.5)
-    book(ledger, 0, 1.0)
-
-    assert answers == [Reservation.GRANTED, Reservation.GRANTED, Reservation.DUPLICATE]
-    assert reserve(ledger, 3, note=TrialNote(lead=3)) is Reservation.GRANTED
-
-
 def test_a_promise_is_committed_until_it_is_booked(ledger: StudyLedger) -> None:
     reserve(ledger, 0, 3.0)
     reserve(ledger, 1, 2.0)
@@ -144,10 +134,8 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> N
         metrics={"f1": 0.5},
         cost_usd=1.5,
         reason="hopeless",
-        curve=((0.5, 0.4), (1.0, 0.5)),
         retryable=True,
         transient=True,
-        expected={"f1": 0.6},
     )
     ledger.reserve(4, {"model": "tiny"}, note, worst_usd=2.0, budget_usd=None, owner="me", identity="a")
     ledger.set_run_id(4, "run")
@@ -160,7 +148,7 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> N
 
 
 def test_an_end_in_the_words_of_earlier_versions_is_read() -> None:
-    text = '{"status": "Failed", "metrics": {}, "reason": "full", "curve": [], "again": true, "later": true}'
+    text = '{"status": "Failed", "metrics": {}, "reason": "full", "again": true, "later": true}'
     end = TrialEnd(status=TrialStatus.FAILED, cost_usd=0.5, reason="full", retryable=True, transient=True)
     assert TrialEnd.from_json(text, 0.5) == end
 
@@ -168,8 +156,8 @@ def test_an_end_in_the_words_of_earlier_versions_is_read() -> None:
 def test_what_an_earlier_version_has_not_written_down_is_read_as_it_was_then() -> None:
     note = TrialNote(point={}, seed=42, repeats=None, changes={}, kind="trial", predicted={})
     assert TrialNote() == note
-    end = TrialEnd.from_json('{"status": "Completed", "curve": []}', None)
-    assert (end.metrics, end.cost_usd, end.reason, end.curve, end.expected) == ({}, None, "", (), {})
+    end = TrialEnd.from_json('{"status": "Completed"}', None)
+    assert (end.metrics, end.cost_usd, end.reason) == ({}, None, "")
     assert (end.retryable, end.transient) == (False, False)
 
 

@@ -173,14 +173,13 @@ def test_a_job_that_one_round_has_stopped_early_is_told_as_such_by_the_next(desk
     rounds.call()
     first = desk.driver(once=True)
     first.adopt()
-    first.running[0].stop_early("it would be beaten", {"f1": 0.6, "cost_usd": 1.5})
+    first.running[0].stop_early("it would be beaten")
     first._heartbeat.stop()
 
     rounds.call()
     (finished,) = [entry.end for entry in entries_of(rounds.drivers[-1].ledger) if entry.end is not None]
     assert finished.status is TrialStatus.STOPPED
     assert finished.reason == "it would be beaten"
-    assert finished.expected == {"f1": 0.6, "cost_usd": 1.5}
 
 
 def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,11 +89,6 @@ class StudyFile(Draft):
         return None if self.storage is None else redacted(self.storage)
 
     @property
-    def trials_per_job(self) -> int:
-        """Trials that one job trains."""
-        return int(self.job.get("trials_per_job") or 1)
-
-    @property
     def budget(self) -> str | None:
         """File with the shared budgets that its jobs count against, or None."""
         return str(self.job["budget"]) if self.job.get("budget") else None

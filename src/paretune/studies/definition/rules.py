@@ -5,16 +5,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput
-from paretune.estimating.recorded.run_table import RunTable
 from paretune.specification import metrics
 from paretune.specification.cluster import SIMULATED
-from paretune.specification.job import JobSpec, search_faults
-from paretune.specification.limits import DEADLINE
+from paretune.specification.job import JobSpec
 from paretune.specification.parameters import annotations, parameter, parameter_hint, parse, spell
 from paretune.studies.definition.file_model import Rule, check, term_faults, value_faults
 from paretune.studies.definition.objectives import (
@@ -37,11 +33,9 @@ from paretune.studies.definition.space import (
     Range,
     Search,
     combination_faults,
-    combinations,
     inside_faults,
     is_inside,
     kind_of,
-    make_spec,
     mapping_in,
     parameter_of,
     parameters,
@@ -51,8 +45,6 @@ SAMPLERS = ("tpe", "gp", "nsga2", "random", "grid")
 METHODS = ("joint", "split")
 _MEASURED_FOR_ANY_JOB = {metrics.COST_USD, metrics.JOB_SECONDS, metrics.BILLABLE_SECONDS}
 """Objectives that follow from the cluster of any job, whatever it trains."""
-SEARCH_IN_JOB = "search"
-IN_JOB = ("none", SEARCH_IN_JOB)
 DRY_RUN = "dry_run"  # parameter of a job that no study can have: it would launch nothing
 
 
@@ -74,11 +66,6 @@ class StudyTerms:
         "split: learn seconds and quality apart, then verify; joint: all parameters at once; by default split where it "
         "can",
         choices=METHODS,
-    )
-    in_job: str | None = parameter(
-        None,
-        "split: search begins with one job that starts, pauses, continues and ends trials; by default none",
-        choices=IN_JOB,
     )
     sampler: str | None = parameter(
         None, "joint: how points are suggested, as in Optuna (tpe); naming one means joint", choices=SAMPLERS
@@ -332,39 +319,6 @@ def _method_faults(draft: Draft) -> Iterator[Fault]:
     yield ("method",), f"{text}, or take joint"
 
 
-def _in_job_faults(draft: Draft) -> Iterator[Fault]:
-    if draft.in_job != SEARCH_IN_JOB:
-        return
-    rule = f"in_job={SEARCH_IN_JOB}"
-    if draft.method == "joint" or draft.sampler is not None or not (draft.is_own or can_be_split(draft)):
-        yield (
-            ("in_job",),
-            f"{rule} needs method split, with the objective f1 and cost_usd: leave sampler out, or in_job",
-        )
-    if draft.once:
-        yield ("in_job",), f"{rule} goes without once: a process directs the job while it runs; leave one of them out"
-    faults: dict[str, None] = {}
-    tables = set()
-    job = {name: value for name, value in draft.job.items() if name not in DEADLINE}  # whose faults have been said
-    for point in combinations(draft.search):
-        with suppress(BadInput):
-            spec = make_spec(job, point)
-            tables.add(spec.recorded_runs)
-            faults |= dict.fromkeys(search_faults(spec))
-            if draft.is_own:
-                continue  # what keeps a training of one's own out of shared jobs has been said
-            try:
-                spec.replace(trials_per_job=2)
-            except BadInput as error:
-                faults |= dict.fromkeys(text.replace("trials_per_job=2", rule) for text in error.faults)
-    yield from ((("in_job",), text) for text in faults)
-    for path in filter(None, tables):
-        with suppress(BadInput):  # a launcher reports what is wrong with the table
-            if not any(run.curve for run in RunTable.read(Path(path)).rows):
-                text = f"{rule} compares trials by evaluations before their ends, and {path} has none: "
-                yield ("in_job",), f"{text}give it the columns f1_epoch_1, f1_epoch_2 and so on, or leave out in_job"
-
-
 _RULES: tuple[Rule[Draft], ...] = (
     Rule(_clashes),
     Rule(_missing_search, needs=("search",)),
@@ -376,5 +330,4 @@ _RULES: tuple[Rule[Draft], ...] = (
     Rule(_own_training_faults, needs=("job",)),
     Rule(_quality_faults, needs=("objectives", "quality")),
     Rule(_method_faults),
-    Rule(_in_job_faults, needs=("job", "search")),
 )

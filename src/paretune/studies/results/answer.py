@@ -172,7 +172,6 @@ class StudyAnswer:
     default: Trial | None = None  # of the default configuration, or an estimate with the origin "estimated"
     unverified: Mapping[int, str] = field(default_factory=dict)  # number of a point to why it has no more runs
     borrowed: Sequence[Borrowed] = ()
-    searched: Sequence[int] = ()  # numbers of the trials that shared a job that searched
 
     @cached_property
     def picks(self) -> tuple[Pick, ...]:
@@ -191,21 +190,11 @@ class StudyAnswer:
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
 
     def opening(self, *, has_reason: bool = True) -> list[str]:
-        """The answer in a few sentences, `has_reason` as in `headline`, what was borrowed, and what shared a job."""
-        over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
+        """The answer in a few sentences, `has_reason` as in `headline`, and what was borrowed."""
+        over_usd = self.over_budget_usd
+        over = [f"The study has cost {usd(over_usd)} more than its budget."] if over_usd else []
         borrowed = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
-        more = [self._shared_job(), over]
-        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *filter(None, more)]
-
-    def _shared_job(self) -> str:
-        """The trials that shared a job that searched and its dollars, in words; empty without one."""
-        trials = [trial for trial in self.front.trials if trial.number in self.searched]
-        if not trials:
-            return ""
-        whole = sum(trial.status is TrialStatus.COMPLETED for trial in trials)
-        cost = f"cost {usd(sum(trial.cost_usd or 0.0 for trial in trials))}{' (simulated)' * self.front.is_simulated}"
-        count = f"{len(trials)} trial{'s' * (len(trials) > 1)}"
-        return f"{count} shared a job that searched, which trained {whole} of them to the end and {cost}."
+        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *over]
 
     @property
     def over_budget_usd(self) -> float:

@@ -107,12 +107,6 @@ def headline(front: StudyFront, picks: Sequence[Pick], *, has_reason: bool = Tru
     opening += _below_baseline(pick.point)
     verdicts = dict.fromkeys(verdict for trial in pick.point.trials for verdict in trial.verdicts)
     opening += [f"Of its training: {verdict}." for verdict in verdicts]
-    trials = pick.point.trial.parameters.get("trials_per_job", "1")
-    if trials != "1":
-        opening.append(
-            f"Its dollars and seconds are those of a job of its own; in jobs of up to {trials} trials, with one "
-            "start-up for all, it was billed less."
-        )
     if not any(trial.parameters.get("instance_type", "local").startswith("ml.") for trial in front.trials):
         opening.append("Its jobs run on this machine, so its dollars are notional: nobody bills them.")
     return opening

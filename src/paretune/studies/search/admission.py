@@ -1,7 +1,7 @@
 """Admits the jobs of a study to its own budget and to the budgets that it shares with others."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cached_property
 
 import sqlalchemy as sa
@@ -36,7 +36,6 @@ class Admission:
         # whether the study ends for lack of dollars in a shared budget, which may be free later.
         self.is_waiting = False
         self.deadline: StudyDeadline | None = None
-        self.beside: Callable[[JobSpec], Iterable[JobSpec]] = lambda spec: ()
 
     @property
     def has_budget(self) -> bool:
@@ -57,14 +56,12 @@ class Admission:
     def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str, owner: str) -> bool:
         """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
 
-        A trial that joins a job that searches reserves nothing, because the reservation of its lead covers the job.
-
         Raises:
             BudgetRefused: some budget does not cover it, its price is unknown, or the time is too short for it.
         """
         if reason := self.why_too_late(spec):
             raise BudgetRefused(f"not run: {reason}")
-        worst_usd = self.worst_case.reserved_usd(spec) if note.lead in {None, trial} else 0.0
+        worst_usd = self.worst_case.reserved_usd(spec)
         reservation = self._ledger.reserve(
             trial,
             spec.as_text(),
@@ -124,7 +121,7 @@ class Admission:
         """The reason why a job would not be done by the study's deadline; empty if it would, or there is none."""
         if self.deadline is None:
             return ""
-        return self.deadline.why_not(spec, self._history.longest_s, self.beside(spec))
+        return self.deadline.why_not(spec, self._history.longest_s)
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""

@@ -78,12 +78,10 @@ class StudyDeadline:
             self._least_s = min(self._least_s, self._seconds[key])
         return max(self._seconds[key], (longest_s or {}).get(key, 0.0))
 
-    def why_not(
-        self, spec: JobSpec, longest_s: Mapping[str, float] | None = None, beside: Iterable[JobSpec] = ()
-    ) -> str:
-        """The reason why a trial may not begin now; empty if it and those `beside` it would be done in time."""
+    def why_not(self, spec: JobSpec, longest_s: Mapping[str, float] | None = None) -> str:
+        """The reason why a trial may not begin now; empty if it would be done in time."""
         left_s = self.until - self.workplace.clock.now()
-        seconds = sum(self.seconds(each, longest_s) for each in (spec, *beside))
+        seconds = self.seconds(spec, longest_s)
         return "" if seconds <= left_s else f"it takes {duration(seconds)}, and {duration(max(0.0, left_s))} are left"
 
     def why_over(self) -> str:

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from paretune.core.errors import (
@@ -36,7 +35,6 @@ from paretune.jobs.retrying_job import WATCH_INTERVAL_S
 from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.processes import is_alive, this_process
-from paretune.launchers.shared_jobs import SharedJobs
 from paretune.ledger.study_ledger import LeaseLost, StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
@@ -48,7 +46,7 @@ from paretune.studies.search.concurrency import ConcurrencyLimit
 from paretune.studies.search.kept_pools import KeptPools
 from paretune.studies.search.optuna_study import OptunaStudy, Suggestion
 from paretune.studies.search.trial_history import TrialHistory
-from paretune.studies.search.trial_job import TrialJob, lead_last
+from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
@@ -105,8 +103,6 @@ class Driver:
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
-        self.shared_jobs = SharedJobs(workplace.launcher, file.n_parallel, self._concurrency.job_created)
-        self.admission.beside = self.shared_jobs.beside
 
     @property
     def trials(self) -> dict[int, Trial]:
@@ -135,7 +131,7 @@ class Driver:
         asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
         for entry in running:
-            if entry.trial in self._jobs or entry.owner in others or self._has_lead_elsewhere(entry):
+            if entry.trial in self._jobs or entry.owner in others:
                 continue
             if self.ledger.take_over(entry.trial, entry.owner, self._owner):
                 self._say(f"trial {entry.trial}: taken over")
@@ -148,15 +144,6 @@ class Driver:
             if number not in reserved and (not others or self._now() - at > ABANDONED_S):
                 self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
                 self.study.tell_failed(number)
-
-    def _has_lead_elsewhere(self, entry: TrialEntry) -> bool:
-        """Whether the driver of its lead, which has a lower number, takes it over: only that one creates their job."""
-        lead = None if entry.note.lead in {None, entry.trial} else self.ledger.entry(entry.note.lead)
-        return lead is not None and lead.end is None and lead.owner != self._owner
-
-    def owns(self, trial: int) -> bool:
-        """Whether a trial under way is this driver's: another one may have taken it over."""
-        return self.ledger.entry(trial).owner == self._owner
 
     def other_drivers(self) -> set[str]:
         """Other drivers of the study that are alive."""
@@ -202,7 +189,7 @@ class Driver:
         """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
         running = len(self._jobs)
         may_start = self._off_plan is None and not self._code_errors.reason and self._concurrency.has_free_slot(running)
-        return may_start and running < self.file.n_parallel * self.file.trials_per_job
+        return may_start and running < self.file.n_parallel
 
     def is_open(self, spec: JobSpec) -> bool:
         """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
@@ -213,20 +200,15 @@ class Driver:
     def poll(self) -> None:
         """Ask for the state of all jobs once, book those that have ended; now and then look for dead drivers.
 
-        Called when no more trials can begin, so that the groups of those that share a job are complete.
-
         Raises:
             LaunchRefused, JobFailed: no job runs any more; a plan was dropped, or two had the same error of the code.
         """
-        refusals = self.shared_jobs.create_jobs()
         self._keep_to_deadline()
-        for job in lead_last(self.running):
+        for job in self.running:
             attempt = job.attempt
             if (end := job.poll()) is not None:
                 self._conclude(job, end)
             self._has_moved |= job.attempt != attempt
-        for reason in refusals:
-            self._concurrency.job_refused(len(self._jobs), reason)
         self._pools.settle()
         if self._now() - self._adopted_at > _ADOPTION_S:
             self.adopt()
@@ -241,12 +223,11 @@ class Driver:
         deadline, clock = self.admission.deadline, self.workplace.launcher.virtual_clock
         if deadline is None or not self._jobs:
             return
-        searching = self.shared_jobs.searching
-        if clock is not None and (searching is None or not searching.is_forming):  # else nothing is simulated yet
+        if clock is not None:
             clock.wake_at(deadline.until)
         for job in self.running if self.workplace.clock.now() >= deadline.until else ():
             with suppress(LostContact):  # stopped at the next poll
-                job.stop_early("the time of finish_by was over", {})
+                job.stop_early("the time of finish_by was over")
 
     def wait(self) -> None:
         """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
@@ -270,9 +251,9 @@ class Driver:
         for number in jobs.keys() - left:
             with suppress(ParetuneError):  # all at once, before one is waited for
                 jobs[number].ask_to_stop()
-        for job in lead_last(self.running):
+        for job in self.running:
             try:
-                if job.number not in left and self.ledger.may_book(job.number, job.note):
+                if job.number not in left:
                     with self.study.reachable():
                         self._conclude(job, job.abandon(error))
                     continue
@@ -327,15 +308,13 @@ class Driver:
             run,
             self.workplace,
             file=self.file,
-            shared=self.shared_jobs,
             note=note,
-            may_end=partial(self.ledger.may_book, number, note),
         )
         if (end := job.begin(adopt=adopt)) is not None:
             self._conclude(job, end)
             if end.retryable:
                 self._concurrency.job_refused(len(self._jobs), end.reason)
-        elif spec.trials_per_job == 1:  # a shared job is created later
+        else:
             self._concurrency.job_created()
 
     def _conclude(self, job: TrialJob, end: TrialEnd) -> None:

@@ -40,7 +40,7 @@ _POINT, _RUN_ID, _STATUS, _IMPOSSIBLE = "point", "mlflow_run_id", "status", "imp
 _TRIES = 3
 _MOST_DRAWS = 12  # points that the sampler is asked for, for one trial, until one is accepted
 _FULL = 1.0  # how much a constraint is violated; 0 or less is feasible
-_HARMLESS = {*affecting(JobSpec, "noise", "stopping"), "trials_per_job"}
+_HARMLESS = {*affecting(JobSpec, "noise", "stopping")}
 """Changes with which a job still shows the values of its point."""
 
 
@@ -157,9 +157,9 @@ class OptunaStudy:
     def report_outcome(self, entry: TrialEntry, history: TrialHistory, number: int | None = None) -> None:
         """Tell Optuna how a trial has ended.
 
-        A job that was stopped early gets the values it was expected to reach. A job that is retryable, or failed once,
-        is failed; one that completed with other parameters than its point, such as a probe, is pruned; one that ran out
-        of memory or failed again is infeasible. `number` is that of a trial with an equal job, by default the entry's.
+        A job that is retryable, or failed once, is failed; one that completed with other parameters than its point,
+        such as a probe, is pruned; one that ran out of memory or failed again is infeasible. `number` is that of a
+        trial with an equal job, by default the entry's.
         """
         number, end = entry.trial if number is None else number, entry.end
         assert end is not None  # it was booked
@@ -167,8 +167,7 @@ class OptunaStudy:
             return
         is_off_point = bool(set(entry.note.changes) - _HARMLESS)
         self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else end.status.value)
-        reached = end.expected if end.status is TrialStatus.STOPPED else end.metrics
-        values = history.values(reached, entry.parameters)
+        values = history.values(end.metrics, entry.parameters)
         if is_off_point and end.status is TrialStatus.COMPLETED:
             self._tell_state(number, TrialState.PRUNED)
         elif end.retryable or is_off_point:

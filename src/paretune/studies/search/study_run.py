@@ -25,7 +25,6 @@ from paretune.studies.results.page import PICTURE_FILE, page, picture, study_not
 from paretune.studies.results.trials import Trial, counted
 from paretune.studies.search.default_job import default_job, default_trial
 from paretune.studies.search.parent_run import ParentRun, without_payer
-from paretune.studies.search.trial_job import SEARCH
 from paretune.tracking import RecordedRun, RunStatus, Tracking, schema, ui_view
 
 _MOST_EARLIER = 1000  # earlier runs that are read, the newest
@@ -94,7 +93,6 @@ class StudyRunWriter(ParentRun):
             default=default_trial(self._driver),
             unverified=self._unverified,
             borrowed=self.borrowed(),
-            searched=[number for number, note in self._driver.history.notes.items() if note.kind == SEARCH],
         )
 
     @cached_property

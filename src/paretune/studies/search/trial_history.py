@@ -1,14 +1,14 @@
 """The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.ledger.study_ledger import StudyLedger
-from paretune.ledger.trial_entry import Curve, TrialEnd, TrialEntry, TrialNote, TrialStatus
+from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -17,7 +17,6 @@ from paretune.studies.results.trials import Trial
 
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
-MOST_CURVES = 500  # curves that are kept to judge running jobs, which takes longer the more there are
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
 _Value = TypeVar("_Value")
 
@@ -73,7 +72,6 @@ class TrialHistory:
         self.trials: dict[int, Trial] = {}
         self.front: list[Trial] = []  # the measured front of the trials, the cheapest first
         self.measured: dict[int, Mapping[str, float]] = {}  # number to metrics, of completed trials
-        self.curves = deque[Curve](maxlen=MOST_CURVES)  # of F1, of the MOST_CURVES trials that have completed last
         self.notes: dict[int, TrialNote] = {}  # number to the note of the trial
         self.retries: dict[str, Retry] = {}  # identity to when a retryable job is tried again
         self.memory_limits = MemoryLimits()  # which jobs are known to run out of memory
@@ -151,7 +149,6 @@ class TrialHistory:
             self._add_footprint(JobSpec.from_text(entry.parameters), end)
         if end.status is TrialStatus.COMPLETED:
             self.measured[entry.trial] = _Record(end.metrics)
-            self.curves.append(end.curve)
         self._add_outcome(entry, end)
         self.counted += note.counts and not end.retryable
         self.trials[entry.trial] = Trial(
@@ -181,9 +178,7 @@ class TrialHistory:
             self.failures[entry.identity] += 1
         else:
             pause_s = _FIRST_PAUSE_S * 2 ** (tries - 1) if end.transient else 0.0
-            alone = {"trials_per_job": 1} if end.alone else {}
-            note = replace(entry.note, changes={**entry.note.changes, **alone})
-            self.retries[entry.identity] = Retry(note=note, not_before=end.at + pause_s)
+            self.retries[entry.identity] = Retry(note=entry.note, not_before=end.at + pause_s)
 
 
 def hash_without_seed(spec: JobSpec) -> str:

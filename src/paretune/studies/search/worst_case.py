@@ -51,8 +51,6 @@ class WorstCase:
         launcher = self._workplace.launcher
         if entry.booked_usd is None or entry.worst_usd is None or entry.end is None or not launcher.is_billed:
             return ""
-        if entry.note.lead is not None:  # one reservation for all trials of its job
-            return ""
         over_usd, spec = entry.booked_usd - entry.worst_usd, JobSpec.from_text(entry.parameters)
         per_second = cost_usd(launcher.price(spec), spec, 1.0)
         if entry.end.status is TrialStatus.COMPLETED:

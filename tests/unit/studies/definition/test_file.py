@@ -846,7 +846,7 @@ def test_objectives_are_metrics_that_jobs_record() -> None:
 def test_every_key_that_can_be_typed_has_a_line_of_help() -> None:
     assert set(help_lines(StudyTerms)) == {
         *("budget_usd", "n_trials", "n_parallel", "method", "sampler", "seed", "storage", "later_runs"),
-        *("borrow", "value_of_front_usd", "once", "in_job"),
+        *("borrow", "value_of_front_usd", "once"),
     }
 
 
@@ -872,7 +872,6 @@ def test_the_shipped_studies_are_those_of_the_issue() -> None:
     assert {path.name for path in STUDIES} == {
         "demo.yaml",
         "smoke.yaml",
-        "one_job.yaml",
         "rate_search.yaml",
         "scaling.yaml",
         "pareto.yaml",

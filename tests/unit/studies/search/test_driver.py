@@ -17,10 +17,10 @@ from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.jobs.watch import ABANDONED_S
-from paretune.launchers.base import Job, Trials, job_name
+from paretune.launchers.base import Job, job_name
 from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.ledger.trial_entry import TrialStatus
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
+from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
@@ -365,52 +365,6 @@ def test_a_launcher_that_refuses_everything_ends_the_study_with_its_reason(desk:
         search(driver)
     assert len(desk.launcher.asked) == MOST_REFUSED
     assert driver.ledger.balance().committed_usd == 0.0
-
-
-def test_a_launcher_that_refuses_every_shared_job_ends_the_study_with_its_reason(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: QUOTA
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "trials_per_job": 3})
-    with pytest.raises(LaunchRefused, match="quota is 0 instances"):
-        search(driver)
-    assert len(desk.launcher.asked) == MOST_REFUSED
-    driver.stop(QUOTA)
-    assert driver.ledger.balance().committed_usd == 0.0
-
-
-def test_shared_jobs_refused_beside_others_wait_for_room(desk: Desk) -> None:
-    running: list[Driver] = []
-
-    def judge(spec: JobSpec, times: int) -> Ending | Exception:
-        return QUOTA if len(desk.launcher.created) % 2 and times == 0 else DONE
-
-    desk.launcher.judge = judge
-    running.append(desk.driver(n_parallel=4, job={"instance_type": SMALL, "trials_per_job": 2}))
-    search(running[0])
-    assert running[0].ledger.balance().committed_usd == 0.0
-    assert not running[0].ledger.running()
-
-
-def test_trials_that_ran_out_of_memory_side_by_side_are_tried_each_by_itself(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ScriptedJob, "trials", property(lambda job: Trials(max(1, len(job.document.members)))))
-    submit = desk.launcher.submit
-
-    def submitted(document: JobDocument, inputs: JobInputs) -> Job:
-        job = submit(document, inputs)
-        desk.launcher.jobs[job.name].told = [
-            Event(time=1.0, step=1, member=item.member, metrics={"train/loss": 0.5}) for item in document.members
-        ]
-        return job
-
-    monkeypatch.setattr(desk.launcher, "submit", submitted)
-    desk.launcher.judge = lambda spec, times: MEMORY if not desk.launcher.created else DONE
-    driver = desk.driver(job={"instance_type": SMALL, "max_runtime_minutes": 6, "trials_per_job": 4})
-    search(driver)
-
-    assert rates(driver) == list(RATES)
-    assert [len(job.document.members) for job in desk.launcher.jobs.values()] == [4, 0, 0, 0, 0]
-    assert driver.ledger.balance().spent_usd == pytest.approx(5 * USD)
 
 
 def test_a_job_that_fails_by_itself_is_not_run_again_unless_the_sampler_insists(desk: Desk) -> None:

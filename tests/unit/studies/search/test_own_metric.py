@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +10,9 @@ from mlflow import MlflowClient
 
 from paretune.specification.container import Event, JobReport
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.quality import F1, Quality
 from paretune.studies.definition.space import Choices, Range
 from paretune.studies.search.driver import Driver
-from paretune.studies.search.joint import optimistic_end, search
+from paretune.studies.search.joint import search
 from paretune.studies.verification import RUNS, Verification
 from paretune.tracking import Tracking
 from tests.scripted_study import Desk, QuickClock
@@ -148,14 +146,3 @@ def test_a_job_without_an_estimate_reserves_all_of_its_maximum_runtime(
 
     assert driver.ledger.balance().spent_usd <= 0.25
     assert {trial.parameters["max_runtime_minutes"] for trial in driver.trials.values()} == {"6.0"}
-
-
-def test_a_curve_that_is_better_when_small_may_fall_as_far_as_any_other_has() -> None:
-    falling = [[(0.5, 9.0), (1.0, 7.0)], [(0.5, 8.0), (1.0, 7.5)], [(0.5, 8.0), (1.0, 9.0)]]
-    loss = Quality(metric="loss", direction="minimize", noise=0.1)
-
-    assert optimistic_end([(0.5, 9.5)], falling, loss) == pytest.approx(9.5 - 2.0 - 0.2)
-    assert optimistic_end([(0.5, 9.5)], falling, replace(loss, is_relative=True)) == pytest.approx(7.5 - 0.2 * 9.5)
-    assert optimistic_end([(0.5, 9.5)], falling, replace(loss, noise=None)) is None
-    assert optimistic_end([(0.5, 1.0)], falling, replace(loss, lowest=0.5)) == 0.5
-    assert F1.better(0.3, 0.4) == 0.4

@@ -52,7 +52,6 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
         metrics=measured if status is TrialStatus.COMPLETED else {},
         cost_usd=cost,
         kept_usd=kept_usd,
-        curve=((0.5, draw.random()), (1.0, measured["f1"])),
     )
     ledger.book(trial, trial_end, settled=status is TrialStatus.COMPLETED)
 
@@ -110,12 +109,3 @@ def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -
     assert ledger.entry(0) == entry
     with pytest.raises(KeyError):
         history.measured[0]["accuracy"]
-
-
-def test_only_the_newest_curves_are_kept(ledger: StudyLedger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.studies.search.trial_history.MOST_CURVES", 3)
-    draw, history = random.Random(3), TrialHistory(FILE, ledger, "simulated")
-    for trial in range(4):
-        book(ledger, trial, draw)
-    finished = [entry.end for entry in history.refresh()]
-    assert list(history.curves) == [item.curve for item in finished[-3:] if item is not None and item.metrics]

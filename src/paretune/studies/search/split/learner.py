@@ -24,7 +24,6 @@ from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.predictions import Outcomes, Predictions
 from paretune.studies.search.split.rows import OVERHEAD_S, DataRows, rows_of, seconds_of_a_row
 from paretune.studies.search.split.seconds_model import SecondsModel, job_seconds_model
-from paretune.studies.search.split.unfinished import Unfinished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +38,6 @@ class _Measurements:
     ran: Sequence[tuple[float, float, float]]  # seconds, dollars, quality
     pairs: Sequence[tuple[Key, Key]]  # what seconds and quality of each of these jobs depend on
     trials: Sequence[Trial]
-    forecasts: Sequence[tuple[Key, float, float]]  # quality key, mean and standard deviation of what has not ended
 
     def without(
         self, collapsed: Sequence[bool]
@@ -74,7 +72,6 @@ class Learner:
         self.is_shifted = False
         self.collapsed: set[int] = set()
         self._jobs: dict[int, tuple[JobSpec, BatchPlan]] = {}
-        self._unfinished = Unfinished(driver)
         self._memory_limits = driver.history.memory_limits
         self.space = CandidateSpace(driver.file, driver.workplace.launcher)
         self._data_rows = DataRows(self.space.candidates[0].spec, driver) if self.space.candidates else None
@@ -123,12 +120,11 @@ class Learner:
         measured, quality = self._measured(data_rows)
         space = self.space
         self._memory_limits.set_pending(Footprint.of(spec, plan) for spec, plan in pending)
-        self._times = self._seconds_model(measured)
-        times = self._times.condition_on([space.step_key(spec, plan) for spec, plan in pending])
+        times = self._seconds_model(measured).condition_on([space.step_key(spec, plan) for spec, plan in pending])
         known_overheads = {**self._earlier_overheads, **measured.overheads}
-        overheads = self._overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
+        overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
-        ran, pairs, again = measured.without(quality.collapsed.tolist()[: len(measured.trials)])
+        ran, pairs, again = measured.without(quality.collapsed.tolist())
         if measured.ran:
             expected_quality = quality.predict(training_keys).mean
             quality = quality.condition_on(training_keys)
@@ -163,10 +159,10 @@ class Learner:
         """Results so far and the model of their quality, by instance type once matched pairs show that it matters."""
         measured = self._measurements(data_rows)
         quality = self._quality_model(measured)
-        if not self.is_shifted and not measured.forecasts and quality.is_shifted(measured.instance_types):
+        if not self.is_shifted and quality.is_shifted(measured.instance_types):
             self.is_shifted, self.space, self._sources = True, self.space.by_type(), []
             return self._measured(data_rows)
-        runs = zip(measured.trials, quality.collapsed[: len(measured.trials)], strict=True)
+        runs = zip(measured.trials, quality.collapsed, strict=True)
         self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
         return measured, quality
 
@@ -175,9 +171,8 @@ class Learner:
         step_keys, log_seconds, quality_keys, instance_types, ran = [], [], [], [], []
         overheads: dict[int, list[float]] = {}
         pairs, trials = [], []
-        finished = self._unfinished.just_finished()
-        for number, measured in [*self._driver.history.measured.items(), *((n, m) for n, (_, m) in finished.items())]:
-            trial = finished[number][0] if number in finished else self._driver.trials[number]
+        for number, measured in self._driver.history.measured.items():
+            trial = self._driver.trials[number]
             if number not in self._jobs:
                 spec = JobSpec.from_text(trial.parameters)
                 self._jobs[number] = spec, spec.plan()
@@ -194,12 +189,6 @@ class Learner:
                 instance_types.append(spec.instance_type)
                 ran.append((billed_s, billed_s * space.usd_per_second_of(spec), space.quality.sign * measured[metric]))
                 pairs.append((step_keys[-1], quality_keys[-1]))
-        for spec, step_s in self._unfinished.seconds_per_step():
-            plan = spec.plan()
-            self._memory_limits.fitted(Footprint.of(spec, plan))
-            step_keys.append(space.step_key(spec, plan))
-            log_seconds.append(math.log(step_s / plan.global_batch_size))
-        forecasts = self._unfinished.forecasts(space.quality)
         return _Measurements(
             step_keys=step_keys,
             log_seconds=log_seconds,
@@ -209,7 +198,6 @@ class Learner:
             ran=ran,
             pairs=pairs,
             trials=trials,
-            forecasts=[(space.quality_key(spec, spec.plan()), mean, deviation) for spec, mean, deviation in forecasts],
         )
 
     def _seconds_model(self, measured: _Measurements) -> SecondsModel | Surface:
@@ -220,23 +208,7 @@ class Learner:
     def _quality_model(self, measured: _Measurements) -> QualityModel:
         values = [quality for _, _, quality in measured.ran]
         prior = unknown_prior(values, len(self.space.quality_keys[0][1])) if self.space.is_own else F1_PRIOR
-        keys = [*measured.quality_keys, *(key for key, *_ in measured.forecasts)]
-        ratios = [max(1.0, math.hypot(deviation, prior.noise) / prior.noise) for *_, deviation in measured.forecasts]
-        means = [mean for _, mean, _ in measured.forecasts]
-        return QualityModel(keys, values + means, prior, ratios=[1.0] * len(values) + ratios, sources=self._sources)
-
-    def overhead_s(self, spec: JobSpec) -> float:
-        """Expected billed seconds of a job around its training, as was learnt last."""
-        return self._overhead_s(spec, self._overheads)
-
-    def rows_of_an_epoch(self, spec: JobSpec) -> float | None:
-        """Rows that a job trains on in an epoch; None if nobody knows them."""
-        return spec.max_train_samples or (self._data_rows.count() if self._data_rows else None)
-
-    def seconds_per_step(self, spec: JobSpec) -> float:
-        """Expected seconds of an optimiser step, as was learnt last."""
-        row_s = math.exp(float(self._times.predict([self.space.step_key(spec, spec.plan())]).mean[0]))
-        return row_s * spec.plan().global_batch_size
+        return QualityModel(measured.quality_keys, values, prior, sources=self._sources)
 
     def _rows(self, spec: JobSpec, data_rows: float | None) -> float:
         """Rows of a job; of the user's own training, whose rows are unknown, the whole job counts as one."""

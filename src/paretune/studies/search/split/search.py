@@ -26,11 +26,9 @@ from paretune.studies.search import joint
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.split.actions import LEARN, PROBE, VERIFY, Action, Actions
 from paretune.studies.search.split.candidates import CandidateSpace
-from paretune.studies.search.split.in_job import InJobSearch
 from paretune.studies.search.split.knowledge import Knowledge
 from paretune.studies.search.split.learner import Learner
 from paretune.studies.search.stopping import costs_too_much, lacks_objective
-from paretune.studies.search.trial_job import SEARCH
 
 FIRST_PREDICTED = 1_000_000
 """Numbers of predicted points begin here, above those of all trials."""
@@ -67,11 +65,8 @@ class Split:
         driver = self.driver
         if not self._space.candidates:  # a range of which none of the few values tried makes a job
             return joint.search(driver)
-        in_job = InJobSearch(driver, self.learner, self._is_closed) if driver.file.in_job == SEARCH else None
         reason = ""
         while True:
-            if in_job is not None:
-                in_job.follow()
             if self._judged != driver.history.booking_order:
                 self._judged = driver.history.booking_order
                 self._refused.clear()
@@ -80,8 +75,6 @@ class Split:
                 if driver.start_retry():  # a point that had met no capacity, or no quota
                     continue
                 reason, action = self._next()
-                if in_job is not None and action is not None and in_job.begin(action):
-                    break
                 if action is not None:
                     self._begin(action)
                 elif driver.running:
@@ -94,8 +87,7 @@ class Split:
                 break
             driver.wait()
         shift = f"; {label(self._space.quality.metric)} {_SHIFTED}" if self.learner.is_shifted else ""
-        jobs = in_job.summary() if in_job is not None else ""
-        return f"{jobs}{reason}; {self._verified()}{shift}"
+        return f"{reason}; {self._verified()}{shift}"
 
     def recommended(self) -> list[Trial]:
         """The front that is recommended: measured points, and predicted ones that are as good as known."""
