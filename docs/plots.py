@@ -133,20 +133,6 @@ def _transfer(axes: Any) -> None:
     axes.set(xlabel="dollars to 90 % of the front, over those without an earlier study")
 
 
-def _recurring(axes: Any) -> None:
-    rows = _read_csv("recurring")
-    for column, label, colour, mark in (
-        ("cheapest_point", "cheapest point, known in advance", _GREY, "s"),
-        ("recur", "recur, median seed", _ORANGE, "D"),
-        ("worst_seed", "recur, worst seed", _BLUE, "o"),
-    ):
-        axes.plot([float(row[column]) for row in rows], range(len(rows)), mark, color=colour, label=label)
-    axes.axvspan(0, 0.9, color=_LIGHT, zorder=0, label="goal of the median")
-    axes.set_yticks(range(len(rows)), [row["table"] for row in rows])
-    axes.set(xlabel="dollars over those of the default every night", xlim=(0.3, 1.1), ylim=(2.5, -0.5))
-    axes.legend(loc="lower left", fontsize=9)
-
-
 def _training_throughput(axes: Any) -> None:
     names = (
         "published recipe, padded to 512, fp32",
@@ -257,30 +243,6 @@ def _public_jobs(axes: Any) -> None:
     axes.set(xlabel="jobs inside the stated 80 % interval, in percent", xlim=(0, 100))
 
 
-def _large_stores(axes: Any) -> None:
-    sqlite = tables("large_stores")[0]
-    sizes = [int(numbers(name)[0]) for name in sqlite[0] if re.fullmatch(r"[\d,]+", name)]
-    lines = {
-        "report": (_ORANGE, "-"),
-        "one more trial": (_BLUE, "-"),
-        "one more job": (_GREY, "-"),
-        "MLflow alone, all jobs": (_ORANGE, ":"),
-        "Optuna alone, ask and tell": (_BLUE, ":"),
-        "MLflow alone, newest 200": (_GREY, ":"),
-    }
-    for row in sqlite:
-        name = row["seconds with so many runs"]
-        if name in lines:
-            colour, style = lines[name]
-            axes.plot(sizes, [float(row[f"{size:,}"]) for size in sizes], style, color=colour, marker="o", label=name)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axes.minorticks_off()
-    axes.set(xlabel="runs in the store (SQLite)", ylabel="seconds")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=9)
-
-
 def _read_csv(name: str) -> _Rows:
     with (RESULTS / f"{name}.csv").open(newline="") as file:
         return list(csv.DictReader(file))
@@ -291,7 +253,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_worlds": ("search_cost.txt", 3.2, _search_worlds),
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "transfer": ("transfer.txt", 2.8, _transfer),
-    "recurring": ("recurring.csv", 2.6, _recurring),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
     "shared_job": ("shared_job.txt", 1.8, _shared_job),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
@@ -300,7 +261,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "estimate_error_cold": ("estimate_error_cold.txt", 2.8, _estimate_error_cold),
     "estimate_memory": ("estimate_memory.txt", 3.6, _estimate_memory),
     "public_jobs": ("public_jobs.txt", 2.1, _public_jobs),
-    "large_stores": ("large_stores.txt", 3.2, _large_stores),
 }
 """Name of each picture to the file of its figures, its height in inches, and what draws it."""
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from paretune.cli.main import ALIASES, COMMANDS, FIRST_WORDS, command_named
 from paretune.commands.design.reading import DesignReader
-from paretune.commands.recur.file import RecurReader
 from paretune.core import errors
 from paretune.specification import metrics
 from paretune.specification.job import JobSpec
@@ -40,12 +39,9 @@ PRODUCES = {
     "import": "makes a run, marked `published`, of each row of the table.",
     "study": "prints the front, a recommendation and the command that launches it. Its run has `pareto.html`, "
     "`pareto.csv` and `study.yaml`.",
-    "schedule": "prints the entry; nothing is installed.",
     "design": "prints the table of jobs with what it can tell. Its run has `design.csv`, `design.yaml`, "
     "`correlation.csv` and `correlation.png`.",
-    "recur": "prints tonight's result. Its run has `nights.csv`, `nights.png` and `recurring.yaml`.",
     "sync": "prints a line for each run that it filled or closed.",
-    "predict": "prints F1 and dollars per 1,000 rows, and writes `predictions.csv`.",
     "reconcile": "prints billed against recorded dollars. Its run has `reconcile.csv`, `residue.csv` and `rates.csv`.",
     "demo": "plays the study on the virtual clock, prints its answer and opens its page; everything is in "
     "`.paretune/demo`.",
@@ -57,7 +53,6 @@ PRODUCES = {
 READERS: dict[str, tuple[str, str, type[FileReader]]] = {
     "study": ("Study", "studies/smoke.yaml", StudyReader),
     "design": ("Design", "studies/polarity_scaling.yaml", DesignReader),
-    "recur": ("Recurring training", "examples/nightly.yaml", RecurReader),
 }
 """Kind of each file to its title, an example and its reader."""
 KEYS = {
@@ -79,14 +74,6 @@ KEYS = {
         "design": "`full`, `fractional`, `d-optimal`, `i-optimal`, or `{table: FILE.csv}`",
         "exclude": "list of mappings; combinations that hold all values of one are left out",
     },
-    "recur": {
-        "name": "name of the training; its nights are found again under it",
-        "job": "parameters of the default job; `{night}` in a text is the night's name",
-        "search": "per parameter `{choices: [...]}`, at most 400 points in all",
-        "floor": "one metric of the model, such as `{f1: 0.9}`; a ceiling where less is better",
-        "quality": "as in a study, for your own training",
-        "changes_quality": "as in a study, for your own training",
-    },
 }
 """Keys of files that hold more than one value. The others are declared with their help in the code."""
 
@@ -106,13 +93,6 @@ OF_COMMANDS = {
     "design_d_efficiency": "design: D-efficiency, 0 to 1",
     "design_estimated_usd": "design: estimated dollars of all rows",
     "design_worst_usd": "design: worst-case dollars of all rows",
-    "nights": "recurring training: number of nights",
-    "saved_usd": "recurring training: dollars saved against the default, as estimated",
-    "chance_of_missing": "night: chance of missing the floor, as forecast",
-    "expected_usd": "night: expected dollars of the point",
-    "default_usd": "night: expected dollars of the default",
-    "rows": "predict: rows of the file",
-    "seconds_per_1000_rows": "predict: seconds per 1,000 rows",
 }
 """Metrics of runs that are no job."""
 FACTS = {
@@ -157,7 +137,6 @@ HOME_FILES = {
     "traced-steps": "memory of models, as traced",
     "doctor": "reports of `doctor --paid true`",
     "bills": "bills read from S3",
-    "recurring": "locks of recurring trainings",
     "agents": "jobs that agents launched",
 }
 """What lies in PARETUNE_HOME."""

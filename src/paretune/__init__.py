@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from paretune.specification.job import JobSpec
     from paretune.studies.run import run_study, study
 
-__version__ = "0.3.3"
+__version__ = "0.5.0"
 __all__ = ["JobSpec", "ParetuneError", "Result", "estimate", "front", "launch", "prices", "run_study", "study"]
 
 # Imported when first used: MLflow takes a second, and the process of a job needs none of them.

@@ -54,11 +54,6 @@ class Server:
         """The version of its MLflow, as it says."""
         return Version(self.page("version"))
 
-    @property
-    def has_logged_models(self) -> bool:
-        """Whether MLflow has had LoggedModels in that version."""
-        return self.version.major >= 3
-
     def page(self, path: str, /, question: object = None, **query: str) -> str:
         """What its UI gets from a path, by POST if there is a `question`."""
         body = None if question is None else json.dumps(question).encode()
@@ -112,32 +107,21 @@ def job_words(tiny_model: Path, folder: Path, epochs: int) -> list[str]:
     ]
 
 
-def check_model(server: Server, run: Run) -> None:
+def check_model(run: Run) -> None:
     """The run names the address of a model that has the job's files and is described as one of transformers."""
     uri = run.data.tags["paretune.model_uri"]
     description = Model.load(uri)
     assert set(description.flavors) == {"transformers", "python_function"}
     assert description.metadata == {"paretune.model": run.data.tags["paretune.model"]}
-    if server.has_logged_models:
-        assert uri.startswith("models:/m-")
-        assert "paretune.no_model" not in run.data.tags
-        return
-    assert uri == f"runs:/{run.info.run_id}/model"
-    files = server.ask("artifacts/list", run_id=run.info.run_id, path="model")["files"]
-    assert {file["path"] for file in files} >= {"model/MLmodel", "model/requirements.txt", "model/model"}
-    (listed,) = json.loads(run.data.tags["mlflow.log-model.history"])
-    assert (listed["artifact_path"], listed["run_id"]) == ("model", run.info.run_id)
-    assert f"MLflow {server.version} keeps no LoggedModels" in run.data.tags["paretune.no_model"]
+    assert uri.startswith("models:/m-")
+    assert "paretune.no_model" not in run.data.tags
 
 
-def test_the_check_of_the_store_names_the_version_and_what_the_server_has_no_place_for(
-    server: Server, folder: Path
-) -> None:
+def test_the_check_of_the_store_names_the_version(server: Server, folder: Path) -> None:
     version, answers = store_findings()
 
     assert (version.verdict, answers.verdict) == (Verdict.PASSED, Verdict.PASSED)
     assert f"server {server.version}, client " in version.text
-    assert ("no LoggedModels" in version.text) is not server.has_logged_models
 
 
 def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
@@ -157,7 +141,7 @@ def test_a_simulated_job_is_recorded_from_its_start_to_its_end(
     assert "paretune.no_model" not in tags
     assert "report.json" in artifacts(run)
     printed = capsys.readouterr()
-    assert "MLflow" not in printed.out.replace("MLflow 3.0", "")
+    assert "MLflow" not in printed.out
     assert "does not answer" not in printed.err
 
 
@@ -169,12 +153,11 @@ def test_the_model_of_a_job_is_recorded_registered_and_used(
     printed = capsys.readouterr()
     assert "has gaps" not in printed.out
     assert "does not answer" not in printed.err
-    assert printed.out.count(f"MLflow {server.version} keeps no LoggedModels") == int(not server.has_logged_models)
     run = newest_run()
     assert artifacts(run) >= {"report.json", "README.md", "confusion_matrix.png", "classification_report.txt"}
     assert len(MlflowClient().get_metric_history(run.info.run_id, "train/loss")) > 1
     assert run.inputs.dataset_inputs
-    check_model(server, run)
+    check_model(run)
     version = MlflowClient().get_model_version_by_alias(NAME, "candidate")
     assert (version.run_id, version.status) == (run.info.run_id, "READY")
     assert version.tags["paretune.f1"] == f"{run.data.metrics['f1']:.6g}"
@@ -215,7 +198,7 @@ def test_sync_records_whole_a_job_that_ended_while_the_server_was_away(
             )
             curve = MlflowClient().get_metric_history(run.info.run_id, "train/loss")
             assert sorted(point.step for point in curve) == steps
-            check_model(other, run)
+            check_model(run)
             capsys.readouterr()
             assert main(["sync"]) == 0
             assert run.info.run_id not in capsys.readouterr().out

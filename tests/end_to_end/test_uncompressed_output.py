@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import sentences, write_csv
 from tests.end_to_end.cloud import WITHIN_S, Cloud, account
 from tests.processes import wait_until
 from tests.stand_ins.sagemaker.emulator import namespaces_are_missing
@@ -60,9 +59,3 @@ def test_a_job_with_uncompressed_output_is_stopped_continued_collected_registere
         listed = cloud.client_of("s3").list_objects_v2(Bucket=bucket, Prefix=prefix)["Contents"]
         names = {entry["Key"].removeprefix(prefix) for entry in listed}
         assert {"config.json", "model.safetensors"} <= names
-        rows = write_csv(workplace / "rows.csv", sentences(20, seed=9))
-
-        used = cloud.run("predict", model=f"models:/{NAME}/1", data=rows, output=workplace / "answers.csv")
-
-    assert used.code == 0, used.text
-    assert len((workplace / "answers.csv").read_text().splitlines()) == 21

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.faults.conftest import IS_LONG, Trial, in_worlds
+from tests.faults.conftest import Trial
 from tests.faults.proxy import standing_before
 from tests.faults.worlds import World, Worlds
 from tests.forks.commands import Forked
@@ -27,12 +27,9 @@ def _assert_no_call_is_forgotten(heard: set[str]) -> None:
     assert heard <= reference | {"CreateBucket", "DeleteObjects", "GetBucketLocation"}, heard - reference
 
 
-@in_worlds("sagemaker", "project", short=["sagemaker"])
-def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(name: str, worlds: Worlds, trial: Trial) -> None:
-    cases = [(how, call) for how in TROUBLES for call in CALLS]
-    trial.draw.shuffle(cases)
-    cases = cases[: trial.count(short=2, long=30)]
-    with worlds.world(name) as world:
+def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(worlds: Worlds, trial: Trial) -> None:
+    cases = trial.draw.sample([(how, call) for how in TROUBLES for call in CALLS], 2)
+    with worlds.world("sagemaker") as world:
         assert world.emulator is not None
         world.write_script(steps=5)
         with standing_before(world.emulator.url) as proxy:
@@ -43,48 +40,38 @@ def test_calls_that_fail_for_a_while_double_nothing_and_lose_nothing(name: str, 
                 proxy.calm()
             _assert_no_call_is_forgotten(set(proxy.heard))
             world.recover()
-        trial.check(world, "aws does not answer", len(cases))
+        trial.check(world)
 
 
 def _run_and_sometimes_stop(world: World, draw: random.Random, *, stops: bool) -> None:
-    command = world.begin(world.open_run() if world.name == "sagemaker" else None, pace=PACE)
+    command = world.begin(world.open_run(), pace=PACE)
     if (stops or draw.random() < 0.2) and not command.has_ended_within(draw.uniform(2.0, 8.0)):
         command.send(signal.SIGTERM)
     command.wait()
 
 
 def test_an_identity_that_may_not_make_one_call_leaves_nothing_unbooked(worlds: Worlds, trial: Trial) -> None:
-    calls = list(CALLS)
-    trial.draw.shuffle(calls)
-    calls = calls[: trial.count(short=1, long=len(calls))]
+    call = trial.draw.choice(CALLS)
     with worlds.world("sagemaker") as world:
         assert world.emulator is not None
         world.write_script(steps=5)
-        for call in calls:
-            code = DENIED.get(call, "AccessDenied" if call in ("PutObject", "GetObject", "ListObjectsV2") else "")
-            message = f"User is not authorized to perform: {call}"
-            world.emulator.inject(call, code or "AccessDeniedException", message, times=1000, status=403)
-            _run_and_sometimes_stop(world, trial.draw, stops=call == "StopTrainingJob")
-            world.emulator.clear_injections()
+        code = DENIED.get(call, "AccessDenied" if call in ("PutObject", "GetObject", "ListObjectsV2") else "")
+        message = f"User is not authorized to perform: {call}"
+        world.emulator.inject(call, code or "AccessDeniedException", message, times=1000, status=403)
+        _run_and_sometimes_stop(world, trial.draw, stops=call == "StopTrainingJob")
+        world.emulator.clear_injections()
         world.recover()
-        trial.check(world, "aws denies", len(calls))
+        trial.check(world)
 
 
-@in_worlds("sagemaker", "project", short=["project"])
-def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(
-    name: str, worlds: Worlds, trial: Trial
-) -> None:
-    cases = trial.count(short=1, long=8)
-    with worlds.world(name, shown_after_s=10.0) as world:
-        for _ in range(cases):
-            run_id = world.open_run() if name == "sagemaker" else None
-            _until_created(world, command := world.begin(run_id))
-            command.send(trial.draw.choice((signal.SIGKILL, signal.SIGHUP)))
-            command.wait()
-            run_id = run_id or world.runs()[0].info.run_id
-            world.begin(run_id).wait()
+def test_a_job_that_aws_does_not_show_yet_is_neither_created_again_nor_given_up(worlds: Worlds, trial: Trial) -> None:
+    with worlds.world("project", shown_after_s=10.0) as world:
+        _until_created(world, command := world.begin())
+        command.send(trial.draw.choice((signal.SIGKILL, signal.SIGHUP)))
+        command.wait()
+        world.begin(world.runs()[0].info.run_id).wait()
         world.recover()
-        trial.check(world, "aws does not show", cases)
+        trial.check(world)
 
 
 def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(worlds: Worlds, trial: Trial) -> None:
@@ -95,7 +82,7 @@ def test_a_job_that_aws_does_not_show_yet_is_stopped_all_the_same(worlds: Worlds
         assert command.wait() == 130, command.text
         (job,) = world.created()
         assert job.state == "Stopped"
-        trial.check(world, "aws does not show")
+        trial.check(world)
 
 
 def _until_created(world: World, command: Forked) -> None:
@@ -104,20 +91,17 @@ def _until_created(world: World, command: Forked) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("how", ["shuffled", "twice"] if IS_LONG else ["twice"])
-def test_events_out_of_order_and_events_told_twice_are_all_recorded_once(
-    how: str, worlds: Worlds, trial: Trial
-) -> None:
-    cases = trial.count(short=1, long=4)
+def test_events_out_of_order_and_events_told_twice_are_all_recorded_once(worlds: Worlds, trial: Trial) -> None:
     with worlds.world("sagemaker") as world:
         assert world.emulator is not None
         world.write_script(steps=40)
         with standing_before(world.emulator.url) as proxy:
             proxy.draw = trial.draw
             world.environment["AWS_ENDPOINT_URL"] = proxy.url
-            proxy.disturb(how, lambda heard: heard == "GetLogEvents")
-            for _ in range(cases):
+            for how in ("shuffled", "twice"):
+                proxy.disturb(how, lambda heard: heard == "GetLogEvents")
                 assert world.begin(world.open_run()).wait() == 0
+                proxy.calm()
             assert proxy.disturbed
         world.recover()
-        trial.check(world, "events out of order", cases)
+        trial.check(world)

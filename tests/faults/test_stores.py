@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Trial, in_worlds
+from tests.faults.conftest import Trial
 from tests.faults.proxy import Proxy, standing_before
 from tests.faults.worlds import World, Worlds, locked
 from tests.stand_ins import postgresql
@@ -17,24 +17,22 @@ pytestmark = pytest.mark.slow
 TROUBLES = ("reset", "hang", "slow", "lost", "429", "500", "503", "garbage")
 
 
-@in_worlds("simulated", "local", "sagemaker", short=["simulated"])
-def test_a_tracking_server_in_trouble_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
-    cases = trial.count(short=3, long=16)
+def test_a_tracking_server_in_trouble_costs_no_record(worlds: Worlds, trial: Trial) -> None:
     port = free_port()
     server = f"http://127.0.0.1:{port}"
-    with worlds.world(name) as world, tracking_server(world.folder, port), standing_before(server) as proxy:
+    with worlds.world("simulated") as world, tracking_server(world.folder, port), standing_before(server) as proxy:
         world.write_script(steps=10)
         world.environment |= {"MLFLOW_TRACKING_URI": proxy.url, "MLFLOW_HTTP_REQUEST_TIMEOUT": "3"}
-        for number in range(cases):
-            _run_in_trouble(world, proxy, trial, TROUBLES[(number + trial.draw.randrange(8)) % 8])
+        for how in trial.draw.sample(TROUBLES, 3):
+            _run_in_trouble(world, proxy, trial, how)
         world.recover()
-        trial.check(world, "tracking server", cases)
+        trial.check(world)
 
 
 def _run_in_trouble(world: World, proxy: Proxy, trial: Trial, how: str) -> None:
     """A job during which the server is in trouble for some seconds, from any moment on."""
     command = world.begin(pace=10.0)
-    begins = trial.draw.uniform(0.0, 1.5 if world.name == "simulated" else 8.0)
+    begins = trial.draw.uniform(0.0, 1.5)
     command.has_ended_within(begins)
     proxy.disturb(how)
     command.has_ended_within(trial.draw.uniform(0.5, 8.0))
@@ -42,18 +40,16 @@ def _run_in_trouble(world: World, proxy: Proxy, trial: Trial, how: str) -> None:
     assert command.wait() in (0, 2, 3), command.text
 
 
-@in_worlds("simulated", "local", short=["simulated"])
-def test_a_store_that_another_process_locks_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
-    cases = trial.count(short=2, long=10)
-    with worlds.world(name) as world:
-        for _ in range(cases):
+def test_a_store_that_another_process_locks_costs_no_record(worlds: Worlds, trial: Trial) -> None:
+    with worlds.world("simulated") as world:
+        for _ in range(2):
             command = world.begin(pace=4.0)
-            command.has_ended_within(trial.draw.uniform(0.0, 0.6 if name == "simulated" else 6.0))
+            command.has_ended_within(trial.draw.uniform(0.0, 0.6))
             with locked(world.folder / "mlflow.db"):
                 command.has_ended_within(trial.draw.uniform(1.0, 9.0))
             assert command.wait() in (0, 2), command.text
         world.recover()
-        trial.check(world, "sqlite locked", cases)
+        trial.check(world)
 
 
 def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, trial: Trial) -> None:
@@ -62,44 +58,40 @@ def test_a_ledger_that_is_restarted_loses_and_doubles_no_trial(worlds: Worlds, t
         pytest.skip(missing)
     from paretune.ledger.study_ledger import StudyLedger
 
-    cases = trial.count(short=1, long=8)
     with worlds.world("simulated") as world, postgresql.cluster() as server:
         world.attempts = 10  # some find no capacity, or run out of memory
-        for number in range(cases):
-            write_study(world.folder, name=f"restarted {number}", budget_usd=9.0, n_parallel=2)
-            words = ["paretune", "study", "--study", "study.yaml", "--storage", server.address]
-            study = world.commands.begin(words, cwd=world.folder, environment=world.environment)
-            study.has_ended_within(trial.draw.uniform(0.5, 4.0))
-            server.restart()
-            study.wait()
-            again = world.commands.begin(words, cwd=world.folder, environment=world.environment)
-            assert again.wait() == 0, again.text
-            world.begun += [study, again]
-            ledger = StudyLedger(server.address, f"restarted {number}")
-            entries, balance = entries_of(ledger), ledger.balance()
-            ledger.close()
-            assert all(entry.end is not None for entry in entries)
-            assert balance.committed_usd == 0
-            assert balance.spent_usd <= 9.0
+        write_study(world.folder, name="restarted", budget_usd=9.0, n_parallel=2)
+        words = ["paretune", "study", "--study", "study.yaml", "--storage", server.address]
+        study = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+        study.has_ended_within(trial.draw.uniform(0.5, 4.0))
+        server.restart()
+        study.wait()
+        again = world.commands.begin(words, cwd=world.folder, environment=world.environment)
+        assert again.wait() == 0, again.text
+        world.begun += [study, again]
+        ledger = StudyLedger(server.address, "restarted")
+        entries, balance = entries_of(ledger), ledger.balance()
+        ledger.close()
+        assert all(entry.end is not None for entry in entries)
+        assert balance.committed_usd == 0
+        assert balance.spent_usd <= 9.0
         world.recover()
-        trial.check(world, "postgresql restarted", cases)
+        trial.check(world)
 
 
-@in_worlds("simulated", "local", "sagemaker", short=["simulated", "sagemaker"])
+@pytest.mark.parametrize("name", ["simulated", "sagemaker"])
 def test_a_full_disk_of_the_launching_machine_costs_no_record(name: str, worlds: Worlds, trial: Trial) -> None:
-    cases = trial.count(short=1, long=5)
     with worlds.world(name, disk_mib=48) as world:
         world.may_fail = True
-        for _ in range(cases):
-            command = world.begin()
-            command.has_ended_within(trial.draw.uniform(0.0, 1.0 if name == "simulated" else 8.0))
-            filler = world.folder / "filler"
-            _fill(filler)
-            command.has_ended_within(3.0)
-            filler.unlink()
-            command.wait()
+        command = world.begin()
+        command.has_ended_within(trial.draw.uniform(0.0, 1.0 if name == "simulated" else 8.0))
+        filler = world.folder / "filler"
+        _fill(filler)
+        command.has_ended_within(3.0)
+        filler.unlink()
+        command.wait()
         world.recover()
-        trial.check(world, "disk full at the launcher", cases)
+        trial.check(world)
 
 
 def _fill(path: Path) -> None:

@@ -4,15 +4,14 @@ import signal
 
 import pytest
 
-from tests.faults.conftest import ALL, Trial, in_worlds
+from tests.faults.conftest import Trial
 from tests.faults.worlds import Worlds
 
 pytestmark = pytest.mark.slow
 
 
-@in_worlds(*ALL, short=["simulated", "local"])
-def test_two_launchers_of_one_run_create_one_job(name: str, worlds: Worlds, trial: Trial) -> None:
-    cases = trial.count(short=1, long=8) * (4 if name == "simulated" else 1)
+@pytest.mark.parametrize(("name", "cases"), [("simulated", 4), ("local", 1)])
+def test_two_launchers_of_one_run_create_one_job(name: str, cases: int, worlds: Worlds, trial: Trial) -> None:
     with worlds.world(name) as world:
         world.write_script(steps=5)
         for _ in range(cases):
@@ -23,4 +22,4 @@ def test_two_launchers_of_one_run_create_one_job(name: str, worlds: Worlds, tria
             for command in both:
                 command.wait()
         world.recover()
-        trial.check(world, "two launchers", cases)
+        trial.check(world)

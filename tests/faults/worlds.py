@@ -20,7 +20,6 @@ from tests.conftest import copy_store, user_s_own
 from tests.end_to_end.cloud import Cloud, account, spelled
 from tests.faults.oracle import Created, faults_of, local_jobs, sagemaker_job, simulated_jobs
 from tests.forks.commands import Commands, Forked
-from tests.processes import wait_until
 from tests.stand_ins.sagemaker.emulator import Emulator
 
 SCRIPT = """
@@ -147,22 +146,6 @@ class World:
         return result + [
             f"{done.order.log}: {done.text[-3000:]}" for done in self.begun if _TRACEBACK.search(done.text)
         ]
-
-    def until_jobs(self, count: int = 1, command: Forked | None = None) -> None:
-        """Wait until so many jobs have been created, or the command has ended."""
-        wait_until(
-            lambda: len(self.created()) >= count or (command is not None and command.code is not None),
-            within_s=60,
-            what="the job is created",
-        )
-
-    def until_it_speaks(self, command: Forked) -> None:
-        """Wait until the job has written an event, or the command has ended."""
-        wait_until(
-            lambda: command.code is not None or any(job.points for job in self.created()),
-            within_s=90,
-            what="the job writes events",
-        )
 
     def write_script(self, *, steps: int = 20, pause_s: float = 0.1, body: str = "", ending: str = "") -> None:
         """What the job runs."""

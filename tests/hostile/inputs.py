@@ -185,17 +185,6 @@ def _import(source: random.Random) -> HostileInput:
     return HostileInput(words=("import", "--recorded_runs", "runs.csv"), files={"runs.csv": broken(_RECORDED, source)})
 
 
-def _predict(source: random.Random) -> HostileInput:
-    files = {"model/config.json": broken(_MODEL, source), "rows.csv": broken(_ROWS, source)}
-    return HostileInput(words=("predict", "--model", "model", "--data", "rows.csv"), files=files)
-
-
-def _recur(source: random.Random) -> HostileInput:
-    text = (REPOSITORY / "examples" / "nightly.yaml").read_text().replace("studies/rehearsal.csv", "rehearsal.csv")
-    words = ("recur", "--file", "night.yaml", "--night", harmful(source) if source.random() < 0.3 else "n1")
-    return HostileInput(words=words, files=_beside() | {"night.yaml": broken(text, source)})
-
-
 def _bill(source: random.Random) -> HostileInput:
     name = source.choice(("bill.csv", "bill.parquet", "bill.csv.gz", "bill"))
     return HostileInput(words=("reconcile", "--bill", name), files={name: broken(_LINES, source)})
@@ -204,13 +193,6 @@ def _bill(source: random.Random) -> HostileInput:
 def _budget(source: random.Random) -> HostileInput:
     words = ("main", "--dry_run", "true", "--launcher", "simulated", "--instance_type", "ml.g5.xlarge")
     return HostileInput(words=(*words, "--budget", "team.yaml"), files={"team.yaml": broken(_BUDGETS, source)})
-
-
-def _schedule(source: random.Random) -> HostileInput:
-    words = ("schedule", "--study", "study.yaml", "--kind", source.choice(("cron", "github", "kubernetes")))
-    return HostileInput(
-        words=words, files=_beside() | {"study.yaml": (REPOSITORY / "studies/pareto.yaml").read_bytes()}
-    )
 
 
 def _bare(source: random.Random) -> HostileInput:
@@ -243,8 +225,8 @@ def _files_with(key: str) -> list[Path]:
 
 
 _OF_FILES = (
-    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import, _predict),
-    *(_recur, _bill, _budget, _schedule),
+    *(_study, _design, _with_profile, _with_prices, _project, _estimate, _rehearsed, _import),
+    *(_bill, _budget),
 )
 """Kinds whose commands read a file."""
 _KINDS = (*(_job,) * 3, *(_study, _design, _odd) * 2, *_OF_FILES[2:], _bare)
@@ -305,7 +287,6 @@ def give(hostile: HostileInput, folder: Path, store: str) -> Outcome:
         watching(folder, Path(store.removeprefix("sqlite:///")).parent, REPOSITORY / ".hypothesis") as seen,
         mock.patch("paretune.studies.run.drive", side_effect=Gate("study")),
         mock.patch("paretune.commands.design.run._run", side_effect=Gate("design")),
-        mock.patch("paretune.commands.recur.night._NightRun.run", side_effect=Gate("recur")),
     ):
         signal.signal(signal.SIGALRM, _alarm)
         signal.setitimer(signal.ITIMER_REAL, LONGEST_S)

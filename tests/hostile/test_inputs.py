@@ -47,17 +47,10 @@ def test_a_harmful_name_of_a_file_or_a_folder_does_nothing(store: str, tmp_path:
 
 
 TAKES_A_FILE = (
-    *(
-        "study --study",
-        "design --design",
-        "schedule --kind cron --study",
-        "recur --night n1 --file",
-        "reconcile --bill",
-    ),
+    *("study --study", "design --design", "reconcile --bill"),
     *(f"main --dry_run true --{name}" for name in ("dataset", "validation_file", "test_file", "entry_script", "model")),
     *(f"main --dry_run true --{name}" for name in ("project", "budget", "launcher simulated --recorded_runs")),
-    *("import --recorded_runs", "estimate --instance_type local --model", "predict --data rows.csv --model"),
-    *("predict --model . --data", "predict --model . --data rows.csv --output"),
+    *("import --recorded_runs", "estimate --instance_type local --model"),
     "design --design studies/polarity_scaling.yaml --prices",
 )
 """Commands, each up to the parameter whose value is a path."""

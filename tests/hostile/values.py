@@ -51,7 +51,7 @@ HARMFUL = (
     "http://169.254.169.254/latest/meta-data/",
     "sqlite:////dev/full",
     "postgresql://user:secret@127.0.0.1:1/none",
-    "models:/../x@champion",
+    "models:/../x@candidate",
     "runs:/../../..",
     "-rf",
     "--help",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 from paretune.cli.invocation import spelling_here
 from paretune.core.clock import SystemClock
 from paretune.core.commands import spelled
-from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError
+from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError, did_you_mean
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import is_secret_name, markdown, printable
 
@@ -37,23 +37,11 @@ COMMANDS = {
         "find the front of the objectives for the fewest dollars, within a budget",
         "paretune.commands.study.command",
     ),
-    "schedule": (
-        "an entry for cron, Kubernetes, GitHub or EventBridge Scheduler that calls the rounds of a study",
-        "paretune.commands.schedule.command",
-    ),
     "design": (
         "a designed experiment: a table of jobs, planned before it is paid, then run",
         "paretune.commands.design.command",
     ),
-    "recur": (
-        "experimental: tonight's run of a recurring training, at the cheapest point that rarely misses a quality floor",
-        "paretune.commands.recur.command",
-    ),
     "sync": ("adopt running jobs, collect finished ones, fill MLflow", "paretune.commands.sync.command"),
-    "predict": (
-        "a registered or local model on the rows of a file, with F1 and dollars per 1,000 rows",
-        "paretune.commands.predict.command",
-    ),
     "reconcile": (
         "AWS's bill against what was recorded: what each run was billed, and why it differs",
         "paretune.commands.bill.command",
@@ -72,10 +60,8 @@ ALIASES = {"train": "main", "run": "main"}  # other words for commands; `run SCR
 FIRST_WORDS = {
     "study": "study",
     "design": "design",
-    "schedule": "study",
     "run": "entry_script",
     "reconcile": "bill",
-    "predict": "data",
 }
 """Command to the parameter that the word after it sets, as in `paretune study studies/smoke.yaml`."""
 NEXT_STEPS = """\
@@ -149,9 +135,6 @@ def _print_failure(error: BaseException, output: TextIO | None) -> int:
         message = f"the disk is full ({error}): make room, or set PARETUNE_HOME"
         code = JobFailed.exit_code
     else:
-        if isinstance(error, SystemExit) and error.code and output is not None:  # argparse has printed the reason
-            unknown = BadInput([f"the first word must be a command: {', '.join(COMMANDS)}"])
-            print(as_document(error_document(unknown, str(unknown), BadInput.exit_code)), file=output)
         raise error
     print(printable(f"paretune: {message}"), file=sys.stderr)
     if output is not None:
@@ -182,6 +165,9 @@ def _named(words: Sequence[str]) -> list[str]:
         raise BadInput(["run needs a training script after it: paretune run train.py"])
     if has_file and command in FIRST_WORDS:
         rest[0] = f"--{FIRST_WORDS[command]}={rest[0]}"
+    if command not in {*COMMANDS, *ALIASES, "-h", "--help", "--version"}:
+        hint = did_you_mean(command, (*COMMANDS, *ALIASES)) or f"there are {', '.join(COMMANDS)}"
+        raise BadInput([f"unknown command {_shown(command, command)}: {hint}"])
     return [ALIASES.get(command, command), *rest]
 
 

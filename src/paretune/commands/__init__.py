@@ -8,12 +8,8 @@ imports       `import`: a table of finished runs, brought into MLflow
 main          `main`: one job; its work is `paretune.jobs`
 mcp           `mcp`: a server for agents
 mlflow_run    `mlflow run --backend sagemaker`: any MLflow project as a SageMaker training job
-predict       `predict`: predictions of a trained model on the rows of a file
 prices        `prices`: the prices of a region
-pull_request  the comment of the GitHub action on a pull request
-recur         `recur`: a training that recurs every night (experimental)
 report        `report`: tables, figures and findings of recorded jobs
-schedule      `schedule`: entries for schedulers that run a study in rounds
 study         `study`: the front of a study within its budget; its work is `paretune.studies`
 sync          `sync`: follows and collects jobs whose launcher has ended
 

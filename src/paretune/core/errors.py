@@ -8,7 +8,7 @@
     │   └── OutOfMemory            3      use a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
     ├── BudgetRefused              4      raise the budget or lower the worst case
-    ├── CallAgain                 75      run the same command again later: a study in rounds has not ended yet
+    ├── CallAgain                 75      run the same command again later: the study has not ended yet
     └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
 
 Any other exception that reaches a user is a bug in paretune.
@@ -17,6 +17,8 @@ Any other exception that reaches a user is a bug in paretune.
 import difflib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+
+from paretune.core.gone import GONE
 
 _LONGEST_NAME = 200  # characters that may be a typing error; difflib takes minutes for some longer texts
 
@@ -84,7 +86,7 @@ class BudgetRefused(ParetuneError):
 
 
 class CallAgain(ParetuneError):
-    """A round of a study has done all it can for now; a later round continues the study. Exit code: EX_TEMPFAIL."""
+    """`study --once` has done all it can for now; the same command continues the study. Exit code: EX_TEMPFAIL."""
 
     exit_code = 75
 
@@ -115,11 +117,15 @@ def did_you_mean(
 ) -> str:
     """`lead` and a question that suggests at most `most` similar `names`; empty if none is similar.
 
+    A name that is gone gets the sentence that says what to use instead.
+
     `cutoff` is the least similarity of difflib, 0 to 1. With `or_longer`, names that contain `name` are suggested if
     none is similar.
     """
     if len(name) > _LONGEST_NAME:
         return ""
+    if name in GONE:
+        return f"{lead}{GONE[name]}"
     similar = difflib.get_close_matches(name, names, n=most, cutoff=cutoff)
     if or_longer and name and not similar:
         similar = [other for other in names if name in other][:most]

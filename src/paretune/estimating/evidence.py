@@ -6,6 +6,7 @@ Every ordinary job, probe and imported run counts.
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture, config_in, well_known
@@ -18,7 +19,10 @@ from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, RecordedRun, Runs, schema
+from paretune.tracking import RecordedJob, RecordedRun, schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Tracking
 
 NEWEST = {"params.instance_type = 'local'": 100, "params.instance_type != 'local'": 200}
 """Numbers of runs that are read: more would cost every launch more time (1.5 ms each) than they improve its estimate.
@@ -49,7 +53,7 @@ class Evidence:
 
 
 def collect(
-    tracking: Runs, *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
+    tracking: "Tracking", *, simulated: bool = False, machine: str = "", steps: TracedSteps | None = None
 ) -> Evidence:
     """Return the evidence of the newest runs that have ended, and of those that ran out of memory.
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +28,10 @@ from paretune.pricing.prices import Price
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, Runs, schema
+from paretune.tracking import RecordedJob, schema
+
+if TYPE_CHECKING:
+    from paretune.tracking import Tracking
 
 NEWEST = 200  # number of runs of projects, and of scripts, that are read
 # Assumed for a training that has run once; not measured, rather too large than too small.
@@ -43,7 +47,7 @@ class OwnTrainingTimes:
     runs: Sequence[tuple[JobSpec, float]] = ()
 
     @classmethod
-    def collect(cls, tracking: Runs, machine: str) -> "OwnTrainingTimes":
+    def collect(cls, tracking: "Tracking", machine: str) -> "OwnTrainingTimes":
         """Read the newest measured runs, local ones of `machine` only; raises TrackingUnavailable."""
         completed = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.STATE}` = 'Completed'"
         runs = []
@@ -127,7 +131,9 @@ class Forecast:
     is no evidence. `steps` are traced steps; none is traced for a forecast, which must not take seconds.
     """
 
-    def __init__(self, tracking: Runs | None, *, simulated: bool = False, steps: TracedSteps | None = None) -> None:
+    def __init__(
+        self, tracking: "Tracking | None", *, simulated: bool = False, steps: TracedSteps | None = None
+    ) -> None:
         self._tracking = tracking
         self._simulated = simulated
         self._steps = steps

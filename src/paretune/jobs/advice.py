@@ -32,10 +32,11 @@ from paretune.specification.parallelism import single_device_defaults
 from paretune.specification.placement import Placement
 from paretune.specification.program import OWN_TRAINING
 from paretune.specification.regions import usual_region
-from paretune.tracking import Runs, schema
+from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from paretune.jobs.workplace import Workplace
+    from paretune.tracking import Tracking
 
 LEAST_EFFICIENCY, MOST_MEMORY = 0.5, 0.9  # an estimate with less scaling efficiency, or more memory, is warned of
 _SAME_JOB = ("model", "dataset", "task", "fine_tuning")
@@ -97,7 +98,7 @@ def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None, *, 
     return None if built is None else bytes_of_weights(spec, built, searches=searches)
 
 
-def has_worked(spec: JobSpec, tracking: Runs) -> bool | None:
+def has_worked(spec: JobSpec, tracking: "Tracking") -> bool | None:
     """Whether a job like it has completed on an instance, for a simulated one also simulated; None for one instance."""
     if not spec.has_instances or spec.instance_count == 1:
         return None
@@ -115,7 +116,7 @@ def has_worked(spec: JobSpec, tracking: Runs) -> bool | None:
     return any(all(run.params.get(name, "") == text for name, text in shared.items()) for run in runs)
 
 
-def with_history(jobs: Sequence[ForeseenJob], tracking: Runs) -> list[ForeseenJob]:
+def with_history(jobs: Sequence[ForeseenJob], tracking: "Tracking") -> list[ForeseenJob]:
     """The jobs with `has_worked` from the store; similar jobs are looked up once."""
     worked: dict[tuple[str, ...], bool | None] = {}
     completed = []

@@ -133,7 +133,7 @@ def _result(record: JobRecord, bill: JobBill, job: Job, end: JobEnd, model_uri: 
         has_gap=record.run.has_gap or record.is_uncollected,
         origin=workplace.launcher.origin,
         basis=job.facts().get("basis", ""),
-        remarks=(*end.remarks, *filter(None, [record.run.missing]), *end.verdicts),
+        remarks=(*end.remarks, *end.verdicts),
     )
 
 

@@ -84,7 +84,7 @@ def run_job(
     """Prepare, launch, watch and record one job; or adopt the job that an earlier launcher has started.
 
     A job is adopted if it belongs to this run, or if it is identical and unwatched; `again` starts another beside the
-    latter. `study` is the name of the study, design or recurring training that the job is part of.
+    latter. `study` is the name of the study or design that the job is part of.
 
     Raises:
         BadInput, BudgetRefused, LaunchRefused, JobFailed, LostContact, Interrupted: as `launch`.

@@ -45,7 +45,7 @@ class JobRecord:
         run: Run | None = None,
         # copies what the job has recorded itself when it has ended; by default for a project's job only
         collector: Collector | None = None,
-        study: str = "",  # name of the study, design or recurring training that the job is part of
+        study: str = "",  # name of the study or design that the job is part of
         # whether the job is tried again with a smaller batch if it runs out of memory. It is recorded, and what is
         # recorded counts for an adopted job. Never for a project.
         retries_smaller: bool = True,

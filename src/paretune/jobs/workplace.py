@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 from paretune.storage.address import address_fault
-from paretune.tracking import History
 
 if TYPE_CHECKING:
     from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest, BudgetStatus
@@ -54,6 +53,13 @@ def without_empty_home() -> Iterator[None]:
         if not existed:
             with suppress(OSError):  # it holds something
                 home.rmdir()
+
+
+def open_tracking(environment: Mapping[str, str], clock: Clock) -> "Tracking":
+    """The MLflow store that MLflow's own settings name; raises TrackingUnavailable."""
+    from paretune.tracking import Tracking  # imports MLflow
+
+    return Tracking(environment, clock)
 
 
 def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
@@ -263,7 +269,7 @@ class Workplaces:
                 clock=clock,
                 environment=self.environment,
                 interruption=self.interruption,
-                open_tracking=lambda: History(self.environment, clock).store,
+                open_tracking=partial(open_tracking, self.environment, clock),
                 shows_work=self.shows_work,
             )
         return self._workplaces[key]

@@ -253,7 +253,7 @@ def record_model(run: Run, job: FinishedJob) -> str:
         dataset=(Path(job.spec.dataset).name, job.data_hash) if job.data_hash else None,
     )
     uri = run.log_model(model)
-    run.set_tags({schema.MODEL_URI: uri or None, schema.NO_MODEL: run.missing or None})
+    run.set_tags({schema.MODEL_URI: uri or None})
     return uri
 
 

@@ -101,7 +101,7 @@ class RunOptions:
     )
     register: str | None = parameter(
         None,
-        "name in MLflow's model registry: the model becomes a version with alias candidate, or champion if better",
+        "name in MLflow's model registry: the model becomes a version with alias candidate",
         affects={"launcher"},
         not_searched="it changes no result; a study registers the model that it recommends",
     )

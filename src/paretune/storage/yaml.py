@@ -42,8 +42,7 @@ class FileKind:
 
 STUDY = FileKind("study", "name and search", "studies/smoke.yaml", ("search", "objectives"))
 DESIGN = FileKind("design", "name and factors", "studies/polarity_scaling.yaml", ("factors", "design"))
-RECUR = FileKind("recurring training", "name, search and floor", "examples/nightly.yaml", ("floor",))
-_COMMANDS = ((RECUR, "recur", "file"), (DESIGN, "design", "design"), (STUDY, "study", "study"))
+_COMMANDS = ((DESIGN, "design", "design"), (STUDY, "study", "study"))
 """Kind, its command, and that command's parameter for the file; kinds with unique keys come first."""
 
 
@@ -151,7 +150,7 @@ def _check_depth(text: str, path: str, loader: Any) -> None:
 
 
 def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
-    if any(key in keys for key in kind.marks) and not (kind is STUDY and any(key in keys for key in RECUR.marks)):
+    if any(key in keys for key in kind.marks):
         return
     for other, name, parameter in _COMMANDS:
         marks = [key for key in other.marks if key in keys]
@@ -164,8 +163,7 @@ def _check_kind(keys: Collection[str], path: str, kind: FileKind) -> None:
 def _hint(kind: FileKind) -> str:
     if not kind.marks:
         return f"write one with {kind.example}"
-    names = shipped_names(kind.marks, without=RECUR.marks if kind is STUDY else ())
-    return f"name one of your own, or a shipped one: {', '.join(names)}"
+    return f"name one of your own, or a shipped one: {', '.join(shipped_names(kind.marks))}"
 
 
 def write_yaml(values: Mapping[str, Any]) -> str:

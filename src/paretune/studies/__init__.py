@@ -1,6 +1,6 @@
 """Studies: which configuration to pay for, found with few jobs.
 
-- `definition`: study files, read and checked, and the file reader that designs and recurring trainings share.
+- `definition`: study files, read and checked, and the file reader that designs share.
 - `search`: asks for trials, runs their jobs, books their dollars, stops.
 - `results`: the front, what is recommended, and how it is shown.
 - `run`: a study from its file to its answer, at once or in rounds that hold the study's lease in turn.

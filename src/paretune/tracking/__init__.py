@@ -1,12 +1,11 @@
-"""The door to MLflow. Others: `projects`, `commands.mlflow_run`, the checks of `doctor` and the models of `predict`.
+"""The door to MLflow. Others: `projects`, `commands.mlflow_run` and the checks of `doctor`.
 
 store         Tracking, tracking_uri, require_answer   opens and finds runs; whether a server answers
 run           Run, RunStatus, TROUBLE                  one run that is written; the errors that MLflow raises
 recorded_job  RecordedRun, RecordedJob                 one run as MLflow has it, and the job that it records
-history       History, Runs                            runs for readers; opens the store only if it can hold any
 schema        names of the tags of runs
 figures       figures and tables of the validation rows, for a run's artifacts
-models        the model of a job as a LoggedModel of MLflow, where the server's version has a place for it
+models        the model of a job as a LoggedModel of MLflow
 registry      versions of registered models, and their aliases
 in_job        logging inside a job
 ui_view       the view of the table of runs in MLflow's UI
@@ -18,8 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from paretune.tracking.history import History as History
-    from paretune.tracking.history import Runs as Runs
     from paretune.tracking.recorded_job import RecordedJob as RecordedJob
     from paretune.tracking.recorded_job import RecordedRun as RecordedRun
     from paretune.tracking.run import TROUBLE as TROUBLE
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from paretune.tracking.store import tracking_uri as tracking_uri
 
 _MODULES = {
-    **dict.fromkeys(("History", "Runs"), "history"),
     **dict.fromkeys(("RecordedJob", "RecordedRun"), "recorded_job"),
     **dict.fromkeys(("TROUBLE", "Run", "RunStatus"), "run"),
     **dict.fromkeys(("Tracking", "is_absent_file", "require_answer", "tracking_uri"), "store"),

@@ -1,7 +1,5 @@
 """The model of a finished job as a LoggedModel of MLflow, made around the files of its folder without loading them.
 
-On a server before MLflow 3.0, which has no LoggedModels, the same files are the folder `model` of the run's artifacts.
-
 What lies on this machine becomes a model of the transformers and pyfunc flavours:
 
     MLmodel  requirements.txt  conda.yaml  python_env.yaml  input_example.json  README.md
@@ -17,32 +15,23 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import mlflow
 import yaml  # type: ignore[import-untyped]  # comes with MLflow
 from mlflow import MlflowClient
 from mlflow import __version__ as mlflow_version
 from mlflow.entities import LoggedModel, LoggedModelOutput, LoggedModelStatus, Metric, Run
-from mlflow.exceptions import MlflowException
 from mlflow.models import Model, ModelSignature
-from mlflow.store.tracking.rest_store import RestStore
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.utils import PYTHON_VERSION
 from mlflow.utils.environment import _mlflow_conda_env, _PythonEnv
 from mlflow.utils.file_utils import local_file_uri_to_path
-from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_MODELS
-from mlflow.utils.rest_utils import http_request
-from packaging.version import InvalidVersion, Version
 
 from paretune.specification import metrics
 from paretune.tracking import schema
 
-OLDEST = Version("2.13")  # the oldest server that these commands are tested with
-LOGGED_MODELS = Version("3.0")  # the first version that has LoggedModels
 CLASSIFICATION, GENERATION = "text-classification", "text-generation"
 """Tasks of `transformers.pipeline` that our own trainings are for."""
 _PIPELINES = {
@@ -74,48 +63,6 @@ _LINKED_FROM = 2**20  # bytes; a smaller file is copied, so that an editor canno
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _LEFT_OUT = (".pt", ".pth")  # states of optimisers and generators of random numbers
 _PICKLED_ARGUMENTS = "training_args.bin"
-_FOLDER = "model"  # of the run's artifacts, where the server has no LoggedModels
-
-
-def server_version(client: MlflowClient) -> Version | None:
-    """The version of MLflow on the server, or None if the server does not tell.
-
-    A database or folder has no server, and then it is the version of this process.
-
-    Raises:
-        MlflowException: the server does not answer.
-    """
-    store = client._tracking_client.store
-    if not isinstance(store, RestStore):
-        return Version(mlflow.__version__)
-    answer = http_request(store.get_host_creds(), "/version", "GET")  # type: ignore[no-untyped-call]
-    try:
-        return Version(answer.text) if answer.status_code == 200 else None
-    except InvalidVersion:  # such as a page of HTML
-        return None
-
-
-def missing_on_server(client: MlflowClient, experiment_id: str) -> str:
-    """A sentence that names the features that the server lacks, or an empty text; raises MlflowException."""
-    version = server_version(client)
-    has_models = _finds_models(client, experiment_id) if version is None else version >= LOGGED_MODELS
-    return "" if has_models else missing_in(version)
-
-
-def missing_in(version: Version | None) -> str:
-    """The sentence on a server before MLflow 3.0, whose version need not be known."""
-    server = "the tracking server" if version is None else f"the tracking server's MLflow {version}"
-    return f"{server} keeps no LoggedModels, which need MLflow 3.0: a model is an artifact of its run"
-
-
-def _finds_models(client: MlflowClient, experiment_id: str) -> bool:
-    try:
-        client.search_logged_models([experiment_id], max_results=1)
-    except MlflowException as error:
-        if error.get_http_status_code() != 404:  # type: ignore[no-untyped-call]
-            raise
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,53 +78,20 @@ class JobModel:
     dataset: tuple[str, str] | None = None  # name and digest of the rows that it was judged on, if known
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecordedModel:
-    """The model of a run, as MLflow has it."""
-
-    uri: str  # its address in MLflow: `models:/m-ID`, or `runs:/RUN_ID/PATH` if it is an artifact of its run
-    model_id: str | None  # id of the LoggedModel; None if it is an artifact
-    location: str  # where its files are: an address of MLflow's store, or of S3
-
-
-def recorded_model(client: MlflowClient, run_id: str) -> RecordedModel | None:
-    """The model of the run of a finished job; None if MLflow has none."""
-    run = client.get_run(run_id)
-    logged = logged_model_of(client, run_id)
-    if logged is not None:
-        return RecordedModel(uri=logged.model_uri, model_id=logged.model_id, location=location_of(logged))
-    folder = _artifact_folder(run)
-    if not folder:
-        return None
-    uri = f"runs:/{run_id}/{folder}"
-    return RecordedModel(uri=uri, model_id=None, location=_in_s3(run.data.tags) or uri)
-
-
 def logged_model_of(client: MlflowClient, run_id: str) -> LoggedModel | None:
     """The model of the finished job of a run; one that the job's command has logged itself if there is none of ours.
 
     Its tag `paretune.model` says where its files are; `model_uri` is its address in MLflow.
     """
     run = client.get_run(run_id)
-    if missing_on_server(client, run.info.experiment_id):
-        return None
     ready = [model for model in _models_of(client, run) if model.status == LoggedModelStatus.READY]
     return max(ready, key=lambda model: (schema.MODEL in model.tags, model.creation_timestamp), default=None)
 
 
 def location_of(logged: LoggedModel) -> str:
     """The place of the files of a LoggedModel: an address of MLflow's store, or of S3, as its tag says."""
-    return _in_s3(logged.tags) or str(logged.artifact_location)
-
-
-def add_model(client: MlflowClient, run_id: str, model: JobModel) -> tuple[str, str]:
-    """Record the model of a run as the server can, or complete it if that was interrupted.
-
-    Returns its address in MLflow, and a sentence on what the server has no place for, which may be empty.
-    """
-    run = client.get_run(run_id)
-    missing = missing_on_server(client, run.info.experiment_id)
-    return (_log_artifact(client, run, model), missing) if missing else (log_model(client, run_id, model).model_uri, "")
+    location = str(logged.tags.get(schema.MODEL, ""))
+    return location if location.startswith("s3:") else str(logged.artifact_location)
 
 
 def log_model(client: MlflowClient, run_id: str, model: JobModel) -> LoggedModel:
@@ -221,31 +135,6 @@ def _models_of(client: MlflowClient, run: Run) -> list[LoggedModel]:
     )
 
 
-def _log_artifact(client: MlflowClient, run: Run, model: JobModel) -> str:
-    """Store the model as an artifact of its run, and name it in the tag that servers before MLflow 3.0 read."""
-    run_id = run.info.run_id
-    if _artifact_folder(run) != _FOLDER:
-        described = Model(run_id=run_id, artifact_path=_FOLDER)
-        with _packed(described, model) as folder:
-            client.log_artifacts(run_id, str(folder), _FOLDER)
-        client._record_logged_model(run_id, described)  # type: ignore[no-untyped-call]
-    return f"runs:/{run_id}/{_FOLDER}"
-
-
-def _artifact_folder(run: Run) -> str:
-    """The folder of the run's artifacts that holds its model, the latest one; empty if there is none."""
-    try:
-        return str(json.loads(run.data.tags[MLFLOW_LOGGED_MODELS])[-1]["artifact_path"])
-    except (KeyError, IndexError, TypeError, ValueError):
-        return ""
-
-
-def _in_s3(tags: Mapping[str, str]) -> str:
-    """The place of a model's files in S3, according to its tags or those of its run; empty if they are not there."""
-    location = str(tags.get(schema.MODEL, ""))
-    return location if location.startswith("s3:") else ""
-
-
 def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
     """Write the files of the model into MLflow's store; large files are hard links if the store is on the same disk."""
     described = Model(run_id=logged.source_run_id, model_id=logged.model_id)
@@ -253,16 +142,9 @@ def _store(client: MlflowClient, logged: LoggedModel, model: JobModel) -> None:
     if local is not None:
         _fill(local, described, model, _link_or_copy)
         return
-    with _packed(described, model) as folder:
-        client.log_model_artifacts(logged.model_id, str(folder))
-
-
-@contextmanager
-def _packed(described: Model, model: JobModel) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="paretune-") as scratch:
-        folder = Path(scratch) / "model"
-        _fill(folder, described, model, lambda source, target: target.symlink_to(source.resolve()))
-        yield folder
+        _fill(Path(scratch), described, model, lambda source, target: target.symlink_to(source.resolve()))
+        client.log_model_artifacts(logged.model_id, scratch)
 
 
 def _fill(folder: Path, described: Model, model: JobModel, put: Callable[[Path, Path], None]) -> None:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.clock import Clock
 from paretune.core.untrusted import without_secrets
 from paretune.specification.container import Event
-from paretune.tracking.models import JobModel, add_model
+from paretune.tracking.models import JobModel, log_model
 
 _LONGEST_PARAM = 6000  # characters; MLflow's limit
 _LONGEST_TAG = 8000
@@ -46,8 +46,6 @@ class RunStatus(Enum):
 
 class Run:
     """One MLflow run. Writing never raises if the server is away; `has_gap` is true if something is missing.
-
-    `missing` says in a sentence what an older server has no place for; it is empty if the server has everything.
 
     Datasets, params, tags and metrics that could not be written are kept and written with the next ones; artifacts and
     the end must be written again.
@@ -71,7 +69,6 @@ class Run:
         self._is_held = False
         self._is_refused = False
         self.has_gap = False
-        self.missing = ""
 
     @contextlib.contextmanager
     def later(self) -> Iterator[None]:
@@ -155,11 +152,9 @@ class Run:
 
     def log_model(self, model: JobModel) -> str:
         """Record the model of the job; returns its address in MLflow, empty if MLflow does not answer."""
-        answers: list[tuple[str, str]] = []
-        if not self._try(lambda: answers.append(add_model(self._client, self.run_id, model))):
-            return ""
-        uri, self.missing = answers[0]
-        return uri
+        uris: list[str] = []
+        self._try(lambda: uris.append(log_model(self._client, self.run_id, model).model_uri))
+        return "".join(uris)
 
     def log_figure(self, figure: Any, path: str) -> None:
         """Store a matplotlib figure as an artifact."""

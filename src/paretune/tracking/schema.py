@@ -9,8 +9,7 @@ PREFIX = "paretune."  # the beginning of every tag of ours
 # What a run is
 KIND = "paretune.kind"
 """The kind of a run without a job: `study`, `study driver`, `design`, `design driver`, `watcher`, `report`, `estimate`,
-`prices`, `import`, `doctor`, `predict`, `reconcile`, `schedule`, `recur` (all nights of a recurring training),
-`recur driver`. Empty on a watcher that has started a job of its own after all.
+`prices`, `import`, `doctor`, `reconcile`. Empty on a watcher that has started a job of its own after all.
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
@@ -25,9 +24,8 @@ DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
 """Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
-MODEL_URI = "paretune.model_uri"
-"""Address of its LoggedModel in MLflow, `models:/m-...`; `runs:/ID/model` on a server before MLflow 3.0."""
-NO_MODEL = "paretune.no_model"  # why MLflow has no model, or no LoggedModel, of a job that has finished, in words
+MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
+NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 KNOWN_BEFORE = "paretune.known_before"
 """Metrics known before the job began, its estimate and facts of its data: JSON, name to value.
@@ -140,21 +138,7 @@ BORROWED = "paretune.borrowed"  # what a study takes from earlier ones, in words
 TRIAL = "paretune.trial"  # number of the trial
 PARETO_RANK = "paretune.pareto_rank"  # 0 on the front
 
-# A recurring training
-RECUR = "paretune.recur"  # name of the recurring training, on its own run and on the runs of its jobs
-NIGHT = "paretune.night"  # which night a job belongs to, such as 2026-11-22; absent from the run of all nights
-NIGHT_PART = "paretune.night_part"
-"""The role of the job in its night: `try`, `retrain` (the try missed the floor), `interrupted` or `refused`."""
-NIGHT_POINT = "paretune.night_point"  # its point, as JSON; written before the job is created
-NIGHT_IDENTITY = "paretune.night_identity"  # hash of its job, but for its seed and data; absent until 2026-11-22
-RETURNED = "paretune.returned"  # whether its model is what the night returns: true; absent otherwise
-
-# A version of a registered model, beside its metrics
-JUDGED_BY = "paretune.judged_by"  # name of the metric that it is compared by
-NOISE_BASIS = "paretune.noise_basis"  # what the standard error of that metric stands on, in words
-MEASURED_ON = "paretune.measured_on"  # instance type, device and precision that its seconds per 1,000 rows belong to
-CHAMPION = "paretune.champion"  # whether it became the champion when it was registered: true or false
-DECISION = "paretune.decision"  # why it did or did not, in words, with the figures
+# A model in the registry
 REGISTERED = "paretune.registered"
 """On the run of a job or a study: the version that its model is, such as `sentiment/3`; or why there is none."""
 

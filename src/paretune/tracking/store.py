@@ -29,7 +29,7 @@ from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
 from paretune.tracking import schema, ui_view
 from paretune.tracking.recorded_job import RecordedRun
-from paretune.tracking.registry import Registry
+from paretune.tracking.registry import register_model
 from paretune.tracking.run import TROUBLE, Run, is_refused
 
 _PROBE_TIMEOUT_S = 5.0
@@ -161,9 +161,9 @@ class Tracking:
             with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                 return Path(self._client.download_artifacts(run_id, path, folder)).read_text(encoding="utf-8")
 
-    def registry(self) -> Registry:
-        """The model registry that belongs to the store."""
-        return Registry(self._client, lambda: _alone_with(self.uri))
+    def register_model(self, name: str, run_id: str, tags: Mapping[str, str]) -> str | None:
+        """Make the model of a run a version of `name`; returns `NAME/VERSION`, or None without a model."""
+        return register_model(self._client, name, run_id, tags)
 
     def address(self, run_id: str, view: str | None = None) -> str:
         """The web address of a run or a view of the runs table, on the server or the one that `open_command` starts."""

@@ -35,9 +35,6 @@ class Client:
         self.sagemaker = boto3.client("sagemaker", **options)
         self.s3 = boto3.client("s3", **options)
         self.logs = boto3.client("logs", **options)
-        self.iam = boto3.client("iam", **options)
-        self.quotas = boto3.client("service-quotas", **options)
-        self.pricing = boto3.client("pricing", **options)
 
     def request(self, name: str, **changes: Any) -> dict[str, Any]:
         """A job named `name` on one ml.m5.large."""
@@ -51,23 +48,22 @@ class Client:
                 "ContainerEntrypoint": ["/bin/bash", "-c", "code=/opt/ml/input/data/code; . $code/run.sh"],
                 "MetricDefinitions": [{"Name": "eval:f1", "Regex": r"f1=(\S+)"}],
             },
-            "InputDataConfig": [self.channel("code", f"{base}/{name}/code/")],
+            "InputDataConfig": [self._code(name)],
             "OutputDataConfig": {"S3OutputPath": f"{base}/{name}/results"},
             "ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1, "VolumeSizeInGB": 1},
             "StoppingCondition": {"MaxRuntimeInSeconds": 60},
         }
         return usual | changes
 
-    def channel(self, name: str, uri: str, **changes: Any) -> dict[str, Any]:
-        """A channel with all objects below an address."""
-        source = {"S3DataType": "S3Prefix", "S3Uri": uri} | changes
-        return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
+    def _code(self, name: str) -> dict[str, Any]:
+        source = {"S3DataType": "S3Prefix", "S3Uri": f"s3://{self.emulator.bucket}/{name}/code/"}
+        return {"ChannelName": "code", "DataSource": {"S3DataSource": source}}
 
-    def start(self, name: str, script: str, *, instances: int = 1, resources: Any = None, **changes: Any) -> None:
+    def start(self, name: str, script: str, *, instances: int = 1, **changes: Any) -> None:
         """Create a job that runs `script`."""
         self.put(f"{name}/code/run.sh", script)
         request = self.request(name, **changes)
-        request["ResourceConfig"] |= {"InstanceCount": instances} | (resources or {})
+        request["ResourceConfig"] |= {"InstanceCount": instances}
         self.sagemaker.create_training_job(**request)
 
     def put(self, key: str, content: str | bytes) -> None:
@@ -83,24 +79,18 @@ class Client:
             return None
         return content
 
-    def describe(self, name: str) -> dict[str, Any]:
-        """DescribeTrainingJob."""
-        answer: dict[str, Any] = self.sagemaker.describe_training_job(TrainingJobName=name)
-        return answer
-
-    def wait(self, name: str, status: str | None = None, within_s: float = 30) -> dict[str, Any]:
-        """Describe it once it is over, or once its secondary status is `status`."""
+    def wait(self, name: str) -> dict[str, Any]:
+        """Describe it once it is over."""
 
         def look() -> dict[str, Any] | None:
-            job = self.describe(name)
-            done = job["SecondaryStatus"] == status or job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped")
-            return job if done else None
+            job: dict[str, Any] = self.sagemaker.describe_training_job(TrainingJobName=name)
+            return job if job["TrainingJobStatus"] in ("Completed", "Failed", "Stopped") else None
 
-        return wait_until(look, within_s=within_s, what=f"{name} {status or 'over'}") or {}
+        return wait_until(look, within_s=30, what=f"{name} is over") or {}
 
-    def lines(self, name: str, host: str = "algo-1") -> list[str]:
-        """What a host has logged so far, over all its streams."""
-        streams = self.logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/{host}-")
+    def lines(self, name: str) -> list[str]:
+        """What the first host has logged so far, over all its streams."""
+        streams = self.logs.describe_log_streams(logGroupName=GROUP, logStreamNamePrefix=f"{name}/algo-1-")
         return [
             event["message"]
             for stream in streams["logStreams"]

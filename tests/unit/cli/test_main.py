@@ -51,6 +51,7 @@ def nothing_was_started(folder: Path) -> bool:
 WRONG = {
     "unknown parameter": (["--learning_rat", "1e-4"], ["unknown parameter learning_rat", "learning_rate"]),
     "hyphens": (["--learning-rate", "1e-4"], ["unknown parameter learning-rate", "learning_rate"]),
+    "gone": (["--trials_per_job", "2"], ["unknown parameter trials_per_job: it is gone: keep_alive_minutes lets"]),
     "wrong type": (["--seed", "abc"], ["seed must be a whole number, got 'abc'"]),
     "not whole": (["--max_train_samples", "1.5"], ["max_train_samples must be a whole number, got '1.5'"]),
     "out of range": (["--num_train_epochs", "0"], ["num_train_epochs must be greater than 0"]),
@@ -180,15 +181,19 @@ def test_all_faults_stand_in_one_message(run: Run, workplace: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_store")
-@pytest.mark.parametrize("arguments", [["mian"], ["--seed", "1"]])
-def test_an_unknown_command_ends_with_2_and_the_commands(
-    arguments: list[str], workplace: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["trian"], "'trian': did you mean train?"),
+        (["--seed", "1"], "'--seed': there are main, "),
+        (["predict"], "'predict': it is gone: use transformers.pipeline"),
+    ],
+)
+def test_an_unknown_command_ends_with_2_and_a_hint(
+    arguments: list[str], hint: str, workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(arguments)
-
-    assert end.value.code == 2
-    assert "{main," in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert f"unknown command {hint}" in capsys.readouterr().err
     assert list(workplace.iterdir()) == []
 
 

@@ -76,14 +76,6 @@ def test_a_job_that_its_limit_would_end_is_refused_before_it_is_paid(
     [
         ("study", {"search": {"learning_rate": {"choices": [1e-5, 3e-5]}}, "n_trials": 2}),
         ("design", {"factors": {"learning_rate": [1e-5, 3e-5]}}),
-        (
-            "recur",
-            {
-                "job": {"dataset": ".", "learning_rate": 1e-5},
-                "search": {"learning_rate": {"choices": [1e-5, 3e-5]}},
-                "floor": {"f1": 0.5},
-            },
-        ),
     ],
 )
 def test_what_is_refused_leaves_nothing(
@@ -103,8 +95,7 @@ def test_what_is_refused_leaves_nothing(
     )
     path = tmp_path / "file.yaml"
     path.write_text(json.dumps({"name": "n", "job": {"dataset": "."}, **content}))
-    option = {"recur": "file"}.get(command, command)
-    assert main([command, f"--{option}", str(path)]) == 2
+    assert main([command, f"--{command}", str(path)]) == 2
 
     assert "dataset . has no rows" in capsys.readouterr().err
     assert list(workplace.iterdir()) == []

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from paretune.specification.parameters import parameter, parse, range_faults, spell
+from paretune.specification.job import JobSpec
+from paretune.specification.parameters import COMPUTES, affecting, parameter, parse, range_faults, spell
 
 
 @dataclass
@@ -129,3 +130,26 @@ def test_what_is_out_of_range_is_one_fault_with_the_rule_and_the_value(name: str
 
 def test_two_objects_do_not_share_their_default() -> None:
     assert Example().more is not Example().more
+
+
+@pytest.mark.parametrize(
+    ("name", "hashed", "moves_quality", "moves_a_step"),
+    [
+        ("learning_rate", True, True, False),
+        ("fine_tuning", True, True, True),
+        ("max_seq_length", True, True, True),
+        ("max_train_samples", True, True, False),
+        ("strategy", True, False, True),
+        ("instance_type", True, False, True),
+        ("seed", True, False, False),
+        ("max_cost_usd", False, False, False),
+        ("role", False, False, False),
+        ("spot", False, False, False),
+    ],
+)
+def test_what_a_parameter_affects_follows_from_its_declaration(
+    name: str, hashed: bool, moves_quality: bool, moves_a_step: bool
+) -> None:
+    assert (name in affecting(JobSpec, *COMPUTES)) is hashed
+    assert (name in affecting(JobSpec, "quality")) is moves_quality
+    assert (name in affecting(JobSpec, "seconds", "memory")) is moves_a_step

@@ -11,10 +11,9 @@ import pytest
 import paretune
 from paretune.cli.main import main
 from paretune.commands.design.reading import read_design
-from paretune.commands.recur.file import RecurFile
 from paretune.core.errors import BadInput
 from paretune.storage.shipped import find_file, find_path, shipped_names
-from paretune.storage.yaml import DESIGN, RECUR, STUDY
+from paretune.storage.yaml import DESIGN, STUDY
 from paretune.studies.definition.file import StudyFile
 
 REPOSITORY = Path(__file__).parents[3]
@@ -33,10 +32,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("name", ["smoke", "smoke.yaml", "studies/smoke", "studies/smoke.yaml"])
 def test_a_shipped_study_is_found_in_every_folder_by_name_file_or_path(name: str) -> None:
     assert find_file(name) == SMOKE
-
-
-def test_an_example_is_found_by_its_name() -> None:
-    assert find_file("nightly") == str(REPOSITORY / "examples" / "nightly.yaml")
 
 
 def test_a_file_of_the_current_folder_wins_and_a_folder_of_that_name_does_not(here: Path) -> None:
@@ -71,22 +66,20 @@ def test_a_path_counts_from_the_current_folder_then_from_those_given_then_from_w
     assert find_path(rows, tmp_path) == rows
 
 
-def test_the_files_that_a_shipped_study_design_or_example_names_are_found_too() -> None:
+def test_the_files_that_a_shipped_study_or_design_names_are_found_too() -> None:
     rows = str(REPOSITORY / "studies" / "rehearsal.csv")
 
     assert StudyFile.read("pareto", {}).job["recorded_runs"] == rows
-    assert RecurFile.read("nightly", {}).job["recorded_runs"] == rows
     assert read_design("polarity_scaling", {}).prices == str(REPOSITORY / "studies" / "polarity_prices.csv")
     assert read_design("model_parallel", {}).job["model"] == str(REPOSITORY / "studies" / "tiny_gpt2")
 
 
 def test_the_shipped_files_are_listed_by_kind() -> None:
-    studies = shipped_names(STUDY.marks, without=RECUR.marks)
+    studies = shipped_names(STUDY.marks)
 
     assert {"smoke", "pareto"} <= set(studies)
-    assert not {"polarity_scaling", "nightly"} & set(studies)
+    assert "polarity_scaling" not in studies
     assert "polarity_scaling" in shipped_names(DESIGN.marks)
-    assert shipped_names(RECUR.marks) == ["nightly"]
 
 
 def test_a_name_that_is_nowhere_is_refused_with_the_names_that_are_shipped() -> None:
@@ -128,7 +121,6 @@ def test_a_wheel_brings_its_studies_along(here: Path, tmp_path: Path) -> None:
     assert paretune.__version__ in run("--version")
     run("study", "--study", "pareto", "--n_trials", "2")
     run("design", "--design", "polarity_scaling", "--dry_run")
-    run("recur", "--file", "nightly")
     assert (here / "mlflow.db").is_file()
 
 

@@ -13,18 +13,19 @@ from mlflow.store.db.utils import (  # MLflow has no public way to ask
     _get_schema_version,
     create_sqlalchemy_engine,
 )
-from packaging.version import Version
+from mlflow.utils.rest_utils import http_request
+from packaging.version import InvalidVersion, Version
 
 from paretune.core.checks import Finding, failed, not_checked, passed
 from paretune.core.errors import TrackingUnavailable, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.storage.address import file_fault
-from paretune.tracking.models import LOGGED_MODELS, OLDEST, missing_in, server_version
 from paretune.tracking.run import TROUBLE
 from paretune.tracking.store import give_up_early, require_answer, silence_arn_warnings, sqlite_file, tracking_uri
 
 MLFLOW = "mlflow"
 _LOCK_TIMEOUT_S = 5.0
+_OLDEST = Version("3.1")  # the oldest server that these commands are tested with
 _PLUGIN = "sagemaker-mlflow"  # speaks to SageMaker managed MLflow, whose address is an ARN
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
@@ -79,21 +80,29 @@ def _managed_findings(uri: str) -> Iterator[Finding]:
 
 
 def _version_findings() -> Iterator[Finding]:
-    """Whether client and server understand each other, and what the server has no place for."""
-    server, here = server_version(MlflowClient()), Version(mlflow.__version__)
+    """Whether client and server understand each other."""
+    server, here = _server_version(), Version(mlflow.__version__)
     if server is None:
         yield not_checked(MLFLOW, f"the server does not tell its version; the client is {here}")
-    elif server < OLDEST or server.major > here.major:
+    elif server < _OLDEST or server.major > here.major:
         yield failed(
             MLFLOW,
-            f"the server must have MLflow {OLDEST} or newer, and no newer major version than the client, got server "
+            f"the server must have MLflow {_OLDEST} or newer, and no newer major version than the client, got server "
             f"{server} and client {here}: on the server's machine `pip install mlflow=={here}` and `mlflow db upgrade "
             "DATABASE`, then start it again",
         )
-    elif server < LOGGED_MODELS:
-        yield passed(MLFLOW, f"server {server}, client {here}; {missing_in(server)}")
     else:
         yield passed(MLFLOW, f"server {server}, client {here}")
+
+
+def _server_version() -> Version | None:
+    """The version of MLflow on the server; None if it does not tell, such as one behind a page of HTML."""
+    credentials = MlflowClient()._tracking_client.store.get_host_creds()
+    answer = http_request(credentials, "/version", "GET")  # type: ignore[no-untyped-call]
+    try:
+        return Version(answer.text) if answer.status_code == 200 else None
+    except InvalidVersion:
+        return None
 
 
 def _database_findings(uri: str) -> Iterator[Finding]:

@@ -28,7 +28,7 @@ from paretune.estimating.workload import BUNDLED_ROWS, training_rows, workload
 from paretune.jobs.advice import ForeseenJob, disk_bytes, warnings_of, with_history
 from paretune.jobs.preparation import load_cached_inputs
 from paretune.jobs.progress import say_on_stderr, watched
-from paretune.jobs.workplace import Workplaces
+from paretune.jobs.workplace import Workplaces, open_tracking
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import JobInputs
 from paretune.specification.inputs import BUNDLED, missing_files
@@ -37,7 +37,7 @@ from paretune.specification.parameters import COMPUTES, affecting
 from paretune.specification.placement import Placement
 from paretune.specification.profile import completed
 from paretune.specification.regions import usual_region
-from paretune.tracking import History, schema
+from paretune.tracking import schema
 
 if TYPE_CHECKING:
     from paretune.tracking import Tracking
@@ -97,7 +97,7 @@ def run_estimate(
         environment = dict(os.environ)
         prices = PriceList.read(environment)
         hourly = [usual_price(spec, prices, environment) for spec in request.specs]
-        return estimate_own(request.specs, hourly, History(environment, SystemClock()).store, machine_name())
+        return estimate_own(request.specs, hourly, open_tracking(environment, SystemClock()), machine_name())
     return _estimate_ours(request, say=say, quiet=quiet)
 
 
@@ -114,11 +114,11 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     trace(step_settings(request.specs, built, facts), steps, environment)
     if (missing := training_is_missing()) and not quiet:
         say(f"memory by formula, and not traced: {missing}")
-    history = History(environment, SystemClock())
+    tracking = open_tracking(environment, SystemClock())
 
     def table() -> tuple[list[ForeseenJob], list[Estimate]]:
         simulated = request.specs[0].is_simulated
-        estimator = Estimator(collect(history, simulated=simulated, machine=machine_name(), steps=steps), steps)
+        estimator = Estimator(collect(tracking, simulated=simulated, machine=machine_name(), steps=steps), steps)
         jobs = [
             _foreseen(spec, data, built[spec.model], usual_price(spec, prices, environment), region, estimator)
             for spec, data in zip(request.specs, facts, strict=True)
@@ -140,14 +140,13 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
             lambda spec: _run_probe(spec, probing, say, quiet=quiet),
             say,
         )
-        history = History(environment, SystemClock())
         jobs, estimates = table()
     return EstimateTable(
         estimates=estimates,
         region=region,
         remarks=[*_left_out(request.specs), *_plan_remarks(request.specs, workplaces), *_remarks(estimates)],
-        warnings=warnings_of(with_history(jobs, history)),
-        record=lambda: _record(estimates, history.store.for_estimates()),
+        warnings=warnings_of(with_history(jobs, tracking)),
+        record=lambda: _record(estimates, tracking.for_estimates()),
     )
 
 

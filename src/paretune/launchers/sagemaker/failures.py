@@ -9,7 +9,7 @@ AWS's texts have a structure, which is read in this order:
 5. the exit code; above 128, or below 0, it is a signal
 
 A rule of failures.toml applies only if its words name one cause. Any other text is shown as it is, with the cause
-"unknown". Sources: tests/recorded/failures.csv, documentation of AWS, public issue threads.
+"unknown". Sources: tests/unit/launchers/sagemaker/failures.csv, documentation of AWS, public issue threads.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The model of a file: which keys it may hold, how each is read, and which rules its parts must keep together.
 
-A kind of file (study, design, recurring training) is a subclass of `FileReader`. Its keys with one value are the fields
+A kind of file (study, design) is a subclass of `FileReader`. Its keys with one value are the fields
 of a dataclass, each declared by `specification.parameters.parameter` with type, range, choices and help. Its sections
 map names to values. `check` applies the rules for single parts first, then each `Rule` between parts that have no fault
 yet, so that one mistake is reported once. Every fault carries its line in the file.

@@ -134,7 +134,8 @@ SEARCH = "/api/2.0/mlflow/experiments/search"
     ("version", "verdicts"),
     [
         (mlflow.__version__, [Verdict.PASSED, Verdict.PASSED]),
-        ("1.30.0", [Verdict.FAILED, Verdict.PASSED]),
+        ("2.22.4", [Verdict.FAILED, Verdict.PASSED]),
+        ("99.0", [Verdict.FAILED, Verdict.PASSED]),
         ("<html>", [Verdict.NOT_CHECKED, Verdict.PASSED]),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from paretune.launchers.sagemaker.failures import UNKNOWN, classify, failure_of
 from paretune.specification.container import FailureKind
 
-PUBLIC = Path(__file__).parents[3] / "recorded" / "failures.csv"
+PUBLIC = Path(__file__).with_name("failures.csv")
 """Texts that jobs and requests of public notebooks and threads have printed, with the cause that we read in them."""
 
 

@@ -124,10 +124,7 @@ def thinned(pairs: Sequence[tuple[Key, float]], most: int) -> tuple[tuple[Key, f
 
 
 def _names_before(driver: Driver, before_ms: int) -> dict[str, str]:
-    """Run ids of the studies and designs that were begun before this study, to their names.
-
-    Nightly runs of `recur` are left out: they repeat a few points of one job over changing data.
-    """
+    """Run ids of the studies and designs that were begun before this study, to their names."""
     tracking = driver.workplace.tracking
     condition = f"attributes.start_time < {before_ms} and tags.`{schema.KIND}`"
     runs = [run for kind in _KINDS for run in tracking.runs(f"{condition} = '{kind}'", newest=_MOST_RUNS)]

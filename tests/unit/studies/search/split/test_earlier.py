@@ -192,8 +192,7 @@ def test_only_runs_of_studies_that_had_ended_and_of_the_same_origin_are_borrowed
     assert {study.is_same_data for study in earlier_studies(begun(workplace, name="data", dataset="new"))} == {False}
 
 
-def test_designs_are_borrowed_by_their_names_and_nights_of_recur_are_not(store: Tracking, workplace: Path) -> None:
-    _record_study(store, kind="recur")
+def test_designs_are_borrowed_by_their_names(store: Tracking, workplace: Path) -> None:
     _record_study(store, kind="design")
 
     found = earlier_studies(begun(workplace))

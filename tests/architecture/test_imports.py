@@ -1,0 +1,113 @@
+"""What imports do when they run. Which folder may import which stands in pyproject.toml, for import-linter."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import grimp
+import pytest
+
+from paretune.launchers.archive import package_files
+
+SOURCE = Path(__file__).parents[2] / "src"
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+    for path in (SOURCE / "paretune").rglob("*.py")
+)
+
+
+def test_what_travels_into_a_job_holds_all_that_it_imports() -> None:
+    graph = grimp.build_graph("paretune", cache_dir=None)
+    starts = {"paretune.training.__main__", "paretune.tracking.in_job"}
+    needed = starts.union(*(graph.find_upstream_modules(start) for start in starts))
+    there = {name.removesuffix(".py").replace("/", ".") for name in package_files(SOURCE / "paretune")}
+
+    assert needed <= {name.removesuffix(".__init__") for name in there}
+    assert len(needed) > 20
+
+
+def test_the_lowest_folders_need_the_standard_library_only(tmp_path: Path) -> None:
+    lowest = [name for name in MODULES if name.startswith(("paretune.core", "paretune.specification"))]
+
+    run_python(f"import sys; sys.path = [{str(SOURCE)!r}, *sys.path]; import {', '.join(lowest)}", tmp_path, "-I", "-S")
+
+
+def run_python(program: str, folder: Path, *options: str) -> str:
+    """Output of a program in an empty current folder, which is its home too."""
+    done = subprocess.run(
+        [sys.executable, *options, "-W", "ignore", "-c", program],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_line_and_launching_leave_torch_and_the_cloud_alone(tmp_path: Path) -> None:
+    # boto3 is not among them: MLflow imports it with its SageMaker plugin.
+    heavy = ["torch", "transformers", "datasets", "peft", "sagemaker", "optuna", "paretune.training"]
+    output = run_python(
+        "import sys, paretune.cli.main, paretune.jobs.launch, paretune.commands.mcp.front\n"
+        "import paretune.launchers.local\n"
+        f"print([name for name in {heavy} if name in sys.modules])",
+        tmp_path,
+    )
+
+    assert output == "[]\n"
+
+
+def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
+    output = run_python(
+        "import sys, paretune.cli.main\n"
+        "code = paretune.cli.main.main(['main', '--sed', '1'])\n"
+        "print(code, 'mlflow' in sys.modules, 'matplotlib' in sys.modules)",
+        tmp_path,
+    )
+
+    assert output == "2 False False\n"
+
+
+def test_an_estimate_is_told_before_mlflow_is_imported_to_record_it(tmp_path: Path) -> None:
+    job = {"model": "bert-base-uncased", "max_train_samples": "4000", "instance_type": "ml.g5.xlarge"}
+    output = run_python(
+        "import os, sys; os.environ['PARETUNE_TRACE_SECONDS'] = '0'\n"
+        "from paretune.commands.estimate.command import COMMAND\n"
+        f"parts = COMMAND.run(COMMAND.read({job}, [])).parts()\n"
+        "print('ml.g5.xlarge' in next(parts), {'mlflow', 'sqlalchemy', 'scipy', 'pandas', 'boto3'} & {*sys.modules})",
+        tmp_path,
+    )
+
+    assert output == "True set()\n"
+
+
+@pytest.mark.slow
+def test_importing_does_nothing_but_define(tmp_path: Path) -> None:
+    names = [name for name in MODULES if name != "paretune.training.__main__"]
+    output = run_python(
+        "import importlib, logging, os, signal, threading\n"
+        "import mlflow, torch, transformers, datasets, peft, sklearn, pandas, tqdm, psutil  # the doors' own doings\n"
+        "def state():\n"
+        "    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]\n"
+        "    return dict(os.environ), handlers, os.getcwd(), logging.root.level, threading.active_count(),"
+        " torch.get_num_threads(), sorted(os.listdir('.'))\n"
+        "before = state()\n"
+        f"for name in {names}:\n"
+        "    importlib.import_module(name)\n"
+        "assert state() == before, (before, state())\n"
+        "print('same')",
+        tmp_path,
+    )
+
+    assert output == "same\n"
+
+
+@pytest.mark.slow
+def test_importing_the_launching_wing_writes_no_file(tmp_path: Path) -> None:
+    launching = [name for name in MODULES if not name.startswith("paretune.training")]
+    run_python(f"import importlib\nfor name in {launching}:\n    importlib.import_module(name)", tmp_path)
+
+    assert list(tmp_path.iterdir()) == []
