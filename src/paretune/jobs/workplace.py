@@ -72,11 +72,10 @@ def usual_storage(home: Path, environment: Mapping[str, str]) -> str:
     return address
 
 
-def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) -> "BudgetLedger":
+def budget_ledger_of(budget: str, environment: Mapping[str, str]) -> "BudgetLedger":
     """The ledger of a file of budgets: in the storage that it names, in PARETUNE_STORAGE, or in a file beside it.
 
-    A ledger beside the file is shared by everybody on this machine who uses the file. Up to version 0.3 it was in the
-    home folder; entries there are copied once.
+    A ledger beside the file is shared by everybody on this machine who uses the file.
 
     Raises:
         BadInput: the file has faults, or its storage does not answer.
@@ -85,11 +84,7 @@ def budget_ledger_of(budget: str, home: Path, environment: Mapping[str, str]) ->
 
     file = BudgetFile.read(budget)
     beside = at_home(budget).resolve().parent / _HOME
-    ledger = BudgetLedger(file, usual_storage(beside, environment), beside)
-    is_usual = file.storage is None and not environment.get(STORAGE_VARIABLE)
-    if is_usual and home.resolve() != beside and (home / _STUDIES).is_file():
-        ledger.copy_from(f"sqlite:///{home / _STUDIES}")
-    return ledger
+    return BudgetLedger(file, usual_storage(beside, environment), beside)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +108,7 @@ class Workplace:
             BudgetFile.read(budget)  # its faults are reported all the same
             return None
         if budget not in self._budget_ledgers:
-            self._budget_ledgers[budget] = budget_ledger_of(budget, self.home, self.environment)
+            self._budget_ledgers[budget] = budget_ledger_of(budget, self.environment)
         return self._budget_ledgers[budget]
 
     def attribution(self, spec: AccountSettings, study: str = "") -> Attribution:

@@ -21,11 +21,10 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS, Ledger
+from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_TAGS, Ledger
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.address import redacted
-from paretune.storage.database import is_same_database, open_engine
+from paretune.storage.database import is_same_database, lock_writes
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
@@ -102,8 +101,6 @@ class BudgetLedger(Ledger):
 
     _table = BUDGET_ENTRIES
     _has_ended = BUDGET_ENTRIES.c.booked_usd.is_not(None)
-    _revisions = "budgets"
-    _version_table = "paretune_budget_schema"
     _try_again = "try again when it does"
 
     def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
@@ -120,18 +117,6 @@ class BudgetLedger(Ledger):
         if self.is_local:
             Path(self._engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
 
-    def copy_from(self, address: str) -> None:
-        """Copy the entries of another SQLite file unless there are some here; raises BadInput for newer tables."""
-        source = open_engine(address, keeps_connections=False)
-        with self._transaction() as connection, source.begin() as reading:
-            is_used = connection.execute(sa.select(BUDGET_ENTRIES.c.job).limit(1)).first() is not None
-            if is_used or not sa.inspect(reading).has_table(BUDGET_ENTRIES.name):
-                return
-            self._migrate(reading, redacted(address))
-            for table in (BUDGET_ENTRIES, BUDGET_TAGS):
-                if rows := [dict(row) for row in reading.execute(sa.select(table)).mappings()]:
-                    connection.execute(table.insert(), rows)
-
     def reserve(self, request: BudgetRequest, within: sa.Connection | None = None) -> None:
         """Reserve a job's worst case in all budgets that it counts against, unless it is reserved already.
 
@@ -142,7 +127,7 @@ class BudgetLedger(Ledger):
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
         with self._transaction_or(within) as connection:
-            connection.execute(sa.select(BUDGET_LOCK).with_for_update())  # one admission at a time, whatever its tags
+            lock_writes(connection)  # one admission at a time, whatever its tags
             entry = self._newest(connection, request)
             if entry is not None and entry.booked_usd is None:
                 return

@@ -10,7 +10,6 @@ job that still runs, or whose launcher was killed.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, ClassVar
 
 import sqlalchemy as sa
@@ -19,8 +18,10 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import BadInput, LostContact, first_line
 from paretune.pricing.budget import Balance
 from paretune.storage.address import redacted
-from paretune.storage.database import migrate, open_engine
+from paretune.storage.database import create_tables, open_engine
 
+VERSION = 5
+"""Version of the tables and of the texts in them; a ledger of another version is refused."""
 STUDY_METADATA, BUDGET_METADATA = sa.MetaData(), sa.MetaData()
 
 STUDIES = sa.Table(
@@ -78,7 +79,7 @@ BUDGET_ENTRIES = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("booked_usd", sa.Float),  # empty while it runs
     sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
-    sa.Column("reserved_at", sa.Float),  # seconds since the epoch, of the launcher's clock; empty up to version 1
+    sa.Column("reserved_at", sa.Float),  # seconds since the epoch, of the launcher's clock
     sa.Index("paretune_budget_entries_month", "month", "origin"),
     sa.Index("paretune_budget_entries_run", "run_id"),
 )
@@ -89,14 +90,10 @@ BUDGET_TAGS = sa.Table(
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("value", sa.String(256), nullable=False),
 )
-BUDGET_LOCK = sa.Table("paretune_budget_lock", BUDGET_METADATA, sa.Column("number", sa.Integer, primary_key=True))
-
-
-_REVISIONS = Path(__file__).parent / "migrations"
 
 
 class Ledger:
-    """One table with the columns worst_usd, booked_usd and kept_usd. Older tables are migrated when it is opened.
+    """One table with the columns worst_usd, booked_usd and kept_usd.
 
     Args:
         address: of the database, as SQLAlchemy takes it.
@@ -104,14 +101,12 @@ class Ledger:
         keeps_connections: False opens and closes a connection for each transaction.
 
     Raises:
-        BadInput: the database does not answer, or a newer version of paretune has written its tables.
+        BadInput: the database does not answer, or another version of paretune has written its tables.
         LostContact: from any method, if the database no longer answers; jobs go on.
     """
 
     _table: ClassVar[sa.Table]
     _has_ended: ClassVar[sa.ColumnElement[bool]]
-    _revisions: ClassVar[str]
-    _version_table: ClassVar[str]
     _try_again: ClassVar[str]
 
     def __init__(self, address: str, holder: str = "", *, keeps_connections: bool = True) -> None:
@@ -121,7 +116,7 @@ class Ledger:
             self._engine = open_engine(address, keeps_connections=keeps_connections)
             self._prepare()
             with self._engine.begin() as connection:
-                self._migrate(connection, self.shown_address)
+                create_tables(connection, self.shown_address, self._table.metadata, VERSION)
         except BadInput:
             self.close()
             raise
@@ -138,10 +133,6 @@ class Ledger:
 
     def _lock(self, connection: sa.Connection) -> None:
         """Called at the beginning of each transaction."""
-
-    @classmethod
-    def _migrate(cls, connection: sa.Connection, shown_address: str) -> None:
-        migrate(connection, shown_address, _REVISIONS / cls._revisions, cls._version_table)
 
     @contextmanager
     def _transaction(self) -> Iterator[sa.Connection]:

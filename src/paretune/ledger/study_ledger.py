@@ -138,8 +138,6 @@ class StudyLedger(Ledger):
 
     _table = TRIALS
     _has_ended = TRIALS.c.ended.is_not(None)
-    _revisions = "studies"
-    _version_table = "paretune_schema"
     _try_again = "the same command continues the study"
 
     def __init__(self, storage: str, study: str) -> None:

@@ -51,7 +51,7 @@ class TrialEnd:
     transient: bool = False  # retryable, and the cause may last, such as missing capacity: wait before the next try
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
-    at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch; 0 in entries before version 4
+    at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
     off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
     refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
 
@@ -63,11 +63,9 @@ class TrialEnd:
 
     @classmethod
     def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
-        """Read what `as_json` wrote, in this version or an earlier one, which wrote "again" and "later"."""
-        renamed = {"again": "retryable", "later": "transient"}
-        values = {renamed.get(name, name): value for name, value in read_json(text).items()}
-        values["status"] = TrialStatus(values["status"])
-        values["verdicts"] = tuple(values.get("verdicts", ()))
+        """Read what `as_json` wrote."""
+        values = read_json(text)
+        values |= {"status": TrialStatus(values["status"]), "verdicts": tuple(values["verdicts"])}
         return cls(**values, cost_usd=cost_usd)
 
 

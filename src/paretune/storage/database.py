@@ -1,4 +1,4 @@
-"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and migrations of tables."""
+"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and the creation of tables."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -7,10 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.pool import NullPool
 
 from paretune.core.errors import BadInput
@@ -80,36 +76,24 @@ def without_waiting_for_the_disk() -> Iterator[None]:
         sa.event.remove(sa.Engine, "connect", hurry)
 
 
-def migrate(connection: sa.Connection, name: str, revisions: Path, version_table: str) -> None:
-    """Create tables, or upgrade tables of an earlier version; rows are kept.
-
-    Several processes may open a database at the same moment: SQLite admits one writing transaction at a time, and on
-    PostgreSQL a lock is held until the transaction ends. On SQLite the transaction must begin with BEGIN IMMEDIATE. The
-    version is in a table of its own, because Optuna and MLflow may keep theirs in `alembic_version` of this database.
-
-    Args:
-        connection: in a transaction.
-        name: the database, for messages.
-        revisions: folder of the Alembic revisions, one per file.
-        version_table: name of the table with the version.
-
-    Raises:
-        BadInput: a newer version of paretune wrote the tables.
-    """
+def lock_writes(connection: sa.Connection) -> None:
+    """Let in one transaction at a time from here to its end. On SQLite that holds for every transaction."""
     if connection.dialect.name == "postgresql":
         connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
-    folder = str(revisions)
-    scripts = ScriptDirectory(folder, version_locations=[folder])
-    version = MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
-    newest = scripts.get_current_head()
-    if version == newest:
-        return
-    if version is not None and version not in {script.revision for script in scripts.walk_revisions()}:
-        versions = f"version of its tables: {version}, known here: up to {newest}"
-        raise BadInput(
-            [f"storage {name} was written by a newer paretune ({versions}): update paretune, or name another storage"]
-        )
-    upgrade = EnvironmentContext(Config(), scripts, fn=lambda revision, _: scripts._upgrade_revs("head", revision))
-    with upgrade as environment:
-        environment.configure(connection=connection, version_table=version_table)
-        environment.run_migrations()
+
+
+def create_tables(connection: sa.Connection, name: str, tables: sa.MetaData, version: int) -> None:
+    """Create tables that are not there yet. `name` is the database, for messages.
+
+    Raises:
+        BadInput: another version of paretune wrote the tables.
+    """
+    lock_writes(connection)
+    first = next(iter(tables.tables.values())).name
+    versions = sa.Table(f"{first}_version", sa.MetaData(), sa.Column("version", sa.Integer, primary_key=True))
+    if not sa.inspect(connection).has_table(first):
+        tables.create_all(connection)
+        versions.create(connection)
+        connection.execute(versions.insert().values(version=version))
+    elif not sa.inspect(connection).has_table(versions.name) or connection.scalar(sa.select(versions)) != version:
+        raise BadInput([f"storage {name} was written by another version of paretune: name another storage"])

@@ -16,8 +16,7 @@ from paretune.jobs.preview import preview
 from paretune.jobs.record import JobRecord
 from paretune.jobs.warm_pools import KeptPool
 from paretune.jobs.workplace import JobBudgets, Workplace
-from paretune.ledger.budget_file import BudgetFile
-from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetLedger, BudgetRequest, BudgetStatus
+from paretune.ledger.budget_ledger import ABANDONED_AFTER_S, BudgetRequest, BudgetStatus
 from paretune.specification.container import JobInputs
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, Tracking, tracking_uri
@@ -118,28 +117,6 @@ def test_one_file_used_from_two_folders_has_one_set_of_accounts(payer: Payer, tm
 
     with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
         budgets(payer.spec(max_runtime_minutes=240.0, budget=file), homes[1]).check()
-
-
-def test_accounts_that_an_earlier_version_has_kept_in_the_home_folder_go_on(payer: Payer, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    previous = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{home / 'studies.db'}")
-    request: dict[str, Any] = {
-        "tags": {"team": "nlp"},
-        "origin": "measured",
-        "now": payer.clock.now(),
-        "instance_type": SMALL,
-    }
-    previous.reserve(BudgetRequest(job="a", run_id="a", worst_usd=4.0, **request))
-    workspace = replace(payer.place(), home=home)
-
-    with pytest.raises(BudgetRefused, match=r"4 promised to running jobs"):
-        budgets(payer.spec(max_runtime_minutes=240.0), workspace).check()
-    accounts = replace(workspace, _budget_ledgers={}).budget_ledger("team.yaml")
-    assert accounts is not None
-    accounts.book("a", 1.0)
-    previous.reserve(BudgetRequest(job="b", run_id="b", worst_usd=0.5, **request))  # nobody looks there any more
-    assert payer.standing().balance.spent_usd == 1.0
-    budgets(payer.spec(max_runtime_minutes=240.0), replace(workspace, _budget_ledgers={})).check()
 
 
 def test_a_job_on_this_machine_is_in_no_budget_for_nobody_bills_it(payer: Payer, tmp_path: Path) -> None:
@@ -299,7 +276,7 @@ def test_a_storage_that_is_gone_refuses_a_job_and_leaves_the_worst_case_of_a_run
         payer.type(seed=7)
     assert isinstance(refused.value, BadInput)
     home.rmdir()
-    Path("away.db").rename("studies.db")
+    Path("away.db").rename(home)
 
     assert payer.standing().balance.committed_usd == pytest.approx(1.0)
     message = sync_all(payer)

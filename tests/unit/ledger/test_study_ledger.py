@@ -147,20 +147,6 @@ def test_what_is_written_down_of_a_trial_is_read_again(ledger: StudyLedger) -> N
     assert (entry.worst_usd, entry.booked_usd, entry.booking_order, entry.spent_usd) == (2.0, 1.5, 1, 1.5)
 
 
-def test_an_end_in_the_words_of_earlier_versions_is_read() -> None:
-    text = '{"status": "Failed", "metrics": {}, "reason": "full", "again": true, "later": true}'
-    end = TrialEnd(status=TrialStatus.FAILED, cost_usd=0.5, reason="full", retryable=True, transient=True)
-    assert TrialEnd.from_json(text, 0.5) == end
-
-
-def test_what_an_earlier_version_has_not_written_down_is_read_as_it_was_then() -> None:
-    note = TrialNote(point={}, seed=42, repeats=None, changes={}, kind="trial", predicted={})
-    assert TrialNote() == note
-    end = TrialEnd.from_json('{"status": "Completed"}', None)
-    assert (end.metrics, end.cost_usd, end.reason) == ({}, None, "")
-    assert (end.retryable, end.transient) == (False, False)
-
-
 def test_bookings_are_read_in_their_order_with_what_was_spent_by_then(ledger: StudyLedger) -> None:
     for trial in range(3):
         reserve(ledger, trial)
@@ -345,8 +331,8 @@ def test_a_closed_ledger_keeps_no_file_open_and_one_that_was_refused_neither(led
     assert path not in {file.path for file in psutil.Process().open_files()}
 
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE paretune_schema SET version_num = '99'")
-    with pytest.raises(BadInput, match="written by a newer paretune"):
+        connection.execute("UPDATE paretune_studies_version SET version = 99")
+    with pytest.raises(BadInput, match="written by another version of paretune"):
         StudyLedger(storage, "one")
     assert path not in {file.path for file in psutil.Process().open_files()}
 

@@ -134,7 +134,7 @@ def budget_findings(request: DoctorRequest, environment: Mapping[str, str], now:
         return  # the check of the profile reports the fault
     if path is None:
         return
-    ledger = budget_ledger_of(path, home_of(environment), environment)
+    ledger = budget_ledger_of(path, environment)
     try:
         ledger.check_storage(now, "measured")
     except BudgetRefused as error:

@@ -13,7 +13,6 @@ from paretune.jobs.progress import say_on_stderr
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.models.register import register
 from paretune.specification import metrics
-from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import COMPUTES, affecting, spell
 from paretune.specification.program import OWN_TRAINING
@@ -239,4 +238,4 @@ def described(file: StudyFile) -> str:
     texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
     job = json.loads(texts.pop("job", "{}"))
     texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts
-    return json.dumps({name: text.replace(f'"{BUNDLED}', f'"{BUNDLED_BEFORE}') for name, text in texts.items()})
+    return json.dumps(texts)

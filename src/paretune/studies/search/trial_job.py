@@ -93,8 +93,6 @@ class TrialJob:
             return self._refused(error)
         if end is None:
             return None
-        if self._job.batches.retries:  # by `sync` before version 0.4: its end is that of another point
-            return self._end(TrialStatus.OUT_OF_MEMORY, "out of memory with the batch of this point")
         return self._failed(end) if end.completed is None else self._completed(end)
 
     def stop_early(self, reason: str) -> None:

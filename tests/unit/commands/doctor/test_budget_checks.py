@@ -29,7 +29,7 @@ def test_what_is_left_of_each_budget_of_the_profile_is_told_and_a_full_one_is_wr
 
     Path("team.yaml").write_text(TEAM)
     Path("paretune.toml").write_text('budget = "team.yaml"')
-    accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / 'home' / 'studies.db'}")
+    accounts = BudgetLedger(BudgetFile.read("team.yaml"), f"sqlite:///{workplace / '.paretune' / 'studies.db'}")
     requests = {
         "worst_usd": 5.0,
         "tags": {"team": "nlp"},
@@ -57,7 +57,7 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
     request = DoctorRequest.from_text(LOCAL, {})
     assert not any("no job" in result.text for result in budget_findings(request, {}, NOW))  # there was none at all
 
-    accounts = budget_ledger_of("team.yaml", workplace, {})
+    accounts = budget_ledger_of("team.yaml", {})
     accounts.reserve(
         BudgetRequest(
             job="j",
@@ -77,7 +77,7 @@ def test_a_budget_whose_tags_no_job_has_ever_had_is_told_of_beside_the_tags_that
 def test_another_storage_than_that_of_the_month_is_wrong(workplace: Path) -> None:
     Path("team.yaml").write_text(TEAM)
     Path("paretune.toml").write_text('budget = "team.yaml"')
-    budget_ledger_of("team.yaml", workplace, {}).check_storage(NOW, "measured", claims=True)
+    budget_ledger_of("team.yaml", {}).check_storage(NOW, "measured", claims=True)
     elsewhere = {"PARETUNE_STORAGE": f"sqlite:///{workplace / 'other.db'}"}
     (finding,) = budget_findings(DoctorRequest.from_text(LOCAL, elsewhere), elsewhere, NOW)
 

@@ -1,1 +1,0 @@
-"""Alembic revisions of the ledgers' tables: `studies/` and `budgets/`, each with its own version table."""
