@@ -111,7 +111,6 @@ class Desk:
             ledger,
             run_id=self.run_id,
             workplace=workplace,
-            now=self.clock.now,
             on_trial=self.ended.append,
             say=self.said.append,
         )

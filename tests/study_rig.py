@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -31,7 +30,6 @@ def driver_of(folder: Path, path: str, overrides: Mapping[str, str]) -> Driver:
         StudyLedger(storage, file.name),
         run_id=workplace.tracking.create("study").run_id,
         workplace=workplace,
-        now=time.time,
         on_trial=lambda trial: None,
         say=lambda text: None,
     )

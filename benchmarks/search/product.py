@@ -3,7 +3,6 @@
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -172,7 +171,6 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
             interruption=Interruption(),
             open_tracking=lambda: tracking,
         ),
-        now=time.time,
         on_trial=finished,
         say=lambda text: None,
     )

@@ -1,9 +1,9 @@
-"""Two drivers, two processes, one study: no trial is run twice, and together they keep to one budget."""
+"""Two drivers, two processes, one study: one works at a time, and after a kill the next one continues."""
 
 import os
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import optuna
@@ -14,9 +14,10 @@ from optuna.storages import RDBStorage
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEntry, TrialStatus
 from paretune.pricing.budget import Balance
-from tests.processes import command, paretune
+from tests.processes import Command, command, paretune, wait_until
 from tests.stand_ins import postgresql
 from tests.study_tables import entries_of, write_study
+from tests.unit.ledger.test_study_lock import holder
 
 BUDGET_USD = 9.0
 WITHIN_S = 240.0
@@ -35,41 +36,44 @@ def storage(request: pytest.FixtureRequest, workplace: Path) -> Iterator[str]:
         yield address
 
 
-def _drive(storage: str, folder: Path, drivers: int) -> list[str]:
-    """Run the study with so many drivers at once; what each has printed."""
-    with ExitStack() as stack:
-        started = [
-            stack.enter_context(
-                command(
-                    paretune("study", "--study", "study.yaml", "--storage", storage),
-                    home=folder / ".paretune",
-                    cwd=folder,
-                    environment=os.environ,
-                    log=folder / f"driver-{number}.log",
-                )
-            )
-            for number in range(drivers)
-        ]
-        codes = [driver.wait(WITHIN_S) for driver in started]
-        texts = [driver.text for driver in started]
-    assert codes == [0] * drivers, "\n\n".join(texts)
-    return texts
+def _started(storage: str, folder: Path, *words: str) -> AbstractContextManager[Command]:
+    """The command of the study, in a process of its own."""
+    return command(
+        paretune("study", "--study", "study.yaml", "--storage", storage, *words),
+        home=folder / ".paretune",
+        cwd=folder,
+        environment=os.environ,
+        log=folder / f"driver-{len(list(folder.glob('driver-*')))}.log",
+    )
 
 
-def _books(storage: str, study: str) -> tuple[list[TrialEntry], Balance]:
-    ledger = StudyLedger(storage, study)
+def _books(storage: str) -> tuple[list[TrialEntry], Balance]:
+    ledger = StudyLedger(storage, "shared")
     entries, balance = entries_of(ledger), ledger.balance()
     ledger.close()
     return entries, balance
 
 
 @pytest.mark.slow
-def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace: Path) -> None:
+def test_a_second_driver_is_refused_and_after_a_kill_the_next_one_continues(storage: str, workplace: Path) -> None:
     write_study(workplace, name="shared", budget_usd=BUDGET_USD, n_parallel=2)
-    texts = _drive(storage, workplace, 2)
+    with holder(storage, "shared") as busy:
+        for words, code in (((), 3), (("--once",), 75)):
+            with _started(storage, workplace, *words) as second:
+                assert second.wait(WITHIN_S) == code, second.text
+                assert f"process {busy.pid} on " in second.text
+                assert "works on shared: wait until it has ended" in second.text
+        assert _books(storage)[0] == []
+    with _started(storage, workplace) as first:
+        wait_until(lambda: _books(storage)[0], within_s=WITHIN_S, what="a trial is reserved")
+        first.process.kill()
+        first.process.wait()
+    before, _ = _books(storage)
+    with _started(storage, workplace) as third:
+        assert third.wait(WITHIN_S) == 0, third.text
 
-    entries, balance = _books(storage, "shared")
-    assert len({entry.owner for entry in entries}) == 2, "\n\n".join(texts)
+    entries, balance = _books(storage)
+    assert {entry.trial for entry in before} <= {entry.trial for entry in entries}
     assert all(entry.end is not None for entry in entries)
     assert balance.spent_usd <= BUDGET_USD
     assert balance.committed_usd == 0
@@ -85,32 +89,8 @@ def test_two_drivers_share_a_budget_and_run_no_job_twice(storage: str, workplace
     assert sorted(run.info.run_id for run in trials) == sorted(entry.run_id for entry in entries)
     assert sum(run.data.metrics["cost_usd"] for run in trials) == pytest.approx(balance.spent_usd)
     assert result[0].data.metrics["cost_usd"] == pytest.approx(balance.spent_usd)
-
-
-@pytest.mark.slow
-def test_two_drivers_on_a_grid_try_each_point_once(storage: str, workplace: Path) -> None:
-    search = {
-        "instance_count": {"choices": [1, 2, 4]},
-        "per_device_train_batch_size": {"choices": [8, 16, 32, 64]},
-        "learning_rate": {"choices": [1e-5, 1e-4]},
-    }
-    job = {
-        "launcher": "simulated",
-        "recorded_runs": str(workplace / "runs.csv"),
-        "instance_type": "ml.g5.xlarge",
-        "num_train_epochs": 2,
-    }
-    write_study(workplace, name="grid", sampler="grid", search=search, job=job, n_parallel=2)
-    _drive(storage, workplace, 2)
-
-    entries, _ = _books(storage, "grid")
-    first = [entry for entry in entries if entry.note.repeats is None]
-    assert Counter(tuple(entry.note.point.values()) for entry in first).most_common(1)[0][1] == 1
-    fitting = [entry for entry in first if entry.note.point["per_device_train_batch_size"] < 64]
-    assert len(fitting) == 18
-    assert 1 <= len(first) - len(fitting) <= 4  # 64 rows do not fit, which one job for each driver and place shows
     optuna_s = RDBStorage(storage)
-    states = [trial.state for trial in optuna.load_study(study_name="grid", storage=optuna_s).get_trials()]
+    states = [trial.state for trial in optuna.load_study(study_name="shared", storage=optuna_s).get_trials()]
     optuna_s.remove_session()
     optuna_s.engine.dispose()
     assert all(state.is_finished() for state in states)

@@ -1,7 +1,8 @@
 """Reserved and booked dollars: of the trials of a study, and of all jobs that share budgets of a month.
 
 ledger.Ledger               reserve, book and balance, for both ledgers, and their tables
-study_ledger.StudyLedger    the trials of one study, the drivers at work on it, and the lease of one round at a time
+study_ledger.StudyLedger    the trials of one study
+study_lock                   the lock with which one process at a time works on a study
 budget_ledger.BudgetLedger  all jobs that share the budgets of a file
 budget_file.BudgetFile      a file of budgets, read and checked
 trial_entry                 values of a trial in the ledger: TrialNote, TrialEnd, TrialStatus, TrialEntry

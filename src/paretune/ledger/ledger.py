@@ -43,31 +43,11 @@ TRIALS = sa.Table(
     sa.Column("booked_usd", sa.Float),
     sa.Column("spent_usd", sa.Float),
     sa.Column("booking_order", sa.Integer),
-    sa.Column("counts", sa.Integer, nullable=False),  # 1: one of the study's n_trials
-    sa.Column("settled", sa.Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
-    sa.Column("owner", sa.String(255), nullable=False),
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),  # TrialNote as JSON
     sa.Column("ended", sa.Text),  # TrialEnd as JSON; empty while it runs
     sa.Column("kept_usd", sa.Float),  # 0 once it is booked
-    sa.Index("paretune_ledger_identity", "study", "identity"),
     sa.Index("paretune_ledger_booking_order", "study", "booking_order"),
-)
-DRIVERS = sa.Table(
-    "paretune_drivers",
-    STUDY_METADATA,
-    sa.Column("study", sa.String(255), primary_key=True),
-    sa.Column("owner", sa.String(255), primary_key=True),
-    sa.Column("seen", sa.Float, nullable=False),  # last heartbeat, seconds since the epoch
-)
-LEASES = sa.Table(
-    "paretune_leases",
-    STUDY_METADATA,
-    sa.Column("study", sa.String(255), primary_key=True),
-    sa.Column("holder", sa.String(255), nullable=False),  # a process, as `this_process` names it; empty if nobody
-    sa.Column("token", sa.Integer, nullable=False),  # grows by one each time that the lease is taken
-    sa.Column("until", sa.Float, nullable=False),  # seconds since the epoch, by the database's clock
-    sa.Column("ended", sa.Text),  # which stage of the study has ended, as JSON
 )
 BUDGET_ENTRIES = sa.Table(
     "paretune_budget_entries",
@@ -144,7 +124,10 @@ class Ledger:
             text = f"another process has written the same ({first_line(error)})"
             raise LostContact(f"{self._storage}: {text}: {self._try_again}") from error
         except SQLAlchemyError as error:
-            raise LostContact(f"{self._storage} does not answer ({first_line(error)}): {self._try_again}") from error
+            raise self._lost(error) from error
+
+    def _lost(self, error: SQLAlchemyError) -> LostContact:
+        return LostContact(f"{self._storage} does not answer ({first_line(error)}): {self._try_again}")
 
     def _write(self, statement: Any) -> int:
         with self._transaction() as connection:

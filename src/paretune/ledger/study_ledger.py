@@ -1,136 +1,24 @@
-"""The ledger of a study: dollars reserved and booked for each trial, and which drivers work on it.
-
-Drivers on several machines share it, so that together they never exceed the budget and never start the same job twice.
-"""
+"""The ledger of a study: dollars reserved and booked for each trial."""
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact
-from paretune.launchers.processes import is_alive
-from paretune.ledger.ledger import DRIVERS, LEASES, STUDIES, TRIALS, Ledger
+from paretune.core.errors import BadInput, BudgetRefused
+from paretune.ledger.ledger import STUDIES, TRIALS, Ledger
+from paretune.ledger.study_lock import locked_in_file, locked_on_server
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.pricing.budget import Balance
 
-LEASE_S = 120.0  # seconds for which a round holds a study unless it renews; well above the interval of renewals
-_MOST_CLOCK_ERROR_S = 300.0
-"""Seconds by which a machine's clock may be ahead; a lease that ends later than this allows is not trusted."""
-_CLOCKS = {"postgresql": "select extract(epoch from clock_timestamp())"}
-"""SQL dialect to the query of the database's own time, in seconds since the epoch; others use the machine's."""
 _MOST_DIFFERENCES = 8
 _LONGEST_VALUE = 200  # characters
-
-
-class LeaseLost(LostContact):
-    """Another round has taken over the study: this one stops without writing; jobs go on."""
-
-    exit_code = CallAgain.exit_code
-
-
-class Lease:
-    """The lease of one study.
-
-    Args:
-        transaction: opens a transaction of the ledger, one at a time for all processes at work on the study.
-    """
-
-    def __init__(self, study: str, transaction: Callable[[], AbstractContextManager[sa.Connection]]) -> None:
-        self._study = study
-        self._is_study = LEASES.c.study == study
-        self._transaction = transaction
-        # of the round that holds the lease through this object; None for other processes, which are not fenced.
-        self.token: int | None = None
-        # this machine's time in seconds since the epoch, used if the database has no clock of its own.
-        self.now: Callable[[], float] = time.time
-
-    def take(self, holder: str) -> str:
-        """Take the lease as `holder`; returns the living process that holds it instead, or an empty text."""
-        try:
-            with self._transaction() as connection:
-                now, row = self._time(connection), self._row(connection)
-                if row is not None and self._is_held(row, now):
-                    return str(row.holder)
-                token = 1 if row is None else row.token + 1
-                values = {"holder": holder, "token": token, "until": now + LEASE_S}
-                if row is None:
-                    connection.execute(LEASES.insert().values(study=self._study, **values))
-                else:
-                    self._update(connection, **values)
-        except LostContact:  # the first two rounds of a study at the same moment
-            if other := self.holder():
-                return other
-            raise
-        self.token = token
-        return ""
-
-    def renew(self) -> None:
-        """Hold it for LEASE_S seconds from now; raises LeaseLost if another round has it."""
-        with self._transaction() as connection:
-            self._update(connection, until=self._time(connection) + LEASE_S)
-
-    def release(self) -> None:
-        """Let the next round take it at once; raises LeaseLost if another round has it."""
-        with self._transaction() as connection:
-            self._update(connection, holder="", until=0.0)
-
-    def holder(self) -> str:
-        """The process that holds it now, or an empty text."""
-        with self._transaction() as connection:
-            row = self._row(connection)
-            return str(row.holder) if row is not None and self._is_held(row, self._time(connection)) else ""
-
-    def record_end(self, end: str | None) -> None:
-        """Record which stage of the study has ended, for later rounds."""
-        with self._transaction() as connection:
-            self._update(connection, ended=end)
-
-    def recorded_end(self) -> str | None:
-        """The text that `record_end` wrote last, or None."""
-        with self._transaction() as connection:
-            row = self._row(connection)
-            return None if row is None or row.ended is None else str(row.ended)
-
-    def check(self, connection: sa.Connection) -> None:
-        """Raise LeaseLost, so that nothing is written, if another round has replaced this one."""
-        if self.token is None:
-            return
-        row = self._row(connection)
-        if row is None or row.token != self.token:
-            by = f" ({row.holder})" if row is not None and row.holder else ""
-            raise LeaseLost(f"another round of the study has taken over{by}: this one has stopped, its jobs go on")
-
-    def _row(self, connection: sa.Connection) -> Any:
-        return connection.execute(sa.select(LEASES).where(self._is_study)).first()
-
-    def _update(self, connection: sa.Connection, **values: object) -> None:
-        connection.execute(LEASES.update().where(self._is_study).values(**values))
-
-    def _is_held(self, row: Any, now: float) -> bool:
-        """Whether a living process, or one of another machine whose clock is plausible, holds it."""
-        if not row.holder or row.until <= now:
-            return False
-        lives = is_alive(row.holder)
-        return row.until <= now + LEASE_S + _MOST_CLOCK_ERROR_S if lives is None else lives
-
-    def _time(self, connection: sa.Connection) -> float:
-        query = _CLOCKS.get(connection.dialect.name)
-        return self.now() if query is None else float(connection.exec_driver_sql(query).scalar_one())
-
-
-class Reservation(Enum):
-    """Result of `StudyLedger.reserve`."""
-
-    GRANTED = "granted"
-    DUPLICATE = "duplicate"  # the same job runs, or its outcome is known: nothing was written
-    TRIAL_LIMIT = "trial limit"  # the study has begun as many trials as it may have: nothing was written
 
 
 class StudyLedger(Ledger):
@@ -144,8 +32,28 @@ class StudyLedger(Ledger):
         self._study = study
         self._is_study = STUDIES.c.name == study
         self._in_study = TRIALS.c.study == study
-        self.lease = Lease(study, self._transaction)
+        self._locked: sa.Connection | None = None  # the connection whose session holds the lock of the study
         super().__init__(storage)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the study inside the block: nobody else works on it.
+
+        Raises:
+            StudyLocked: another process holds it.
+        """
+        with ExitStack() as stack:
+            if self._engine.dialect.name == "sqlite":
+                stack.enter_context(locked_in_file(Path(str(self._engine.url.database)), self._study))
+            else:
+                try:
+                    self._locked = stack.enter_context(locked_on_server(self._engine, self._study))
+                except SQLAlchemyError as error:
+                    raise self._lost(error) from error
+            try:
+                yield
+            finally:
+                self._locked = None
 
     def open(self, run_id: str, described: str) -> str:
         """Add the study unless it is there; returns its MLflow run id, empty if it has none yet (see `name_run`).
@@ -157,7 +65,7 @@ class StudyLedger(Ledger):
         """
         query = sa.select(STUDIES).where(self._is_study)
         study = {"name": self._study, "run_id": run_id, "mark": uuid.uuid4().hex, "described": described}
-        with suppress(LostContact), self._transaction() as connection:  # two may begin it at the same moment
+        with self._transaction() as connection:
             if connection.execute(query).first() is None:
                 connection.execute(STUDIES.insert().values(**study))
         (row,) = self._rows(query)
@@ -171,11 +79,9 @@ class StudyLedger(Ledger):
         """A random tag of this study; it finds the study's MLflow run if the driver dies before `name_run`."""
         return str(self._rows(sa.select(STUDIES.c.mark).where(self._is_study))[0].mark)
 
-    def name_run(self, run_id: str) -> str:
-        """Record the study's MLflow run id if none is recorded; returns the recorded id."""
-        with self._transaction() as connection:
-            connection.execute(STUDIES.update().where(self._is_study, STUDIES.c.run_id == "").values(run_id=run_id))
-            return str(connection.execute(sa.select(STUDIES.c.run_id).where(self._is_study)).scalar_one())
+    def name_run(self, run_id: str) -> None:
+        """Record the study's MLflow run."""
+        self._write(STUDIES.update().where(self._is_study).values(run_id=run_id))
 
     def reserve(
         self,
@@ -185,47 +91,32 @@ class StudyLedger(Ledger):
         *,
         worst_usd: float | None,
         budget_usd: float | None,
-        owner: str,
         identity: str = "",
-        most_trials: int | None = None,
         reserve_shared: Callable[[sa.Connection], None] = lambda _: None,
-    ) -> Reservation:
+    ) -> None:
         """Reserve a trial's worst case, before its job is created.
 
-        `identity` is the hash of what the job computes, empty if it may run twice. `budget_usd` limits the study's
-        dollars, `most_trials` the trials that count; None is no limit. `reserve_shared` reserves in budgets beyond the
-        study, in the same transaction; it raises to refuse the trial.
+        `identity` is the hash of what the job computes. `budget_usd` limits the study's dollars; None is no limit.
+        `reserve_shared` reserves in budgets beyond the study, in the same transaction; it raises to refuse the trial.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget, or its price is unknown.
         """
         with self._transaction() as connection:
-            is_active = TRIALS.c.ended.is_(None) | (TRIALS.c.settled == 1)  # it runs, or its outcome is known
-            same = sa.select(TRIALS.c.trial).where(self._in_study, TRIALS.c.identity == identity, is_active).limit(1)
-            if identity and connection.execute(same).first() is not None:
-                return Reservation.DUPLICATE
-            count = sa.select(sa.func.coalesce(sa.func.sum(TRIALS.c.counts), 0)).where(self._in_study)
-            if note.counts and most_trials is not None and connection.execute(count).scalar_one() >= most_trials:
-                return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 balance = self._balance(connection, self._in_study)
                 _admit(worst_usd, budget_usd, balance, parameters.get("instance_type", ""))
             reserve_shared(connection)
-            row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "owner": owner}
+            row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "worst_usd": worst_usd}
             row |= {"parameters": json.dumps(dict(parameters)), "note": json.dumps(asdict(note)), "run_id": ""}
-            row |= {"worst_usd": worst_usd, "counts": int(note.counts), "settled": 0}
             connection.execute(TRIALS.insert().values(**row))
-        return Reservation.GRANTED
 
     def set_run_id(self, trial: int, run_id: str) -> None:
         """Record the MLflow run of a trial."""
         self._write(TRIALS.update().where(self._is(trial)).values(run_id=run_id))
 
-    def book(self, trial: int, end: TrialEnd, *, settled: bool) -> None:
-        """Record how a trial ended and what it cost, in place of its reservation. A second booking is ignored.
-
-        A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
-        """
+    def book(self, trial: int, end: TrialEnd) -> None:
+        """Record how a trial ended and what it cost, in place of its reservation. A second booking is ignored."""
         order = sa.select(sa.func.max(TRIALS.c.booking_order)).where(self._in_study)
         with self._transaction() as connection:
             self._book(
@@ -237,8 +128,6 @@ class StudyLedger(Ledger):
                 spent_usd=self._balance(connection, self._in_study).spent_usd + (end.cost_usd or 0.0),
                 booking_order=(connection.execute(order).scalar() or 0) + 1,
                 ended=end.as_json(),
-                settled=int(settled),
-                **({"counts": 0} if end.retryable else {}),
             )
 
     def book_kept(self, trial: int, usd: float) -> None:
@@ -267,26 +156,6 @@ class StudyLedger(Ledger):
         """Ended trials whose jobs left a warm pool, booked or not, by number."""
         return self._entries(TRIALS.c.kept_usd.is_not(None), order=TRIALS.c.trial)
 
-    def heartbeat(self, owner: str, now: float) -> None:
-        """Record that the driver `owner` runs at `now`, seconds since the epoch."""
-        with self._transaction() as connection:
-            connection.execute(sa.delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
-            connection.execute(DRIVERS.insert().values(study=self._study, owner=owner, seen=now))
-
-    def deregister(self, owner: str) -> None:
-        """Record that the driver `owner` no longer runs."""
-        self._write(sa.delete(DRIVERS).where(DRIVERS.c.study == self._study, DRIVERS.c.owner == owner))
-
-    def drivers(self) -> dict[str, float]:
-        """Registered drivers, each with the time of its last heartbeat in seconds since the epoch."""
-        rows = self._rows(sa.select(DRIVERS).where(DRIVERS.c.study == self._study))
-        return {row.owner: row.seen for row in rows}
-
-    def take_over(self, trial: int, dead_owner: str, owner: str) -> bool:
-        """Make `owner` the owner of a running trial of a dead driver; False if another driver was faster."""
-        is_left = self._is(trial) & (TRIALS.c.owner == dead_owner) & TRIALS.c.ended.is_(None)
-        return self._write(TRIALS.update().where(is_left).values(owner=owner)) == 1
-
     def _is(self, trial: int) -> Any:
         return self._in_study & (TRIALS.c.trial == trial)
 
@@ -299,9 +168,13 @@ class StudyLedger(Ledger):
             return connection.execute(query).all()
 
     def _lock(self, connection: sa.Connection) -> None:
-        """Let in one transaction at a time of all drivers of the study, by a lock on its row where rows have locks."""
+        """Let in one transaction at a time, by a lock on the study's row where rows have locks.
+
+        A session that holds the lock of the study answers as long as it does.
+        """
+        if self._locked is not None:
+            self._locked.execute(sa.select(1))
         connection.execute(sa.select(STUDIES.c.name).where(self._is_study).with_for_update())
-        self.lease.check(connection)
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:

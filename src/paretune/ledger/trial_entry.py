@@ -84,7 +84,6 @@ class TrialEntry:
     end: TrialEnd | None  # how it ended; None while it runs
     booking_order: int | None  # from 1, in the order of booking; None while it runs
     spent_usd: float | None  # dollars that the study had paid when it was booked, its own included; None while it runs
-    owner: str
 
     @classmethod
     def of_row(cls, row: Any) -> "TrialEntry":

@@ -1,30 +1,24 @@
 """A study from its file to its answer: find the front for the fewest dollars, within the budget.
 
-A study in rounds (`once`) does what can be done now and ends; no process waits for jobs in between. A round reads what
-earlier ones have left: the ledger, Optuna's storage, the tags of runs, and in the row of the lease whether the search
-or the whole study has ended. A study that has ended goes on only with another budget or number of trials; the end for
-lack of dollars in a shared budget is not recorded, so that the next round tries again.
+One process at a time works on a study. With `once` it takes one step: it does what can be done now and ends, and no
+process waits for jobs in between. Whatever a driver must know of earlier ones stands in the ledger, in Optuna's storage
+and in the tags of runs.
 """
 
 import base64
 import html
 import io
-import json
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, LostContact, collecting, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, StudyLocked, collecting, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
-from paretune.launchers.base import Launcher
-from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
@@ -37,54 +31,16 @@ from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search import joint
 from paretune.studies.search.deadline import StudyDeadline, without_deadline
-from paretune.studies.search.driver import ROUND_S, Driver, drivers_at_work
+from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
-from paretune.studies.search.parent_run import without_payer
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
-from paretune.studies.search.waiting import wait_for_others
 from paretune.studies.verification import Verification
 
-SEARCHED, FINISHED = "searched", "finished"  # stages whose ends are recorded: the search, and the whole study
-_NO_TERMS = {"n_parallel", "storage"}  # keys of a study whose change leaves nothing more to be searched
+_STEP_S = 600.0  # virtual seconds from one step of a study of simulated jobs to the next, with once=true
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
-
-
-@contextmanager
-def hold_lease(ledger: StudyLedger, now: Callable[[], float], holder: str = "") -> Iterator[None]:
-    """Hold the lease of the study inside the block. `holder` is this process by default.
-
-    Raises:
-        CallAgain: another round works on the study, or a driver that stays until its end; nothing was done.
-    """
-    if others := drivers_at_work(ledger, now()):
-        names = " and ".join(sorted(others))
-        raise CallAgain(f"{names} works on the study until its end, so this round has nothing to do: call again")
-    if other := ledger.lease.take(holder or this_process()):
-        raise CallAgain(f"another round works on the study ({other}): call again")
-    try:
-        yield
-    finally:
-        with suppress(LostContact):
-            ledger.lease.release()
-
-
-def record_end(ledger: StudyLedger, file: StudyFile, stage: str, reason: str) -> None:
-    """Record that a stage of the study has ended, and why."""
-    ledger.lease.record_end(json.dumps({"stage": stage, "reason": reason, "terms": _terms(file)}))
-
-
-def recorded_end(ledger: StudyLedger, file: StudyFile) -> tuple[str, str]:
-    """The last stage of the study that has ended with the same terms, and why; both empty if none has."""
-    end = json.loads(ledger.lease.recorded_end() or "{}")
-    return (end["stage"], end["reason"]) if end.get("terms") == _terms(file) else ("", "")
-
-
-def _terms(file: StudyFile) -> dict[str, str]:
-    file = replace(file, job=without_payer(file.job))
-    return {name: text for name, text in file.as_text().items() if name not in _NO_TERMS}
 
 
 def study(
@@ -109,7 +65,8 @@ def study(
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
 
     Raises:
-        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, CallAgain, Interrupted: as `run_study`.
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, StudyLocked, CallAgain, Interrupted: as
+            `run_study`.
 
     Examples:
         >>> import paretune
@@ -145,6 +102,7 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
+        StudyLocked: another process works on the study; nothing was launched.
         CallAgain: with once=True, the study has not ended; its jobs go on.
         Interrupted: what this call started has been stopped.
 
@@ -176,9 +134,9 @@ def run_study_file(
     say: Callable[[str], None] = say_on_stderr,
     on_answer: Callable[[StudyAnswer], None] | None = None,
 ) -> StudyResult:
-    """Begin or go on with a study; returns its result. Several processes may work on it, on one storage.
+    """Begin or go on with a study; returns its result. One process at a time may work on it.
 
-    `on_answer` gets the answer so far each time that the study's page is written. With `once` it is one round, and
+    `on_answer` gets the answer so far each time that the study's page is written. With `once` it is one step, and
     CallAgain is raised unless the study has ended.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
@@ -194,14 +152,11 @@ def run_study_file(
         file, uncharged = replace(file, storage=storage), replace(uncharged, storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        _check_rounds(file, storage, workplace)
+        _check_steps(file, storage, workplace)
         _check_jobs(jobs, workplace)
-        with (
-            closing(StudyLedger(storage, file.name)) as ledger,
-            hold_lease(ledger, time.time) if file.once else nullcontext(),
-        ):
-            if ledger.lease.token in {None, 1}:  # else an earlier round has printed them
-                is_new = not ledger.booked(0) and not ledger.running()
+        with closing(StudyLedger(storage, file.name)) as ledger, _locked(ledger, file):
+            is_new = not ledger.booked(0) and not ledger.running()
+            if is_new or not file.once:  # else an earlier step has printed them
                 for text in _announcements(with_deadline, jobs, workplace, is_new=is_new):
                     say(text)
             with closing(OptunaStudy(file, storage)) as study:
@@ -212,31 +167,22 @@ def run_study_file(
 
 
 def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
-    """Work on the study until it ends; a round, as far as possible now.
+    """Work on the study until it ends; with `once`, as far as possible now.
 
     Raises:
-        CallAgain: the round is over and the study is not; jobs go on.
+        CallAgain: with `once`, the study has not ended; jobs go on.
         BudgetRefused, LaunchRefused, LostContact, Interrupted: see `run_study`.
     """
-    file, ledger = driver.file, driver.ledger
+    file = driver.file
     try:
         with driver.study.reachable():
             driver.adopt()
-            stage, ending = recorded_end(ledger, file) if file.once else ("", "")
             searching = split.Split(driver) if file.takes_split else None
             if searching is not None:
                 record.forecast, record.borrowed = searching.forecast, searching.borrowed
-            if stage == FINISHED and not driver.running:
-                driver.finish()
-                return record.finished(ending)
-            search = partial(joint.search, driver) if searching is None else searching.search
-            reason = ending if stage else search()
-            while not stage and wait_for_others(driver, record.say):
-                reason = search()
+            reason = joint.search(driver) if searching is None else searching.search()
             if not driver.trials and driver.admission.has_budget:
                 raise BudgetRefused(f"nothing was launched: {reason}")
-            if file.once and not stage and not driver.admission.is_waiting:
-                record_end(ledger, file, SEARCHED, reason)
             verification = Verification(driver, lambda: record.answer().picks)
             if file.judged_by is not None:  # else one run is enough: it shows the seconds and dollars of its point
                 verification.run()
@@ -244,30 +190,35 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     except CallAgain as error:
         driver.stop(error)
         record.paused()
-        pass_virtual_time(driver.workplace.launcher, ROUND_S)
+        if (clock := driver.workplace.launcher.virtual_clock) is not None:  # as the time until the next call would
+            clock.sleep(_STEP_S)
         raise
     except BaseException as error:
         driver.stop(error)
         record.interrupted(error)
         raise
-    result = record.finish(reason, verification.repeats, verification.reasons)
-    if file.once and not driver.admission.is_waiting:
-        record_end(ledger, file, FINISHED, result.ending)
-    return result
+    return record.finish(reason, verification.repeats, verification.reasons)
 
 
-def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
-    """Advance a simulated launcher's clock, as the time between two rounds would; real time passes by itself."""
-    if launcher.virtual_clock is not None:
-        launcher.virtual_clock.sleep(seconds)
+@contextmanager
+def _locked(ledger: StudyLedger, file: StudyFile) -> Iterator[None]:
+    """Hold the lock of the study; raises StudyLocked, or CallAgain with `once`, if another process holds it."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(ledger.locked())
+        except StudyLocked as error:
+            if file.once:
+                raise CallAgain(str(error)) from error
+            raise
+        yield
 
 
-def _check_rounds(file: StudyFile, storage: str, workplace: Workplace) -> None:
-    """Refuse a faulty file of budgets, and rounds whose jobs or whose ledger of budgets do not outlive them."""
+def _check_steps(file: StudyFile, storage: str, workplace: Workplace) -> None:
+    """Refuse a faulty file of budgets, and steps whose jobs or whose ledger of budgets do not outlive them."""
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         raise BadInput(
             [
-                "once=true needs jobs that go on when a round has ended, and those of launcher "
+                "once=true needs jobs that go on when the command has ended, and those of launcher "
                 f"{workplace.launcher.name} end with it: leave out once, or take launcher sagemaker "
                 "(an instance_type ml.*) or simulated"
             ]
@@ -277,8 +228,8 @@ def _check_rounds(file: StudyFile, storage: str, workplace: Workplace) -> None:
         raise BadInput(
             [
                 f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, "
-                f"for rounds may run on several machines: it is in {budgets.shown_address}; set {STORAGE_VARIABLE}, or "
-                "storage in that file"
+                f"because the next command may run on another machine: it is in {budgets.shown_address}; set "
+                f"{STORAGE_VARIABLE}, or storage in that file"
             ]
         )
 

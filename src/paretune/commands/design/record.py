@@ -153,10 +153,10 @@ class DesignRunWriter(ParentRun):
         """Run to its last trial."""
         return {int(trial.point[ROW]): trial for trial in self._driver.trials.values()}
 
-    def finish(self, *, is_last: bool) -> None:
-        """Write the final table and the bill; end the run unless other drivers are still at work."""
-        self.write_results(NOT_RUN if is_last else PENDING)
-        self._close(RunStatus.FINISHED if is_last else None)
+    def finish(self) -> None:
+        """Write the final table and the bill, and end the run."""
+        self.write_results(NOT_RUN)
+        self._close(RunStatus.FINISHED)
 
     @property
     def open_command(self) -> str:

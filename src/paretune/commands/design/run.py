@@ -48,7 +48,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         inputs_of(specs[0], workplace)  # first: a refused design leaves no store and no ledger
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-        with closing(StudyLedger(storage, file.name)) as ledger:
+        with closing(StudyLedger(storage, file.name)) as ledger, ledger.locked():
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
                 _keep_plan(plan, bill, workplace)
             say(plan_text(plan, bill))
@@ -118,15 +118,13 @@ def _run(
     finally:
         study.close()
     driver.finish()
-    others = len(driver.other_drivers())
-    record.finish(is_last=not others)
-    still = f"; {others} other driver{'s' if others > 1 else ''} of this design still at work" if others else ""
+    record.finish()
     return DesignResult(
         plan=plan,
         bill=bill,
         run_id=record.run_id,
         open_command=record.open_command,
-        ending=f"{'every row was run' if reason == 'every point was tried' else reason}{still}",
+        ending="every row was run" if reason == "every point was tried" else reason,
         spent_usd=ledger.balance().spent_usd,
         trials=record.trials(),
     )

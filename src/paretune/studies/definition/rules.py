@@ -77,7 +77,7 @@ class StudyTerms:
         choices=(),
     )
     once: bool = parameter(
-        False, "one round: collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
+        False, "one step: collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
     borrow: bool = parameter(

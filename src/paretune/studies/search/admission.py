@@ -10,7 +10,7 @@ from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
-from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
@@ -30,11 +30,6 @@ class Admission:
         self._shared = workplace.budget_ledger(file.budget)
         self._history = history
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
-        self.is_full = False  # whether the study has begun as many trials as it may have, as far as this driver knows
-        self.duplicates: set[str] = set()  # identities of jobs that another driver has reserved
-        self.is_short = False  # whether the study has found no job that fits its budgets, and no trial has ended since
-        # whether the study ends for lack of dollars in a shared budget, which may be free later.
-        self.is_waiting = False
         self.deadline: StudyDeadline | None = None
 
     @property
@@ -42,19 +37,12 @@ class Admission:
         """Whether any budget limits the study's jobs."""
         return self._file.budget_usd is not None or self._shared is not None
 
-    def refresh(self, *, has_news: bool) -> None:
-        """Take into account that trials have ended, if there are any new ones."""
-        if has_news:
-            self.duplicates.clear()
-            self.is_full = self.is_short = False
-        self.worst_case.learn(len(self._history.trials))
-
     def has_enough(self, count: int) -> bool:
         """Whether the study may have no more trials than these."""
-        return self._file.n_trials is not None and (self.is_full or count >= self._file.n_trials)
+        return self._file.n_trials is not None and count >= self._file.n_trials
 
-    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str, owner: str) -> bool:
-        """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
+    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str) -> None:
+        """Reserve a job's worst case in all budgets.
 
         Raises:
             BudgetRefused: some budget does not cover it, its price is unknown, or the time is too short for it.
@@ -62,22 +50,15 @@ class Admission:
         if reason := self.why_too_late(spec):
             raise BudgetRefused(f"not run: {reason}")
         worst_usd = self.worst_case.reserved_usd(spec)
-        reservation = self._ledger.reserve(
+        self._ledger.reserve(
             trial,
             spec.as_text(),
             note,
             worst_usd=worst_usd,
             budget_usd=self._file.budget_usd,
-            owner=owner,
             identity=identity,
-            most_trials=self._file.n_trials,
             reserve_shared=self._shared_reservation(trial, spec, worst_usd),
         )
-        if reservation is not Reservation.GRANTED:
-            self.is_full = reservation is Reservation.TRIAL_LIMIT
-        if reservation is Reservation.DUPLICATE:
-            self.duplicates.add(identity)
-        return reservation is Reservation.GRANTED
 
     def name_run(self, trial: int, run_id: str) -> None:
         """Record the MLflow run of a trial, by which its job is booked."""
@@ -90,10 +71,9 @@ class Admission:
         if self._shared is not None:
             self._shared.release(self._shared_name(trial))
 
-    def affordable(self, *, released_usd: float = 0.0) -> Callable[[JobSpec], bool]:
+    def affordable(self) -> Callable[[JobSpec], bool]:
         """A test of jobs with their limits: whether the budgets, as they are now, cover the worst case.
 
-        `released_usd` counts as free although it is reserved.
         The ledgers are read once, for all jobs. The test raises Interrupted if the command was interrupted.
         """
         budget_usd = self._file.budget_usd
@@ -111,9 +91,7 @@ class Admission:
             limits = [] if balance is None or budget_usd is None else [(balance, budget_usd)]
             if (status := shared_status(spec)) is not None:
                 limits.append((status.balance, status.budget.usd_per_month))
-            return all(
-                worst_usd is not None and spent.covers(worst_usd - released_usd, most_usd) for spent, most_usd in limits
-            )
+            return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
         return is_affordable
 
@@ -136,10 +114,8 @@ class Admission:
 
     def tightest_budget(self, spec: JobSpec | None) -> str:
         """In words, the dollars left of the budget with the fewest left for a job; empty without a budget."""
-        self.is_short = True
         status = None if spec is None else self._shared_statuses()(spec)
         if status is not None and status.left_usd < self.left_usd():
-            self.is_waiting = True
             return f"what is left of {status.sentence()}"
         return "" if self._file.budget_usd is None else f"what is left of the budget ({self.left_usd():.4g} USD)"
 

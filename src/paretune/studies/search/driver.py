@@ -4,17 +4,14 @@ The order of writing lets another driver replace one that is killed at any momen
 
     asked in Optuna -> reserved in the ledger -> run created in MLflow -> job created -> run filled -> booked -> told
 
-A driver that starts, or works on the same study meanwhile, takes over the trials that a dead driver was running,
-finishes them, and tells Optuna what is booked and was not told. A local job has died with its driver: its trial ends as
-failed, what it has cost is booked, and its job is started again from its checkpoint.
+One driver at a time works on a study: its process holds the study's lock. A driver takes over all trials that its
+predecessor was running, finishes them, and tells Optuna what is booked and was not told. A local job has died with its
+driver: its trial ends as failed, what it has cost is booked, and its job is started again from its checkpoint.
 
-A round (`once`) is a driver that does what can be done now and leaves its jobs to the next round: where another driver
-would wait, it raises CallAgain. What it must know of earlier rounds it reads in the ledger, in Optuna's storage and in
-the tags of runs. Rounds hold the lease of the study one after the other, and write no heartbeat; a driver that stays
-until the end counts the holder of the lease as another driver.
+With `once` a driver takes one step: it does what can be done now, and where it would wait, it raises CallAgain and
+leaves its jobs to the next one.
 """
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -32,10 +29,8 @@ from paretune.core.errors import (
 )
 from paretune.jobs.record import opening_tags, run_name
 from paretune.jobs.retrying_job import WATCH_INTERVAL_S
-from paretune.jobs.watch import ABANDONED_S, Heartbeat
 from paretune.jobs.workplace import Workplace
-from paretune.launchers.processes import is_alive, this_process
-from paretune.ledger.study_ledger import LeaseLost, StudyLedger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -50,23 +45,11 @@ from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
-ROUND_S = 600.0  # virtual seconds from one round of a study of simulated jobs to the next
 _MOST_NAMED = 8
-_ADOPTION_S = 30.0  # seconds between two looks for trials of dead drivers
-
-
-def drivers_at_work(ledger: StudyLedger, now: float) -> set[str]:
-    """Drivers of the study that stay until its end and are alive at `now`, seconds since the epoch."""
-
-    def is_living(owner: str, last_heartbeat: float) -> bool:
-        alive = is_alive(owner)
-        return alive if alive is not None else now - last_heartbeat <= ABANDONED_S
-
-    return {owner for owner, last_heartbeat in ledger.drivers().items() if is_living(owner, last_heartbeat)}
 
 
 class Driver:
-    """One process at work on a study."""
+    """The process at work on a study."""
 
     def __init__(
         self,
@@ -76,28 +59,20 @@ class Driver:
         *,
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        now: Callable[[], float],  # the machine's time, for heartbeats: virtual clocks run ahead of it
         on_trial: Callable[[Trial], None],  # called with each trial that this driver has booked
         say: Callable[[str], None],  # prints a line
-        owner: str = "",  # name of this process in the ledger
     ) -> None:
         self.file = file
         self.study = study
         self.ledger = ledger
         self.workplace = workplace
         self.run_id = run_id
-        # all trials of the study that have ended, whichever driver ran them.
+        # all trials of the study that have ended.
         self.history = TrialHistory(file, ledger, workplace.launcher.origin)
         self.admission = Admission(file, ledger, workplace, self.history)  # what the budgets still allow
-        self._now = now
         self._on_trial = on_trial
         self._say = say
-        self._owner = owner or this_process()
-        self._is_round = file.once
-        self._beat = ledger.lease.renew if self._is_round else lambda: ledger.heartbeat(self._owner, now())
-        self._heartbeat = Heartbeat(self._beat)
-        self._adopted_at = -math.inf
-        self._has_moved = False  # something has happened since this round has waited last
+        self._has_moved = False  # something has happened since this driver has waited last
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, ledger, workplace, say)
         self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
@@ -106,49 +81,32 @@ class Driver:
 
     @property
     def trials(self) -> dict[int, Trial]:
-        """All trials of the study that have ended, whichever driver ran them, in the order of booking."""
+        """All trials of the study that have ended, in the order of booking."""
         return self.history.trials
 
     @property
     def running(self) -> tuple[TrialJob, ...]:
-        """Jobs of this driver that have not ended."""
+        """Jobs that have not ended."""
         return tuple(self._jobs.values())
 
     def adopt(self) -> None:
-        """Take over the trials of dead drivers, and tell Optuna what they have booked and not told."""
-        is_first = self._adopted_at == -math.inf
-        self._adopted_at = self._now()
-        self._beat()
-        self._heartbeat.start()
+        """Continue what the driver before this one has begun, and tell Optuna what it has booked and not told."""
         entries = self._refresh()
-        if is_first and self._is_round:
+        if self.file.once:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
-        elif is_first:  # this driver was started after the plan was dropped, or after the code was corrected
+        else:  # this driver was started after the plan was dropped, or after the code was corrected
             self._off_plan = None
             self._code_errors = CodeErrors(self.file.search, has_completed=bool(self.history.measured))
-        others = self.other_drivers()
-        asked_at = self.study.running()  # before the ledger is read: what another driver reserves meanwhile is in it
         running = self.ledger.running()
         for entry in running:
-            if entry.trial in self._jobs or entry.owner in others:
-                continue
-            if self.ledger.take_over(entry.trial, entry.owner, self._owner):
+            if not self.file.once:
                 self._say(f"trial {entry.trial}: taken over")
-                self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
+            self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
         self._pools.find()
-        for owner in self.ledger.drivers().keys() - others - {self._owner}:
-            self.ledger.deregister(owner)
-        reserved = {*self.trials, *(entry.trial for entry in running)}
-        for number, at in asked_at.items():  # asked for and never reserved: nothing was begun
-            if number not in reserved and (not others or self._now() - at > ABANDONED_S):
-                self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
-                self.study.tell_failed(number)
-
-    def other_drivers(self) -> set[str]:
-        """Other drivers of the study that are alive."""
-        round_at_work = "" if self._is_round else self.ledger.lease.holder()
-        return (drivers_at_work(self.ledger, self._now()) | {round_at_work}) - {"", self._owner}
+        for number in self.study.running() - {entry.trial for entry in running}:  # asked for and never reserved
+            self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
+            self.study.tell_failed(number)
 
     def start(self, suggestion: Suggestion, note: TrialNote | None = None) -> bool:
         """Start the job of a trial; False if none was started, for example because its outcome is known.
@@ -163,14 +121,15 @@ class Driver:
         if (equal_trial := self.history.settled.get(identity)) is not None:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
             return False
+        if identity in self._running_identities() or (note.counts and self._has_enough()):
+            self.study.tell_failed(number)
+            return False
         try:
             has_limit = "max_runtime_minutes" in note.changes and note.repeats is None
             limited = spec if has_limit else self.admission.worst_case.limited(spec)
-            is_reserved = self.admission.reserve(number, limited, note, identity=identity, owner=self._owner)
+            self.admission.reserve(number, limited, note, identity=identity)
         except BudgetRefused as error:
-            is_reserved = False
             self._say(f"trial {number}: {error}")
-        if not is_reserved:
             self.study.tell_failed(number)
             return False
         self.history.retries.pop(identity, None)
@@ -192,13 +151,19 @@ class Driver:
         return may_start and running < self.file.n_parallel
 
     def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
-        running = {job.spec.spec_hash() for job in self.running}
-        is_taken = spec.spec_hash() in running | self.admission.duplicates | set(self.history.retries)
+        """Whether the job could be started now: not closed, not running, not waiting for a retry."""
+        is_taken = spec.spec_hash() in self._running_identities() | set(self.history.retries)
         return not is_taken and not self.history.is_closed(spec)
 
+    def _running_identities(self) -> set[str]:
+        return {job.spec.spec_hash() for job in self.running}
+
+    def _has_enough(self) -> bool:
+        """Whether the trials that count, with those under way, are as many as the study may have."""
+        return self.admission.has_enough(self.history.counted + sum(job.counts for job in self.running))
+
     def poll(self) -> None:
-        """Ask for the state of all jobs once, book those that have ended; now and then look for dead drivers.
+        """Ask for the state of all jobs once, and book those that have ended.
 
         Raises:
             LaunchRefused, JobFailed: no job runs any more; a plan was dropped, or two had the same error of the code.
@@ -210,10 +175,8 @@ class Driver:
                 self._conclude(job, end)
             self._has_moved |= job.attempt != attempt
         self._pools.settle()
-        if self._now() - self._adopted_at > _ADOPTION_S:
-            self.adopt()
         if not self._jobs:
-            again = "the command without once=true" if self._is_round else "the same command"
+            again = "the command without once=true" if self.file.once else "the same command"
             if self.admission.has_enough(self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
             _refuse_more(self._code_errors, self._off_plan, again)
@@ -230,21 +193,21 @@ class Driver:
                 job.stop_early("the time of finish_by was over")
 
     def wait(self) -> None:
-        """Sleep until the next poll; a round raises CallAgain instead once nothing has happened since the last call."""
+        """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened meanwhile."""
         self.workplace.interruption.check()
-        if not self._is_round:
+        if not self.file.once:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         elif not self._has_moved:
             raise CallAgain(_progress(self.file.name, len(self.trials), self._jobs.keys()))
         self._has_moved = False
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book running jobs, or leave them running if `on_interrupt` is detach; a round leaves all of them."""
+        """Stop and book running jobs, or leave them running if `on_interrupt` is detach, and with `once`."""
         jobs = dict(self._jobs)
         left = {
             number
             for number, job in jobs.items()
-            if self._is_round
+            if self.file.once
             or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
@@ -259,21 +222,16 @@ class Driver:
                     continue
             except ParetuneError as failure:
                 self._say(f"trial {job.number}: {failure}")
-            if not isinstance(error, LeaseLost):  # else it belongs to another round by now
-                job.record.leave()
-        with suppress(LostContact):
-            self.finish(gives_back=not left and not self._is_round)
+            job.record.leave()
+        if not left and not self.file.once:
+            with suppress(LostContact):
+                self.finish()
 
-    def finish(self, *, gives_back: bool = True) -> None:
-        """Give back warm pools that no other driver may use, and record that this driver no longer runs."""
-        if gives_back:
-            self._pools.find()
-            if not self.other_drivers():
-                self._pools.give_back(waits=not self._is_round)
-                self.history.refresh()
-        self._heartbeat.stop()
-        if not self._is_round:
-            self.ledger.deregister(self._owner)
+    def finish(self) -> None:
+        """Give back the warm pools of the study."""
+        self._pools.find()
+        self._pools.give_back(waits=not self.file.once)
+        self.history.refresh()
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -322,7 +280,7 @@ class Driver:
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs) - 1)
         self._has_moved = True
-        self.ledger.book(job.number, end, settled=self.history.is_settled(job.spec.spec_hash(), end))
+        self.ledger.book(job.number, end)
         self._jobs.pop(job.number, None)
         if end.kept_usd:
             self._pools.find()
@@ -330,7 +288,7 @@ class Driver:
         self._on_trial(self.trials[job.number])
 
     def _refresh(self) -> list[TrialEntry]:
-        """Read what any driver has booked since the last call, and tell Optuna."""
+        """Read what was booked since the last call, and tell Optuna."""
         entries = self.history.refresh()
         for entry in entries:
             if remark := self.admission.worst_case.add(entry):
@@ -339,7 +297,7 @@ class Driver:
             self._code_errors.add(entry)
             if entry.end is not None and entry.end.off_plan:
                 self._off_plan = entry
-        self.admission.refresh(has_news=bool(entries))
+        self.admission.worst_case.learn(len(self.trials))
         for retry in self.history.retries.values():
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
                 virtual_clock.wake_at(retry.not_before)
@@ -347,7 +305,7 @@ class Driver:
 
 
 def _progress(study: str, count: int, running: Collection[int]) -> str:
-    """In words, the state in which a round leaves the study: how many trials have ended, and which are under way."""
+    """In words, the state in which a step leaves the study: how many trials have ended, and which are under way."""
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
     return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"

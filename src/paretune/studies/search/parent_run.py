@@ -1,6 +1,5 @@
 """The MLflow run of a study or a design, under which the runs of its trials are nested, and its driver."""
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -31,7 +30,7 @@ class ParentRun(ABC):
         tracking: Tracking,
         say: Callable[[str], None],
         *,
-        described: str,  # text that is equal for all drivers, see `StudyLedger.open`
+        described: str,  # text that stays the same while the study goes on, see `StudyLedger.open`
         yaml: str,  # text of its file
     ) -> None:
         self.say = say
@@ -65,7 +64,6 @@ class ParentRun(ABC):
             self._ledger,
             run_id=self.run_id,
             workplace=workplace,
-            now=time.time,
             on_trial=self.trial_ended,
             say=self.say,
         )
@@ -82,7 +80,7 @@ class ParentRun(ABC):
         with suppress(ParetuneError):  # the storage itself may have failed
             self.write_results()
             self._run.set_tags({schema.FAILURE_REASON: str(error)})
-            self._close(None if self._driver.other_drivers() else RunStatus.KILLED)
+            self._close(RunStatus.KILLED)
         if not isinstance(error, (BudgetRefused, JobFailed)):  # their messages say what helps
             self.say(f"the same command continues the {self._kind}")
 
@@ -92,7 +90,7 @@ class ParentRun(ABC):
         self._run.log_metrics({name: value for name, value in values.items() if value is not None})
 
     def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; a `status` of None leaves it open for other drivers."""
+        """Write the bill and end the run; a `status` of None leaves it open for the next driver."""
         balance = self._ledger.balance()
         self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._yaml, f"{self._kind}.yaml")
@@ -106,18 +104,15 @@ def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
-    """Id of the parent run: that of `mlflow run`, the one that another driver has opened, or a new one."""
+    """Id of the parent run: that of `mlflow run`, the one that an earlier driver has opened, or a new one."""
     title = f"{kind} {name}"
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
     run_id = ledger.open(command_run.run_id if command_run is not None else "", described)
     if not run_id:
         mark = {schema.STUDY_MARK: ledger.mark()}
         marked = tracking.runs(f"tags.`{schema.STUDY_MARK}` = '{mark[schema.STUDY_MARK]}'")
-        made = tracking.run(marked[-1].run_id) if marked else tracking.create(title, mark)
-        run_id = ledger.name_run(made.run_id)
-        if run_id != made.run_id:  # another driver was faster
-            made.set_tags({schema.KIND: f"{kind} driver", schema.STUDY_RUN: run_id})
-            made.end(RunStatus.FINISHED)
+        run_id = marked[-1].run_id if marked else tracking.create(title, mark).run_id
+        ledger.name_run(run_id)
     if command_run is not None and command_run.run_id != run_id:
         command_run.set_tags({schema.KIND: f"{kind} driver", schema.STUDY_RUN: run_id})
     return run_id

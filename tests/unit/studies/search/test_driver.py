@@ -6,8 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from threading import Semaphore
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
@@ -16,10 +14,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from paretune.core.errors import BadInput, Interrupted, JobFailed, LaunchRefused, LostContact
 from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
-from paretune.jobs.watch import ABANDONED_S
-from paretune.launchers.base import Job, job_name
+from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
-from paretune.ledger.trial_entry import TrialStatus
+from paretune.ledger.trial_entry import TrialNote, TrialStatus
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -28,7 +25,6 @@ from paretune.studies.results.trials import Trial
 from paretune.studies.search.concurrency import MOST_REFUSED
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
-from paretune.studies.search.optuna_study import Suggestion
 from paretune.studies.search.trial_history import MOST_FAILURES, MOST_TRIES
 from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import Run, Tracking
@@ -203,31 +199,6 @@ def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkey
     assert request == 2  # for the first point, once whether it fits and once for how much it lacks
 
 
-def test_the_heartbeat_goes_on_while_a_proposal_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("paretune.jobs.watch.HEARTBEAT_S", 0.01)
-    driver = desk.driver(sampler="random", n_trials=1)
-    ask, beats, blocked = driver.study.ask, Semaphore(0), []
-    heartbeat = driver.ledger.heartbeat
-
-    def recorded(owner: str, now: float) -> None:
-        heartbeat(owner, now)
-        beats.release()
-
-    def slow(*arguments: Any) -> Suggestion:
-        blocked.append(all(beats.acquire(timeout=30) for _ in range(3)))
-        return ask(*arguments)
-
-    monkeypatch.setattr(driver.ledger, "heartbeat", recorded)
-    monkeypatch.setattr(driver.study, "ask", slow)
-    monkeypatch.setattr("paretune.studies.search.joint.default_point", lambda driver: None)
-    driver.adopt()
-    search(driver)
-    driver.finish()
-
-    assert blocked == [True]
-    assert driver.ledger.drivers() == {}
-
-
 def test_a_point_that_did_not_fit_beside_running_jobs_is_tried_when_they_have_ended(desk: Desk) -> None:
     driver = desk.driver(n_parallel=4, budget_usd=0.25)
     assert search(driver) == "every point was tried"
@@ -251,30 +222,6 @@ def test_a_point_without_memory_is_never_tried_again(desk: Desk) -> None:
     search(driver)
     assert len(desk.launcher.created) == 4
     assert rates(driver, TrialStatus.OUT_OF_MEMORY) == [RATES[0]]
-
-
-def test_a_trial_that_an_older_sync_tried_again_is_out_of_memory_and_costs_all_its_attempts(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: DONE if times else MEMORY
-    first = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16})
-    first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    run = desk.tracking.runs("tags.`paretune.trial` = '0'")[0]
-    killed(desk, first)
-    record = JobRecord(first.running[0].spec, first.workplace, run=desk.tracking.run(run.run_id))
-    older = RetryingJob(record, JobDocument.first(job_name(run.run_id, 1), record.spec), lambda _: None, JobInputs)
-    older.begin()
-    while older.poll() is None:
-        pass
-    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
-
-    desk.clock.sleep(ABANDONED_S + 1)
-    second = desk.driver(job={"instance_type": SMALL, "per_device_train_batch_size": 16}, n_trials=1)
-    second.adopt()
-    search(second)
-
-    assert len(desk.launcher.created) == 2
-    assert second.trials[0].status is TrialStatus.OUT_OF_MEMORY
-    assert second.ledger.balance().spent_usd == pytest.approx(2 * USD)
-    assert desk.tracking.runs("tags.`paretune.trial` = '0'")[0].metrics["cost_usd"] == pytest.approx(2 * USD)
 
 
 def test_a_point_without_capacity_is_tried_again_later_and_counts_once(desk: Desk) -> None:
@@ -404,13 +351,11 @@ def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_
     assert len(desk.launcher.created) == 2
     assert (len(rates(driver)), len(rates(driver, TrialStatus.FAILED))) == (1, 1)
 
-    for _ in range(2):  # rounds, which nobody has looked at since
+    for _ in range(2):  # steps, which nobody has looked at since
         later = desk.driver(once=True)
-        later.ledger.lease.take("round")
         later.adopt()
         with pytest.raises(LaunchRefused, match="the command without once=true continues"):
             search(later)
-        later.ledger.lease.release()
     assert len(desk.launcher.created) == 2
 
     again = desk.driver()  # of somebody who has looked
@@ -435,24 +380,12 @@ def test_a_job_under_way_is_not_begun_a_second_time(desk: Desk) -> None:
     assert len(desk.launcher.created) == 1
 
 
-def killed(desk: Desk, driver: Driver) -> None:
-    """Let the driver look dead, as one of another machine that has not been seen for long."""
-    driver._owner = "elsewhere 1 1"
-    with driver.ledger._transaction() as connection:
-        connection.exec_driver_sql("UPDATE paretune_ledger SET owner = 'elsewhere 1 1'")
-        connection.exec_driver_sql("UPDATE paretune_drivers SET owner = 'elsewhere 1 1'")
-
-
-def test_what_a_dead_driver_was_running_is_taken_over_and_not_what_a_living_one_runs(desk: Desk) -> None:
+def test_what_a_dead_driver_was_running_is_taken_over(desk: Desk) -> None:
     first = desk.driver()
     first.adopt()
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    killed(desk, first)
 
     second = desk.driver()
-    second.adopt()
-    assert second.running == ()
-    desk.clock.sleep(ABANDONED_S + 1)
     second.adopt()
     assert [job.number for job in second.running] == [0]
     assert desk.said[-1] == "trial 0: taken over"
@@ -478,7 +411,6 @@ def test_a_trial_whose_job_is_elsewhere_is_neither_started_again_nor_given_up(
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE)
     first = desk.driver()
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    killed(desk, first)
     jobs, desk.launcher.jobs = desk.launcher.jobs, {}  # of a region or an account that knows none of them
     monkeypatch.setattr(desk.launcher, "location_tags", lambda: HERE | now)
     second = desk.driver()
@@ -501,7 +433,6 @@ def test_a_trial_is_not_started_again_while_mlflow_does_not_tell_where_its_job_i
 ) -> None:
     first = desk.driver()
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    killed(desk, first)
     desk.launcher.jobs.clear()
     monkeypatch.setattr(Run, "tags", lambda _: {})
     with pytest.raises(LostContact, match="MLflow does not tell where"):
@@ -524,7 +455,6 @@ def test_the_run_of_a_driver_that_died_before_noting_it_is_found_again(
     monkeypatch.setattr(first.ledger, "set_run_id", _die)
     with pytest.raises(KeyboardInterrupt):
         first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    killed(desk, first)
     second = desk.driver()
     second.adopt()
     search(second)
@@ -601,7 +531,6 @@ def test_a_job_that_cannot_outlive_its_driver_is_run_again_from_its_checkpoint(d
     desk.launcher.jobs_outlive_submitter = False
     first = desk.driver()
     first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    killed(desk, first)
     for job in desk.launcher.jobs.values():
         job.ending = BROKEN  # the process that started it has ended, and the job with it
 
@@ -648,14 +577,13 @@ def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
     assert {trial.values["job_seconds"] for trial in driver.trials.values()} == {SECONDS}
 
 
-def test_no_more_trials_are_made_than_were_asked_for_by_two_drivers_together(desk: Desk) -> None:
-    first, second = desk.driver(n_trials=3), desk.driver(n_trials=3)
-    second._owner = "another driver"
-    assert first.start(first.study.ask_for({"learning_rate": RATES[0]}))
-    assert second.start(second.study.ask_for({"learning_rate": RATES[1]}))
-    assert first.start(first.study.ask_for({"learning_rate": RATES[2]}))
-    assert not second.start(second.study.ask_for({"learning_rate": RATES[3]}))
-    assert second.admission.is_full
+def test_no_more_trials_are_made_than_were_asked_for(desk: Desk) -> None:
+    driver = desk.driver(n_trials=3)
+    for rate in RATES[:3]:
+        assert driver.start(driver.study.ask_for({"learning_rate": rate}))
+    assert not driver.start(driver.study.ask_for({"learning_rate": RATES[3]}))
+    assert driver.start(driver.study.ask_for({"learning_rate": RATES[3]}), TrialNote(repeats=0))
+    assert len(desk.launcher.created) == 4
 
 
 def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:
@@ -700,8 +628,6 @@ def test_instances_kept_by_a_driver_that_died_are_given_back_by_the_next_one(des
     terms = {"job": {"instance_type": SMALL, "max_runtime_minutes": 6, "keep_alive_minutes": 60}}
     first = desk.driver(**terms)
     search(first)
-    killed(desk, first)
-    desk.clock.sleep(ABANDONED_S + 1)
 
     driver = desk.driver(**terms)
     driver.adopt()

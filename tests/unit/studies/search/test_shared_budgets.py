@@ -14,7 +14,7 @@ from paretune.commands.sync.sync import Sync
 from paretune.core.errors import BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.ledger.study_ledger import Reservation, StudyLedger
+from paretune.ledger.study_ledger import StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
@@ -94,7 +94,6 @@ def test_a_killed_driver_s_trial_stays_reserved_until_the_study_goes_on(desk: De
     dead = driver_of(desk)
     assert dead.start(dead.study.ask_for({"learning_rate": RATES[0]}))
     assert balances(dead)["nlp"] == (0.0, round(WORST, 6))
-    dead.ledger.take_over(0, dead._owner, "elsewhere 1 1")  # it has run on another machine
 
     again = driver_of(desk)
     again.adopt()
@@ -205,9 +204,8 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
             job, reserve = f"{number}/{trial}", partial(mine.reserve, claim(f"{number}/{trial}"))
             with suppress(BudgetRefused):
                 if number < 4:
-                    terms = {"worst_usd": 0.1, "budget_usd": 100.0, "owner": str(number)}
-                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
-                    assert made is Reservation.GRANTED
+                    terms = {"worst_usd": 0.1, "budget_usd": 100.0}
+                    ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
                 else:
                     reserve()
                 fitted.append(job)

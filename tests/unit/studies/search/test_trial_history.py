@@ -42,7 +42,7 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
     rate, cost = draw.uniform(1e-5, 1e-4), draw.uniform(1.0, 9.0)
     spec = JobSpec.from_text({"learning_rate": str(rate), "instance_type": "ml.g5.xlarge"})
     note = TrialNote(point={"learning_rate": rate})
-    terms = {"worst_usd": 10.0, "budget_usd": None, "owner": "me", "identity": spec.spec_hash()}
+    terms = {"worst_usd": 10.0, "budget_usd": None, "identity": spec.spec_hash()}
     ledger.reserve(trial, spec.as_text(), note, **terms)  # type: ignore[arg-type]  # each has its type
     ledger.set_run_id(trial, f"{trial:032x}")
     measured = {"f1": draw.random(), "cost_usd": cost, "job_seconds": draw.random(), "train_seconds": draw.random()}
@@ -53,7 +53,7 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
         cost_usd=cost,
         kept_usd=kept_usd,
     )
-    ledger.book(trial, trial_end, settled=status is TrialStatus.COMPLETED)
+    ledger.book(trial, trial_end)
 
 
 def test_the_front_follows_the_trials_as_they_are_booked(ledger: StudyLedger) -> None:

@@ -1,0 +1,241 @@
+"""A study step by step (`once`): each step is a new driver that knows only what stands in the storages."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paretune.cli.main import main
+from paretune.core.errors import BadInput, CallAgain, LaunchRefused
+from paretune.launchers.base import Job
+from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.trial_entry import TrialStatus
+from paretune.specification.container import Event, JobDocument, JobInputs
+from paretune.specification.job import JobSpec
+from paretune.studies.definition.space import Choices
+from paretune.studies.search.concurrency import LIMIT_RETRY_S, MOST_REFUSED
+from paretune.studies.search.driver import Driver
+from paretune.studies.search.joint import search
+from paretune.tracking import Tracking
+from tests.scripted_study import RATES, Desk, JudgedLauncher, always_done
+from tests.study_tables import entries_of, write_study
+from tests.unit.jobs.test_retrying_job import CAPACITY, DONE, SECONDS, SMALL, Clock, Ending
+
+QUOTA = LaunchRefused("the account-level quota is 1 instance")
+TOLD = [Event(time=1.0, step=1, total_steps=4, metrics={"f1": 0.5})]
+
+
+class LastingLauncher(JudgedLauncher):
+    """Its jobs run for SECONDS, whoever looks, and tell everything to each one who attaches."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(always_done)
+        self._clock = clock
+        self._begun: dict[str, float] = {}
+
+    def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
+        job = super().submit(document, inputs)
+        self._begun[job.name] = self._clock.now()
+        return job
+
+    def attach(self, job_name: str) -> Job | None:
+        value = self.jobs.get(job_name)
+        if value is None:
+            return None
+        has_ended = self._clock.now() >= self._begun[job_name] + SECONDS
+        return replace(value, looks=1 if has_ended else 0, told=list(TOLD))
+
+
+@dataclass
+class Steps:
+    """Takes steps of one study, some seconds apart."""
+
+    desk: Desk
+    terms: dict[str, Any]
+    apart_s: float = 60.0
+    drivers: list[Driver] = field(default_factory=list)
+
+    def call(self) -> str:
+        """One step; why the search has ended, empty where it has not."""
+        driver = self.desk.driver(once=True, **self.terms)
+        self.drivers.append(driver)
+        try:
+            driver.adopt()
+            return search(driver)
+        except CallAgain as error:
+            driver.stop(error)
+            return ""
+        finally:
+            self.desk.clock.sleep(self.apart_s)
+
+    def until_the_end(self, most: int = 60) -> str:
+        """All steps that it takes."""
+        return next(reason for _ in range(most) if (reason := self.call()))
+
+
+@pytest.fixture
+def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
+    clock = Clock()
+    made = Desk(tmp_path, clock, Tracking({}, clock), LastingLauncher(clock))
+    yield made
+    made.close()
+
+
+def test_a_study_in_steps_runs_each_job_once_and_books_it(desk: Desk) -> None:
+    steps = Steps(desk, {"n_parallel": 2})
+    assert steps.until_the_end() == "every point was tried"
+
+    entries = entries_of(steps.drivers[-1].ledger)
+    assert sorted(entry.note.point["learning_rate"] for entry in entries) == list(RATES)
+    assert len(desk.launcher.created) == 4
+    assert steps.drivers[-1].ledger.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
+    assert len(steps.drivers) == 3  # two begin, two have ended and two begin, two have ended
+
+
+@pytest.mark.slow
+def test_a_pause_for_capacity_goes_on_from_step_to_step(desk: Desk) -> None:
+    request: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending:
+        request.append(desk.clock.now())
+        return CAPACITY if len(request) < 3 else DONE
+
+    desk.launcher.judge = judge
+    job = {"instance_type": SMALL, "max_runtime_minutes": 6, "capacity_wait_minutes": 30}
+    steps = Steps(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
+    steps.until_the_end()
+
+    assert len(request) == 3
+    assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(request))
+    (entry,) = entries_of(steps.drivers[-1].ledger)
+    assert entry.end is not None
+    assert entry.end.status is TrialStatus.COMPLETED
+
+
+@pytest.mark.slow
+def test_a_trial_without_capacity_waits_for_its_next_try_over_steps(desk: Desk) -> None:
+    request: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending:
+        request.append(desk.clock.now())
+        return CAPACITY if times < 2 else DONE
+
+    desk.launcher.judge = judge
+    steps = Steps(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
+    steps.until_the_end()
+
+    assert request[1] - request[0] >= 300
+    assert request[2] - request[1] >= 600
+    assert len(request) == 3
+
+
+@pytest.mark.slow
+def test_what_one_step_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
+    refused: list[float] = []
+
+    def judge(spec: JobSpec, times: int) -> Ending | Exception:
+        if len(steps.drivers[-1].running) > 1:
+            refused.append(desk.clock.now())
+            return QUOTA
+        return "endless"
+
+    desk.launcher.judge = judge
+    steps = Steps(desk, {"n_parallel": 2}, apart_s=LIMIT_RETRY_S / 10)
+    for _ in range(9):
+        steps.call()
+    assert len(refused) == 1
+    for _ in range(4):
+        steps.call()
+    assert len(refused) == 2
+
+
+def test_a_launcher_that_refuses_every_step_is_reported_in_the_end(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: QUOTA
+    steps = Steps(desk, {}, apart_s=3600.0)
+    for _ in range(MOST_REFUSED - 1):
+        assert steps.call() == ""
+    with pytest.raises(LaunchRefused, match="3 times in a row"):
+        steps.call()
+
+
+@pytest.mark.slow
+def test_a_job_that_one_step_has_stopped_early_is_told_as_such_by_the_next(desk: Desk) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    steps = Steps(desk, {})
+    steps.call()
+    first = desk.driver(once=True)
+    first.adopt()
+    first.running[0].stop_early("it would be beaten")
+
+    steps.call()
+    (finished,) = [entry.end for entry in entries_of(steps.drivers[-1].ledger) if entry.end is not None]
+    assert finished.status is TrialStatus.STOPPED
+    assert finished.reason == "it would be beaten"
+
+
+def test_a_job_that_cannot_be_is_asked_about_by_one_step_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(spec: JobSpec) -> None:
+        if spec.learning_rate == RATES[0]:
+            raise BadInput(["no such thing"])
+
+    monkeypatch.setattr(desk.launcher, "check", check)
+    desk.launcher.judge = lambda spec, times: "endless"
+    steps = Steps(desk, {"n_parallel": 4})
+    for _ in range(4):
+        steps.call()
+    assert sum("not possible" in text for text in desk.said) == 1
+    assert len(steps.drivers[-1].running) == 3
+
+
+def test_an_error_of_a_step_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.launcher.judge = lambda spec, times: "endless"
+    driver = desk.driver(once=True)
+    driver.adopt()
+    driver.start(driver.study.ask_for({"learning_rate": RATES[0]}))
+    driver.stop(KeyboardInterrupt())
+    assert not any(job.stopped for job in desk.launcher.jobs.values())
+    assert [entry.trial for entry in driver.ledger.running()] == [0]
+
+
+@pytest.mark.slow
+def test_the_command_takes_steps_until_the_study_has_ended(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_study(workplace, sampler="none", method="split", n_parallel=2, n_trials=4, budget_usd=20.0)
+    path.write_text(path.read_text().replace("sampler: none\n", ""))
+    codes: list[int] = []
+    while not codes or (codes[-1] == 75 and len(codes) < 60):
+        codes.append(main(["study", "--study", "study.yaml", "--once"]))
+    output = capsys.readouterr()
+    assert codes[-1] == 0
+    assert len(codes) > 3
+    assert "has not ended: 0 trials have ended, 2 under way (0, 1): call again" in output.err
+    ledger = StudyLedger(f"sqlite:///{workplace / '.paretune' / 'studies.db'}", "survival")
+    entries = entries_of(ledger)
+    jobs = [path for path in (workplace / ".paretune/simulated/jobs").glob("*.json") if ".stop" not in path.name]
+    assert 0 < sum(entry.note.counts and not entry.end.retryable for entry in entries if entry.end) <= 4
+    assert len(jobs) == len([entry for entry in entries if entry.end])
+    assert ledger.balance().committed_usd == 0
+
+    assert main(["study", "--study", "study.yaml", "--once"]) == 0
+    assert len(entries_of(ledger)) == len(entries)
+    ledger.close()
+
+
+def test_steps_on_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
+    write_study(workplace, storage="postgresql://nobody@localhost:1/studies", n_trials=4)
+    assert main(["study", "--study", "study.yaml", "--once", "--budget", "team.yaml"]) == 2
+    assert f"needs the ledger of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
+
+
+def test_steps_are_refused_where_jobs_end_with_their_process(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)
+    assert main(["study", "--study", "study.yaml", "--once"]) == 2
+    assert "once=true needs jobs that go on when the command has ended" in capsys.readouterr().err
+    assert not (workplace / ".paretune" / "studies.db").exists()
