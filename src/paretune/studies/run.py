@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, StudyLocked, collecting, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, StudyLocked, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
@@ -30,7 +30,6 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search import joint
-from paretune.studies.search.deadline import StudyDeadline, without_deadline
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
@@ -141,7 +140,6 @@ def run_study_file(
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, replace(file, job=charged(file.job, workplaces.environment))
-    with_deadline, file = file, without_deadline(file)
     jobs = some_jobs(file, _MOST_CHECKED)
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
@@ -157,12 +155,11 @@ def run_study_file(
         with closing(StudyLedger(storage, file.name)) as ledger, _locked(ledger, file):
             is_new = not ledger.booked(0) and not ledger.running()
             if is_new or not file.once:  # else an earlier step has printed them
-                for text in _announcements(with_deadline, jobs, workplace, is_new=is_new):
+                for text in _announcements(jobs, workplace, is_new=is_new):
                     say(text)
             with closing(OptunaStudy(file, storage)) as study:
                 record = StudyRunWriter(uncharged, ledger, workplace.tracking, say, on_answer)
                 driver = record.new_driver(file, study, workplace)
-                driver.admission.deadline = StudyDeadline.of(with_deadline, jobs, workplace, record.run)
                 return drive(driver, record)
 
 
@@ -248,22 +245,14 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
     raise refusals[0]
 
 
-def _announcements(file: StudyFile, jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
+def _announcements(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
     """The lines before the first trial: warnings and prices.
 
     Raises:
-        BadInput: the study is new, and no job would have time; all faults.
+        BadInput: the study is new, and no job would have time.
     """
-    faults: list[str] = []
-    lines: list[str] = []
-    with collecting(faults):
-        lines += [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
-    lines += filter(None, [_prices(jobs, workplace)])
-    with collecting(faults):
-        if is_new:
-            StudyDeadline.of(file, jobs, workplace, None)
-    refuse(faults if is_new else [])
-    return lines
+    lines = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
+    return [*lines, *filter(None, [_prices(jobs, workplace)])]
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:

@@ -77,8 +77,6 @@ class Verification:
         """The reason why the point is not repeated, in words; empty if it is."""
         driver = self._driver
         spec = driver.file.spec_at(point.trial.point).replace(**changes)
-        if late := driver.admission.why_too_late(spec):
-            return late
         if driver.admission.has_budget and not driver.admission.fits(spec):
             return f"another does not fit {driver.admission.tightest_budget(spec)} at its worst"
         if repeats >= RUNS:

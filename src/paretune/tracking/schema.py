@@ -43,8 +43,6 @@ STATE = "paretune.state"
 
 Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
 """
-STOPPED_EARLY = "paretune.stopped_early"
-"""The reason why the trial of a study was stopped early, and what it would have reached: JSON with reason, expected."""
 WAITING = "paretune.waiting"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
 DEADLINE = "paretune.deadline"

@@ -161,21 +161,6 @@ def test_a_launcher_that_refuses_every_step_is_reported_in_the_end(desk: Desk) -
         steps.call()
 
 
-@pytest.mark.slow
-def test_a_job_that_one_step_has_stopped_early_is_told_as_such_by_the_next(desk: Desk) -> None:
-    desk.launcher.judge = lambda spec, times: "endless"
-    steps = Steps(desk, {})
-    steps.call()
-    first = desk.driver(once=True)
-    first.adopt()
-    first.running[0].stop_early("it would be beaten")
-
-    steps.call()
-    (finished,) = [entry.end for entry in entries_of(steps.drivers[-1].ledger) if entry.end is not None]
-    assert finished.status is TrialStatus.STOPPED
-    assert finished.reason == "it would be beaten"
-
-
 def test_a_job_that_cannot_be_is_asked_about_by_one_step_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(spec: JobSpec) -> None:
         if spec.learning_rate == RATES[0]:

@@ -15,7 +15,6 @@ from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
-from paretune.studies.search.deadline import StudyDeadline
 from paretune.studies.search.trial_history import TrialHistory
 from paretune.studies.search.worst_case import WorstCase
 
@@ -30,7 +29,6 @@ class Admission:
         self._shared = workplace.budget_ledger(file.budget)
         self._history = history
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
-        self.deadline: StudyDeadline | None = None
 
     @property
     def has_budget(self) -> bool:
@@ -45,10 +43,8 @@ class Admission:
         """Reserve a job's worst case in all budgets.
 
         Raises:
-            BudgetRefused: some budget does not cover it, its price is unknown, or the time is too short for it.
+            BudgetRefused: some budget does not cover it, or its price is unknown.
         """
-        if reason := self.why_too_late(spec):
-            raise BudgetRefused(f"not run: {reason}")
         worst_usd = self.worst_case.reserved_usd(spec)
         self._ledger.reserve(
             trial,
@@ -82,8 +78,6 @@ class Admission:
 
         def is_affordable(spec: JobSpec) -> bool:
             self._workplace.interruption.check()
-            if self.why_too_late(spec):
-                return False
             try:
                 worst_usd = self.worst_case.reserved_usd(spec)
             except BudgetRefused:  # above max_cost_usd, or its price is unknown
@@ -94,12 +88,6 @@ class Admission:
             return all(worst_usd is not None and spent.covers(worst_usd, most_usd) for spent, most_usd in limits)
 
         return is_affordable
-
-    def why_too_late(self, spec: JobSpec) -> str:
-        """The reason why a job would not be done by the study's deadline; empty if it would, or there is none."""
-        if self.deadline is None:
-            return ""
-        return self.deadline.why_not(spec, self._history.longest_s)
 
     def fits(self, spec: JobSpec) -> bool:
         """Whether the budgets now cover the worst case of the job, with the limit that it would get."""

@@ -168,7 +168,6 @@ class Driver:
         Raises:
             LaunchRefused, JobFailed: no job runs any more; a plan was dropped, or two had the same error of the code.
         """
-        self._keep_to_deadline()
         for job in self.running:
             attempt = job.attempt
             if (end := job.poll()) is not None:
@@ -180,17 +179,6 @@ class Driver:
             if self.admission.has_enough(self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
             _refuse_more(self._code_errors, self._off_plan, again)
-
-    def _keep_to_deadline(self) -> None:
-        """Stop the trials that still run when the time of the study is over."""
-        deadline, clock = self.admission.deadline, self.workplace.launcher.virtual_clock
-        if deadline is None or not self._jobs:
-            return
-        if clock is not None:
-            clock.wake_at(deadline.until)
-        for job in self.running if self.workplace.clock.now() >= deadline.until else ():
-            with suppress(LostContact):  # stopped at the next poll
-                job.stop_early("the time of finish_by was over")
 
     def wait(self) -> None:
         """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened meanwhile."""

@@ -77,8 +77,6 @@ class _Suggesting:
 
     def _over(self) -> str:
         driver = self._driver
-        if driver.admission.deadline is not None and (reason := driver.admission.deadline.why_over()):
-            return reason
         under_way = sum(job.counts for job in driver.running)
         count, trials = driver.history.booking_order, list(driver.trials.values())
         if driver.admission.has_enough(driver.history.counted + under_way):

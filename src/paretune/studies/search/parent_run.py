@@ -9,14 +9,13 @@ from paretune.core.errors import BudgetRefused, JobFailed, ParetuneError
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.specification import metrics
-from paretune.specification.limits import DEADLINE
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.trials import Trial
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.tracking import Run, RunStatus, Tracking, schema
 
-_MAY_CHANGE = ("budget", "user", *DEADLINE)
+_MAY_CHANGE = ("budget", "user")
 
 
 class ParentRun(ABC):
@@ -99,7 +98,7 @@ class ParentRun(ABC):
 
 
 def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters of a job without those that say who pays, and until when: they may change while a study goes on."""
+    """Parameters of a job without those that say who pays: they may change while a study goes on."""
     return {name: value for name, value in job.items() if name not in _MAY_CHANGE}
 
 

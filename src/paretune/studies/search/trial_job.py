@@ -19,7 +19,7 @@ from paretune.specification.container import Event, FailureKind, JobDocument
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.quality import curve_names
-from paretune.tracking import Run, schema
+from paretune.tracking import Run
 
 
 class TrialJob:
@@ -40,7 +40,6 @@ class TrialJob:
         self.spec = spec
         self._best_of = file.best_of
         self._logged: dict[str, list[float]] = {name: [] for name in self._best_of}
-        self.stopped_because = ""
         self._workplace = workplace
         self._is_adopted = False
         self.record = JobRecord(spec, workplace, run=run, study=file.name, retries_smaller=False)
@@ -81,8 +80,6 @@ class TrialJob:
             self._job.begin()
         except (BadInput, LaunchRefused, BudgetRefused) as error:
             return self._refused(error)
-        if self._is_adopted and (stopped := tags.get(schema.STOPPED_EARLY)):
-            self.stop_early(stopped)
         return None
 
     def poll(self) -> TrialEnd | None:
@@ -94,13 +91,6 @@ class TrialJob:
         if end is None:
             return None
         return self._failed(end) if end.completed is None else self._completed(end)
-
-    def stop_early(self, reason: str) -> None:
-        """Ask the job to stop; `poll` says when it has."""
-        if not self.stopped_because and self._job.current is not None:
-            self.record.run.set_tags({schema.STOPPED_EARLY: reason})  # for a driver that adopts it
-            self.ask_to_stop()
-            self.stopped_because = reason
 
     def ask_to_stop(self) -> None:
         """Begin to stop its job, without waiting for it."""
@@ -147,7 +137,7 @@ class TrialJob:
         if kind is FailureKind.OUT_OF_MEMORY:
             return self._end(TrialStatus.OUT_OF_MEMORY, end.reason)
         if end.state is JobState.STOPPED and kind is None:
-            return self._end(TrialStatus.STOPPED, self.stopped_because or end.reason)
+            return self._end(TrialStatus.STOPPED, end.reason)
         # A local job that was adopted from a dead driver has died with it: its end says nothing about its point.
         died = self._is_adopted and not self._workplace.launcher.jobs_outlive_submitter
         retryable = died or kind is FailureKind.CAPACITY

@@ -116,8 +116,6 @@ class Split:
         driver = self.driver
         if driver.admission.has_enough(len(driver.trials) + len(driver.running)):
             return f"{driver.file.n_trials} trials were made", None
-        if driver.admission.deadline is not None and (reason := driver.admission.deadline.why_over()):
-            return reason, None
         knowledge = self._learn()
         trials, file = list(driver.trials.values()), driver.file
         reason = lacks_objective(trials, driver.history.measured, file) or costs_too_much(trials, file)
