@@ -39,14 +39,11 @@ from paretune.training.rows.tokenised import TokenRows, as_batch
 WARM_UP = 5  # steps that are not timed in the recipe, the Trainer and the loop
 RECIPE_SHARE = 4  # the recipe does a fourth of the steps: all its batches are 512 tokens long, more tell nothing new
 RECIPE_LENGTH = 512
-NO_WEIGHT_DECAY_TO_SPEAK_OF = 1e-30  # keeps every row of the embedding table in the optimiser and changes no weight
 
 
 def paretune_job(options: argparse.Namespace, prepared: PreparedDataset) -> dict[str, float]:
     """(c): the training process of a paretune job, in a job folder of its own."""
     extra: dict[str, Any] = {} if options.whole else {"max_steps": options.steps, "eval_strategy": "no"}
-    if options.variant == "full-table":
-        extra["weight_decay"] = NO_WEIGHT_DECAY_TO_SPEAK_OF
     spec = JobSpec(
         learning_rate=options.learning_rate,
         per_device_train_batch_size=options.batch,

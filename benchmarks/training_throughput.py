@@ -13,7 +13,6 @@ known, and F1.
     paretune    (c) a paretune job, as `paretune main` runs it
     loop        (d) a bare PyTorch loop over the same batches as (c), same precision, same optimiser
     unsuited    (c) with PyTorch's own dropout and attention on processors, and glibc's own ways with freed memory
-    full-table  (c) without leaving out unused embedding rows
     compiled    (c) with compiler=inductor
     products    the matrix products of (c) alone, forward and backward: what no training of these batches can exceed
 
@@ -41,14 +40,13 @@ _NAMES = {
     "paretune": "**paretune**",
     "loop": "a bare PyTorch loop over the same batches, fused AdamW",
     "unsuited": "paretune, but with PyTorch's dropout and attention and glibc's memory",
-    "full-table": "paretune, but with the whole embedding table in the optimiser",
     "compiled": "paretune with `compiler=inductor`",
     "products": "the matrix products of these batches alone: the limit",
 }
 """Variants in the words of the README."""
 _COMPARED = ("trainer", "paretune", "unsuited")
 """Variants whose F1 is measured."""
-VARIANTS = ("recipe", "trainer", "paretune", "loop", "unsuited", "full-table", "compiled", "products")
+VARIANTS = ("recipe", "trainer", "paretune", "loop", "unsuited", "compiled", "products")
 
 
 def main() -> None:
@@ -85,7 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--random-model", choices=("bert-base",), help="random weights: speed only")
     parser.add_argument("--tokenizer", help="folder with the tokenizer of --random-model")
     parser.add_argument("--prepared", help="a prepared data set, instead of --dataset")
-    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,unsuited,full-table,products")
+    parser.add_argument("--variants", default="recipe,trainer,paretune,loop,unsuited,products")
     parser.add_argument("--max-train-samples", type=int, help="rows of --dataset that are trained on; all")
     parser.add_argument("--max-eval-samples", type=int, help="rows of --dataset that are evaluated on; all")
     parser.add_argument("--quality-seeds", type=int, default=3, help="seeds of the F1 comparison over a whole epoch")

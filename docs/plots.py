@@ -137,23 +137,16 @@ def _training_throughput(axes: Any) -> None:
     names = (
         "published recipe, padded to 512, fp32",
         "Trainer's defaults, fp32",
-        "paretune",
+        "paretune, used embedding rows only (gone)",
         "bare PyTorch loop",
-        "paretune, PyTorch's dropout and memory",
-        "paretune, whole embedding table",
+        "the same, PyTorch's dropout and memory",
+        "paretune",
         "matrix products alone: the limit",
     )
     rows = tables("training_throughput")[0]
     cells = [numbers(row["samples/s, median (range)"]) for row in rows]
-    _bars(axes, names, [cell[0] for cell in cells], [cell[1:] for cell in cells], accent=2)
+    _bars(axes, names, [cell[0] for cell in cells], [cell[1:] for cell in cells], accent=5)
     axes.set(xlabel="training samples per second (median, range)")
-
-
-def _shared_job(axes: Any) -> None:
-    rows = tables("shared_job")[0]
-    values = [numbers(row["CPU seconds, median (range)"])[0] for row in rows]
-    _bars(axes, ["a job for each trial", "one job, in turn", "one job, side by side"], values, accent=2)
-    axes.set(xlabel="CPU seconds of eight LoRA trainings")
 
 
 def _launch_overhead(axes: Any) -> None:
@@ -254,7 +247,6 @@ PLOTS: Mapping[str, tuple[str, float, Callable[[Any], None]]] = {
     "search_statements": ("search_cost.txt", 2.6, _search_statements),
     "transfer": ("transfer.txt", 2.8, _transfer),
     "training_throughput": ("training_throughput.txt", 3.2, _training_throughput),
-    "shared_job": ("shared_job.txt", 1.8, _shared_job),
     "batch_and_rate": ("batch_and_rate.csv", 3.2, _batch_and_rate),
     "launch_overhead": ("launch_overhead.txt", 2.1, _launch_overhead),
     "estimate_error": ("estimate_error.txt", 3.8, _estimate_error),

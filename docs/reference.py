@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent / "reference"
 PRODUCES = {
     "main": "prints F1 beside its baselines, speed, seconds and dollars. The run has `report.json`, the model, "
     "`classification_report.txt` and `confusion_matrix.png` (classes), `label_report.csv` (several labels), "
-    "`predictions.png` (numbers), `profile/` (with `profile_steps`).",
+    "`profile/` (with `profile_steps`).",
     "estimate": "prints a row per cluster and batch. Its run has `estimate.csv` and `estimate.png`.",
     "prices": "prints the prices; `refresh` writes them into `~/.cache/paretune/prices`.",
     "report": "prints tables and findings. Its run has `report.html`, `report.md`, `report.csv`, `totals.csv` and "
@@ -83,8 +83,6 @@ CURVES = {
     "system/*": "processor, memory and GPU memory of the machine by step",
     "train_rows": "rows to train on; `validation_rows` and `test_rows` alike",
     "train_tokens": "their tokens without padding; `validation_tokens` and `test_tokens` alike",
-    "used_tokens": "different tokens of the vocabulary in the data",
-    "longest_target": "tokens of the longest text to write (seq2seq)",
 }
 """Metrics whose names are not constants in `specification.metrics`."""
 OF_COMMANDS = {
@@ -100,7 +98,6 @@ FACTS = {
     "paretune.job_arn": "ARN of the training job",
     "paretune.image_uri": "image that the job ran in",
     "paretune.spot_saving": "share of the training seconds that spot did not bill",
-    "paretune.trials_in_job": "number of trials that share the job",
 }
 """Tags that launchers set: those of their facts that have no constant in `tracking.schema`."""
 
@@ -118,17 +115,14 @@ VARIABLES = {
 }
 """Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
 INTERNAL_VARIABLES = {
-    "PARETUNE_SEARCHES",
     "PARETUNE_STARTER",
-    "PARETUNE_STOP_REQUESTS",
     "PARETUNE_TRAINING_PLAN",
-    "PARETUNE_TRIALS",
 }
 """Variables that one process of paretune sets for another one."""
 
 HOME_FILES = {
     "jobs": "a folder per local job: log, events, `report.json`, and the model in `model/`",
-    "checkpoints": "checkpoints of local jobs, by what they compute, so that the same command continues",
+    "checkpoints": "checkpoints of local jobs, by run, so that the next attempt of a run continues",
     "datasets": "tokenised rows, by contents; later jobs share them",
     "prepared": "which rows of `datasets` belong to which parameters",
     "fetched": "objects read from S3",

@@ -149,49 +149,6 @@ def tiny_causal_model(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path
     return folder
 
 
-@pytest.fixture(scope="session")
-def tiny_seq2seq_models(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict[str, Path]:
-    """A random T5 and a random BART of two layers each (hidden size 32) over the same vocabulary, by their types."""
-    import torch
-    from transformers import (
-        AutoTokenizer,
-        BartConfig,
-        BartForConditionalGeneration,
-        T5Config,
-        T5ForConditionalGeneration,
-    )
-
-    tokenizer = AutoTokenizer.from_pretrained(tiny_model)
-    special = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 0}
-    sizes = {"vocab_size": len(tokenizer), "d_model": 32}
-    torch.manual_seed(0)
-    models = {
-        "t5": T5ForConditionalGeneration(
-            T5Config(**sizes, **special, d_ff=64, d_kv=16, num_layers=2, num_heads=2, dropout_rate=0.0)
-        ),
-        "bart": BartForConditionalGeneration(
-            BartConfig(
-                **sizes,
-                **special,
-                forced_eos_token_id=3,
-                max_position_embeddings=64,
-                dropout=0.0,
-                **{
-                    f"{part}_{name}": size
-                    for part in ("encoder", "decoder")
-                    for name, size in (("layers", 2), ("ffn_dim", 64), ("attention_heads", 2))
-                },
-            )
-        ),
-    }
-    folders = {}
-    for kind, model in models.items():
-        folders[kind] = tmp_path_factory.mktemp(f"tiny-{kind}")
-        model.save_pretrained(folders[kind])
-        tokenizer.save_pretrained(folders[kind])
-    return folders
-
-
 @pytest.fixture
 def reviews(tmp_path: Path) -> Path:
     """A CSV file with 120 labelled sentences, two balanced classes, columns text and label."""

@@ -27,7 +27,6 @@ from paretune.studies.search.driver import Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
-from paretune.studies.search.trial_job import SEARCH
 from paretune.tracking import Tracking
 from search.scoring import OBJECTIVES, Booked
 from search.tables import PRICES, Point, Table
@@ -45,7 +44,6 @@ def search(
     parallel: int,
     budget_usd: float,
     most: int,
-    in_job: str = "none",
     is_enough: Callable[[Booked], bool] = lambda job: False,
 ) -> tuple[list[Booked], str]:
     """Run one study to its end; its jobs in the order of their ends, and why it ended.
@@ -53,7 +51,7 @@ def search(
     The budget is that of the study, as its users set it: a job whose worst case does not fit what is left is refused.
     After a job that is enough no other one begins.
     """
-    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method, "in_job": in_job}
+    limits = {"budget_usd": budget_usd, "n_trials": most, "n_parallel": parallel, "method": method}
     with empty_home() as home:
         result = run(study(table, objectives, seed, **limits), table, home, is_enough)
         return result.booked, result.remark
@@ -114,8 +112,6 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
     advisor: list[split.Split] = []
     names = list(file.objectives)
 
-    ahead_usd, trained = [0.0], [("", 0)]  # of a job that searches: dollars already in `booked`, name, trials trained
-
     def advice() -> tuple[Point, ...] | None:
         if module is not split:
             return None
@@ -128,28 +124,12 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         if is_enough(job):
             driver.admission.has_enough = lambda count: True  # type: ignore[method-assign]
 
-    def watch_job() -> None:
-        """Book what a job that searches has cost until a training in it has ended."""
-        members = [job for job in driver.running if job.searches and job.trial is not None]
-        ends = sum(job.trial.end is not None for job in members if job.trial is not None)
-        shared = driver.shared_jobs.searching
-        if not ends or shared is None or shared.job is None or trained[0] == (shared.name, ends):
-            return
-        trained[0] = shared.name, ends
-        price = driver.workplace.launcher.price(members[0].spec)
-        usd = price.cost_usd(shared.job.billable_seconds(), 1) if price else 0.0
-        book(Booked(usd=usd - ahead_usd[0], point=None, measured=None, status="Trained", recommended=advice()))
-        ahead_usd[0] = usd
-
     def finished(trial: Trial) -> None:
         done = trial.status is TrialStatus.COMPLETED and set(names) <= set(trial.values)
         point = _point_of(trial, table)
-        usd = trial.cost_usd or 0.0
-        if driver.history.notes[trial.number].kind == SEARCH:
-            usd, ahead_usd[0] = max(0.0, usd - ahead_usd[0]), max(0.0, ahead_usd[0] - usd)
         book(
             Booked(
-                usd=usd,
+                usd=trial.cost_usd or 0.0,
                 point=point,
                 measured=tuple(trial.values[name] for name in names) if done and point is not None else None,
                 status=trial.status.value if point is not None else f"Probe {trial.status.value}",
@@ -174,13 +154,7 @@ def run(file: StudyFile, table: Table, home: Path, is_enough: Callable[[Booked],
         on_trial=finished,
         say=lambda text: None,
     )
-    poll = driver.poll
 
-    def watched() -> None:
-        poll()
-        watch_job()
-
-    driver.poll = watched  # type: ignore[method-assign]
     remark = module.search(driver)
     if module is not split:
         return Searched(booked=booked, remark=remark)

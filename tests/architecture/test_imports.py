@@ -19,7 +19,7 @@ MODULES = sorted(
 
 def test_what_travels_into_a_job_holds_all_that_it_imports() -> None:
     graph = grimp.build_graph("paretune", cache_dir=None)
-    starts = {"paretune.training.__main__", "paretune.tracking.in_job"}
+    starts = {"paretune.training.__main__"}
     needed = starts.union(*(graph.find_upstream_modules(start) for start in starts))
     there = {name.removesuffix(".py").replace("/", ".") for name in package_files(SOURCE / "paretune")}
 
@@ -69,19 +69,6 @@ def test_help_and_bad_input_do_not_wait_for_mlflow(tmp_path: Path) -> None:
     )
 
     assert output == "2 False False\n"
-
-
-def test_an_estimate_is_told_before_mlflow_is_imported_to_record_it(tmp_path: Path) -> None:
-    job = {"model": "bert-base-uncased", "max_train_samples": "4000", "instance_type": "ml.g5.xlarge"}
-    output = run_python(
-        "import os, sys; os.environ['PARETUNE_TRACE_SECONDS'] = '0'\n"
-        "from paretune.commands.estimate.command import COMMAND\n"
-        f"parts = COMMAND.run(COMMAND.read({job}, [])).parts()\n"
-        "print('ml.g5.xlarge' in next(parts), {'mlflow', 'sqlalchemy', 'scipy', 'pandas', 'boto3'} & {*sys.modules})",
-        tmp_path,
-    )
-
-    assert output == "True set()\n"
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ parser = argparse.ArgumentParser()
 for name in ("rate", "data", "note"):
     parser.add_argument(f"--{name}")
 given = parser.parse_args()
-with mlflow.start_run() as run:
+with mlflow.start_run():
     for step in range(3):
         mlflow.log_metric("loss", 1 / (step + 1), step=step)
     mlflow.log_metric("rows", len(Path(given.data).read_text().splitlines()))
@@ -45,7 +45,7 @@ with mlflow.start_run() as run:
     mlflow.log_param("rate", given.rate)
     mlflow.set_tag("greeting", greeting.WORD)
     mlflow.log_text(greeting.WORD, "texts/word.txt")
-    mlflow.log_dict({"run": run.info.run_id, "data": given.data, "files": sorted(os.listdir("."))}, "seen.json")
+    mlflow.log_dict({"data": given.data, "files": sorted(os.listdir("."))}, "seen.json")
     with mlflow.start_run(nested=True, run_name="inner"):
         mlflow.log_metric("inner_loss", 0.25)
 print("trained", greeting.WORD)
@@ -194,7 +194,6 @@ def test_a_conda_project_runs_there_and_its_run_here_holds_what_it_recorded(
     assert run.data.params["note_as_seen"] == NOTE
     assert run.data.tags["greeting"] == "bonjour"
     seen = json.loads(mlflow.artifacts.load_text(f"{run.info.artifact_uri}/seen.json"))
-    assert seen["run"] == run.info.run_id
     assert seen["data"] == "/opt/ml/input/data/data/some rows.csv"
     assert not {"ignored", "my.secret", ".env", ".git"} & set(seen["files"])
     assert mlflow.artifacts.load_text(f"{run.info.artifact_uri}/texts/word.txt") == "bonjour"
@@ -207,7 +206,7 @@ def test_the_run_says_where_it_ran_and_what_it_cost(
 ) -> None:
     run = conda_run[1]
     tags, metrics = run.data.tags, run.data.metrics
-    job = place.aws.describe(f"paretune-{run.info.run_id}-1")
+    job = place.aws.wait(f"paretune-{run.info.run_id}-1")
 
     assert tags["mlflow.source.type"] == "PROJECT"
     assert tags["mlflow.project.entryPoint"] == "main"

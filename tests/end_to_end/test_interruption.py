@@ -10,9 +10,8 @@ import psutil
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from safetensors.numpy import load_file
 
-from paretune.specification.container import Event, EventReader, JobFolder, JobReport
+from paretune.specification.container import Event, EventReader, JobFolder
 from tests.processes import Command, command, paretune, use_one_core, wait_until, working_in
 
 REPOSITORY = Path(__file__).parents[2]
@@ -114,62 +113,6 @@ def test_an_interrupted_job_stops_with_a_checkpoint_and_is_booked(home: Path, jo
 
 
 @pytest.mark.slow
-def test_the_same_command_continues_and_ends_where_an_uninterrupted_one_does(
-    home: Path, job: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job |= {"instance_count": "2", "num_train_epochs": "20"}
-    undisturbed = home.with_name("undisturbed")
-    monkeypatch.setenv("PARETUNE_HOME", str(undisturbed))
-    with _run(_words(job), undisturbed, processes=2) as running:
-        assert running.wait(3 * ENDS_WITHIN_S) == 0, running.text
-    monkeypatch.setenv("PARETUNE_HOME", str(home))
-    with _run(_words(job), home, processes=2) as running:
-        _until_it_trains(running, home)
-        running.process.send_signal(signal.SIGTERM)
-        assert running.wait(ENDS_WITHIN_S) == 130, running.text
-        assert working_in(home) == []
-    _check_it_was_stopped(_recorded()[0], "SIGTERM", instances=2)
-    (checkpoint,) = _checkpoints(home)
-    stopped_at = int(checkpoint.name.split("-")[1])
-
-    with _run(_words(job), home, processes=2) as running:
-        assert running.wait(3 * ENDS_WITHIN_S) == 0, running.text
-
-    events = _events(home)
-    assert events[0].message == f"continuing from checkpoint-{stopped_at}"
-    assert min(event.step for event in events[1:]) > stopped_at
-    assert f"continuing from checkpoint-{stopped_at}" in running.text
-    assert _checkpoints(home) == []
-    (expected,), (stopped, finished) = _folders(undisturbed), _folders(home)
-    assert not stopped.report.exists()
-    _check_equal_ends(expected, finished)
-    run = _recorded()[0]
-    assert run.info.status == "FINISHED"
-    assert run.data.tags["paretune.state"] == "Completed"
-
-
-def _check_equal_ends(expected: JobFolder, job_folder: JobFolder) -> None:
-    """The same loss in the last steps, the same quality, the same weights."""
-    last, end = (
-        {
-            event.step: event.metrics["train/loss"]
-            for event in EventReader(folder.events).new()
-            if "train/loss" in event.metrics
-        }
-        for folder in (expected, job_folder)
-    )
-    tail = sorted(last)[-5:]
-    assert [end[step] for step in tail] == pytest.approx([last[step] for step in tail], rel=1e-2, abs=1e-4)
-    for name in ("f1", "accuracy", "eval_loss"):
-        assert JobReport.read(job_folder.report).metrics[name] == pytest.approx(
-            JobReport.read(expected.report).metrics[name], rel=1e-2, abs=1e-4
-        )
-    weights = load_file(expected.model / "model.safetensors")
-    for name, tensor in load_file(job_folder.model / "model.safetensors").items():
-        assert tensor == pytest.approx(weights[name], abs=5e-3), name
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("during", ["preparation", "training"])
 def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job: dict[str, str], during: str) -> None:
     MlflowClient().create_experiment("jobs", artifact_location=(home.parent / "artifacts").as_uri())
@@ -181,7 +124,7 @@ def test_a_job_of_mlflow_run_stops_when_mlflow_itself_is_killed(home: Path, job:
         else:
             wait_until(lambda: working_in(home), within_s=STARTS_WITHIN_S, what="the preparation runs")
         actual = psutil.Process(running.process.pid).children(recursive=True)
-        assert any("entrypoints/main.py" in word for process in actual for word in process.cmdline())
+        assert any("entrypoints/run.py" in word for process in actual for word in process.cmdline())
 
         running.process.terminate()
 
@@ -207,9 +150,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_trains_on_when_paretune_is_killed_and_the_next_command_continues(
-    home: Path, job: dict[str, str]
-) -> None:
+def test_nothing_trains_on_when_paretune_is_killed(home: Path, job: dict[str, str]) -> None:
     job |= {"instance_count": "2"}
     with _run(_words(job), home, processes=2) as running:
         _until_it_trains(running, home)
@@ -221,10 +162,4 @@ def test_nothing_trains_on_when_paretune_is_killed_and_the_next_command_continue
         running.wait(ENDS_WITHIN_S)
         wait_until(lambda: not working_in(home), within_s=ENDS_WITHIN_S, what="no training process is left")
         assert not any(_lives(process) for process in trained)
-    (checkpoint,) = _checkpoints(home)
-
-    with _run(_words(job), home, processes=2) as running:
-        wait_until(lambda: "continuing from" in running.text, within_s=STARTS_WITHIN_S, what="the job continues")
-        running.process.terminate()
-        assert running.wait(ENDS_WITHIN_S) == 130, running.text
-    assert f"continuing from {checkpoint.name}" in running.text
+    assert len(_checkpoints(home)) == 1

@@ -73,8 +73,6 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     write_csv(workplace / "complaints.csv", sentences(60), header="narrative,product")
     write_csv(workplace / "rows.csv", sentences(60))
     write_csv(workplace / "tags.csv", [(text, f"{label}|any") for text, label in sentences(60)], header="text,tags")
-    write_csv(workplace / "prices.csv", [(text, str(len(text))) for text, _ in sentences(60)], header="text,price")
-    write_csv(workplace / "dialogues.csv", sentences(60), header="dialogue,summary")
     (workplace / "train.py").write_text("print('trained')\n")
     for project in ("sklearn_elasticnet", "torch_mlp", "hf_trainer"):
         (workplace / project).symlink_to(REPOSITORY / "tests" / "foreign" / project)
@@ -91,9 +89,7 @@ def user(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield workplace
 
 
-def test_every_command_of_the_pages_runs(
-    user: Path, tiny_model: Path, tiny_seq2seq_models: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_of_the_pages_runs(user: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unexpected: dict[str, tuple[int, str]] = {}
     done: list[list[str]] = []
     trained = [
@@ -113,9 +109,7 @@ def test_every_command_of_the_pages_runs(
         if is_run_elsewhere(entry_point, parameters):
             continue
         request = without_training(entry_point, parameters)
-        if request.get("task") == "seq2seq":  # its model is on the hub
-            request["model"] = str(tiny_seq2seq_models["t5"])
-        elif request.get("dataset") == "amazon_polarity":  # both are on the hub
+        if request.get("dataset") == "amazon_polarity":  # both are on the hub
             request |= {"model": str(tiny_model), "dataset": "rows.csv", "max_seq_length": "32"}
         if needs_an_account(entry_point, parameters):
             request.pop("role", None)  # the role of the account

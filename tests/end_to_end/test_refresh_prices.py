@@ -33,7 +33,7 @@ def product(name: str, usd: str, component: str = "Training") -> dict[str, Any]:
 
 def paretune(emulator: Emulator, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "entrypoints/prices.py", *arguments],
+        [sys.executable, "entrypoints/run.py", "prices", *arguments],
         cwd=ROOT,
         env={**os.environ, **emulator.environment, "XDG_CACHE_HOME": str(folder / "cache"), "HOME": str(folder)},
         capture_output=True,

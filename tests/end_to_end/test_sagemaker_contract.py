@@ -4,8 +4,7 @@
     pytest -m slow tests/end_to_end/test_sagemaker_contract.py
 
 takes the AWS configuration of this machine and starts about 30 jobs on one ml.m5.large each, one to three minutes long:
-30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11). PARETUNE_TEST_QUEUE=NAME runs it
-on that AWS Batch queue as well, for as much again. Without an account it runs on a queue of the emulator, too.
+30 x 3 min x 0.115 USD per hour = 0.17 USD at most (price of us-east-1, 2026-08-11).
 """
 
 import os
@@ -23,7 +22,7 @@ import paretune
 from paretune.core.clock import SystemClock
 from paretune.launchers.base import Job
 from paretune.launchers.sagemaker import images
-from paretune.launchers.sagemaker.jobs import AwsJob
+from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.specification.container import Event, JobDocument, JobInputs
 from paretune.specification.job import JobSpec
@@ -34,7 +33,6 @@ from tests.stand_ins.sagemaker.emulator import Emulator, namespaces_are_missing
 IN_AN_ACCOUNT = os.environ.get("PARETUNE_TEST_ACCOUNT") == "1"
 COST = "about 30 jobs on ml.m5.large start in your AWS account now: some 90 minutes, about 0.20 USD"
 INSTANCE_TYPE = "ml.m5.large"
-QUEUE = os.environ.get("PARETUNE_TEST_QUEUE", "" if IN_AN_ACCOUNT else "team")
 
 # Travels in place of paretune/training/__main__.py. It keeps the container contract and needs no torch.
 TRAINING = """
@@ -87,8 +85,6 @@ def _emulated_account(folder: Path) -> Iterator[None]:
             patch.delenv(name)
         for name, text in emulator.environment.items():
             patch.setenv(name, text)
-        if QUEUE:
-            emulator.add_queue(QUEUE)
         patch.setenv("PARETUNE_ROLE", emulator.role)
         patch.setenv("PARETUNE_BUCKET", emulator.bucket)
         yield
@@ -119,7 +115,7 @@ class Remembering(SageMakerLauncher):
 
     started: list[Job]
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         job = super().submit(document, inputs)
         self.started.append(job)
         return job
@@ -137,12 +133,12 @@ def _is_no_status(event: Event) -> bool:
     return not event.message[:1].isupper()
 
 
-def _place(package: Path, **changes: str) -> Iterator[Place]:
-    """Launchers for a cluster with these parameters, whose jobs are stopped at the end."""
+def _place(package: Path) -> Iterator[Place]:
+    """Launchers whose jobs are stopped at the end."""
     started: list[Job] = []
 
     def launcher() -> Remembering:
-        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Placement(instance_type=INSTANCE_TYPE, **changes)  # type: ignore[arg-type]
+        rate, cluster = 60 if IN_AN_ACCOUNT else 6000, Placement(instance_type=INSTANCE_TYPE)
         made = Remembering(cluster, SystemClock(), os.environ, calls_per_minute=rate, package=package)
         made.started = started
         return made
@@ -150,7 +146,7 @@ def _place(package: Path, **changes: str) -> Iterator[Place]:
     yield Place(
         launcher=launcher(),
         another=launcher,
-        order=lambda kind, **more: _order(kind, **changes, **more),
+        order=_order,
         let_time_pass=lambda: time.sleep(2 if IN_AN_ACCOUNT else 0.05),
         within_s=1200 if IN_AN_ACCOUNT else 60,
         shortest_runtime_minutes=1 if IN_AN_ACCOUNT else 1 / 60,
@@ -164,10 +160,3 @@ class TestSageMakerLauncherKeepsTheContract(LauncherContract):
     @pytest.fixture
     def place(self, account: None, package: Path) -> Iterator[Place]:
         yield from _place(package)
-
-
-@pytest.mark.skipif(not QUEUE, reason="PARETUNE_TEST_QUEUE=NAME runs it")
-class TestAQueueKeepsTheContract(LauncherContract):
-    @pytest.fixture
-    def place(self, account: None, package: Path) -> Iterator[Place]:
-        yield from _place(package, queue=QUEUE)

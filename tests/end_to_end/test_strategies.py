@@ -100,7 +100,6 @@ def alone(one_process: JobSpec, tmp_path_factory: pytest.TempPathFactory) -> Job
     run([job])
     report = JobReport.read(job.report)
     assert report.metrics["f1"] > 0
-    assert report.facts["used_vocabulary_only"]  # the table is put back whole
     return job
 
 
@@ -138,7 +137,7 @@ def test_two_processes_and_two_instances_train_the_model_of_one_process(
     assert type(loaded).__name__ == "BertForSequenceClassification"
     assert loaded.config.architectures == ["BertForSequenceClassification"]
     assert not second.report.exists()
-    assert [path.name for path in second.checkpoints.iterdir()] == ["finished"]
+    assert list(second.checkpoints.iterdir()) == []
 
 
 @pytest.mark.parametrize("changes", [{"fine_tuning": "head"}, {"fine_tuning": "lora", "task": "causal-lm"}], ids=str)

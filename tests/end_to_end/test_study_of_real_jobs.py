@@ -36,8 +36,7 @@ def write_study(folder: Path, job: dict[str, object], **terms: object) -> None:
         "budget_usd": 2.0,
         **terms,
     }
-    terms = {name: value for name, value in study.items() if value is not None}
-    (folder / "study.yaml").write_text(yaml.safe_dump(terms, sort_keys=False))
+    (folder / "study.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
 
 
 def books(folder: Path) -> list[TrialEntry]:

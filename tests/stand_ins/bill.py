@@ -74,8 +74,6 @@ class Bill:
     unknown: dict[str, int] = field(default_factory=dict)
     silent: set[str] = field(default_factory=set)
     unfinished: set[str] = field(default_factory=set)
-    groups: list[tuple[str, ...]] = field(default_factory=list)
-    group_truths: dict[tuple[str, ...], Truth] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -113,12 +111,9 @@ class BillMaker:
         self._number = seed * 10**9
 
     def add_jobs(self, count: int) -> "BillMaker":
-        """So many runs: on spot, in attempts, several in a job, with pools, storage, plans, discounts, credits, tax."""
-        while len(self.bill.recorded) < count:
-            if self._chance(0.04):
-                self._shared(self._source.randint(2, 4))
-            else:
-                self._alone()
+        """So many runs: on spot, in attempts, with pools, storage, plans, discounts, credits, tax."""
+        for _ in range(count):
+            self._add_job()
         return self
 
     def add_others(self, count: int) -> "BillMaker":
@@ -161,7 +156,7 @@ class BillMaker:
         self._number += 1
         return self._run_ids.pop() if self._run_ids else f"{self._number:032x}"
 
-    def _alone(self) -> None:
+    def _add_job(self) -> None:
         run_id, source = self._run_id(), self._source
         attempts = 2 if self._chance(0.1) else 1
         kind, count = source.choice(list(RATES)), source.randint(1, 4)
@@ -196,19 +191,6 @@ class BillMaker:
             "ended_at": UNTIL + timedelta(hours=1),
         }
         self.bill.recorded[workspace] = RecordedCost(**changed)
-
-    def _shared(self, members: int) -> None:
-        ids = tuple(self._run_id() for _ in range(members))
-        kind, source = self._source.choice(list(RATES)), self._source
-        seconds = [source.randint(60, 4_000) for _ in ids]
-        start = MONTH + timedelta(seconds=source.randrange(18 * 86_400))
-        end = start + timedelta(seconds=sum(seconds))
-        for run_id, custom in zip(ids, seconds, strict=True):
-            name = f"paretune-{ids[0]}-1.{run_id}"
-            self.bill.recorded.append(_recorded(run_id, name, kind, 1, custom, 0, RATES[kind], start, end))
-        truth = Truth()
-        self.bill.group_truths[ids] = truth
-        self._lines(truth, f"paretune-{ids[0]}-1", kind, 1, sum(seconds), start)
 
     def _lines(self, truth: Truth, name: str, kind: str, count: int, seconds: int, start: datetime) -> None:
         """The lines of one job: an hour each, in the way that this job is paid."""

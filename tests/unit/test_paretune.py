@@ -128,12 +128,6 @@ def test_quiet_says_nothing_and_otherwise_progress_goes_to_standard_error(
     assert capsys.readouterr().out == ""
 
 
-def test_a_single_job_shares_nothing(beside_the_studies: Path) -> None:
-    preview = paretune.launch(SIMULATED.replace(trials_per_job=4), dry_run=True)
-
-    assert preview.spec.trials_per_job == 1
-
-
 def test_a_dry_run_in_the_specification_is_refused_rather_than_paid(beside_the_studies: Path) -> None:
     with pytest.raises(BadInput, match=r"launch\(spec, dry_run=True\)"):
         paretune.launch(SIMULATED.replace(dry_run=True))

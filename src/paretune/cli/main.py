@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
-from paretune.cli.invocation import spelling_here
+from paretune.cli.invocation import program
 from paretune.core.clock import SystemClock
-from paretune.core.commands import spelled
+from paretune.core.commands import Spelling, spelled
 from paretune.core.errors import BadInput, BudgetRefused, Interrupted, JobFailed, ParetuneError, did_you_mean
 from paretune.core.result import CommandOutput, Result, as_document, error_document
 from paretune.core.untrusted import is_secret_name, markdown, printable
@@ -100,16 +100,20 @@ def run() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], spelling: Spelling | None = None) -> int:
     """Run one command and return its exit code (see `paretune.core.errors`).
 
-    With `--json`, standard output gets one document, be it the answer or the error.
+    With `--json`, standard output gets one document, be it the answer or the error. `spelling` is how the user types
+    commands; None: by the program `paretune`.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # it writes ~/.config/mlflow/telemetry.json on import
     logging.raiseExceptions = False  # do not print a traceback if a log line does not fit on a full disk
     as_json, words, faults = _take_json(arguments)
     output = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(), spelled(spelling_here()):
+    with (
+        contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext(),
+        spelled(spelling or program()),
+    ):
         try:
             answer = _answer(words, faults)
             parts = [as_document(answer.to_dict())] if as_json else map(printable, answer.parts())

@@ -14,5 +14,5 @@ study         `study`: the front of a study within its budget; its work is `pare
 sync          `sync`: follows and collects jobs whose launcher has ended
 
 A new command is a folder here, whose module `command` defines a `COMMAND` (see `command.py` here), and a line in
-`cli.main.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject, and a script in `entrypoints/`.
+`cli.main.COMMANDS`. To be called by `mlflow run` it needs an entry point in MLproject.
 """

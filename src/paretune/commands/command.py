@@ -7,7 +7,6 @@ wait for MLflow, boto3 or torch. `run` imports the rest, see `imported_later`.
 import os
 import pkgutil
 import sys
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Generic, TypeVar
@@ -18,7 +17,6 @@ from paretune.core.result import CommandOutput, Result
 from paretune.core.untrusted import markdown
 from paretune.specification.inputs import missing_files
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import past_faults
 from paretune.specification.parameters import annotations, read, spell
 from paretune.specification.placement import Placement
 from paretune.specification.profile import CHARGED, FILE, read_profile, with_profile
@@ -107,7 +105,7 @@ def read_with_profile(
 
 
 def _further_faults(texts: Mapping[str, str]) -> list[str]:
-    return missing_files(texts) + past_faults(texts.get("finish_by", ""), time.time())
+    return missing_files(texts)
 
 
 def read_file_argument(

@@ -3,8 +3,8 @@
     paretune main --learning_rate 0.0001                              started as `paretune ...`
     mlflow run . --env-manager local -P learning_rate=0.0001          started as `mlflow run ...`
 
-The command line finds out which of the two it is, and sets it with `spelled`. Everything that prints, records or
-recommends a command gets it from `command_line`.
+The command line sets which of the two it is with `spelled`. Everything that prints, records or recommends a command
+gets it from `command_line`.
 """
 
 import itertools

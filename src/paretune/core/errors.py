@@ -7,7 +7,6 @@
     ├── JobFailed                  3      read the reason: the job ran and did not finish
     │   └── OutOfMemory            3      use a smaller batch or a larger instance
     ├── LostContact                3      sign in again, then `paretune sync`: the job continues meanwhile
-    ├── StudyLocked                3      wait for the other process that works on the study, or end it
     ├── BudgetRefused              4      raise the budget or lower the worst case
     ├── CallAgain                 75      run the same command again later: the study has not ended yet
     └── Interrupted              130      nothing: the jobs of this command were stopped, or left running as requested
@@ -84,10 +83,6 @@ class BudgetRefused(ParetuneError):
     """The worst-case cost of the job exceeds the budget; nothing was launched."""
 
     exit_code = 4
-
-
-class StudyLocked(ParetuneError):
-    """Another process works on the study."""
 
 
 class CallAgain(ParetuneError):

@@ -45,8 +45,7 @@ def stop_at(deadline_s: float, grace_s: float, begin: Callable[[str], None], end
         time.sleep(deadline_s)
         begin(
             f"MaxRuntimeExceeded: it stopped itself {deadline_s / 60:.1f} minutes after its container had started, so "
-            "that it is saved and uploaded within its worst case: raise max_runtime_minutes; it continues from its "
-            "checkpoint"
+            "that it is saved and uploaded within its worst case: raise max_runtime_minutes"
         )
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(grace_s)

@@ -19,7 +19,7 @@ from typing import Any
 from paretune.core.errors import BadInput
 from paretune.core.untrusted import LARGEST_CONFIG, at_home, parse_json, read_text
 from paretune.specification.inputs import BUNDLED
-from paretune.specification.metrics import GENERATIVE
+from paretune.specification.metrics import CAUSAL_LM
 
 _HUB = "https://huggingface.co"
 _TIMEOUT_S = 10.0
@@ -160,7 +160,7 @@ def _counted(config: Mapping[str, Any], task: str) -> Architecture | None:
     active, idle = _experts(config, layers, inner)
     matrices += unit * active
     shared = layers - (_first(config, ("num_hidden_groups",)) or layers)  # blocks without weights of their own
-    if task in GENERATIVE:
+    if task == CAUSAL_LM:
         matrices += vocabulary * embedding
         tables -= vocabulary * embedding if config.get("tie_word_embeddings", not gated) else 0
     else:

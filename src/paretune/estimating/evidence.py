@@ -13,11 +13,10 @@ from paretune.estimating.architecture import Architecture, config_in, well_known
 from paretune.estimating.memory import MemorySetting
 from paretune.estimating.memory_limits import Footprint
 from paretune.estimating.timing import Measurement
-from paretune.estimating.timing_features import USED_TOKENS, JobFeatures, describe
+from paretune.estimating.timing_features import JobFeatures, describe
 from paretune.estimating.traced_step import TracedSteps
 from paretune.specification import metrics
 from paretune.specification.batch_size import BatchPlan
-from paretune.specification.fine_tuning import ADAPTERS
 from paretune.specification.job import JobSpec
 from paretune.tracking import RecordedJob, RecordedRun, schema
 
@@ -33,7 +32,7 @@ _OUT_OF_MEMORY = {
     f"tags.`{schema.FAILURE_REASON}` LIKE 'out of memory%'": 100,
     f"tags.`{schema.OUT_OF_MEMORY_RETRIES}` LIKE '%'": 100,
 }
-_DATA_FACTS = ("train_rows", "train_tokens", "validation_rows", USED_TOKENS)
+_DATA_FACTS = ("train_rows", "train_tokens", "validation_rows")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +92,6 @@ def read(runs: Iterable[RecordedRun], steps: TracedSteps | None = None) -> Evide
         did_not_fit += _did_not_fit(job, spec, plan, described)
         if not job.is_completed:
             continue
-        if job.is_of_shared_job and spec.fine_tuning in ADAPTERS:  # several may have trained side by side
-            continue
         if (measured := _time(job, plan, described)) is not None:
             times.append(measured)
         if not job.param("profile_steps") and (peak := job.metric(metrics.PEAK_MEMORY_GIB)):  # a profile adds memory
@@ -136,7 +133,6 @@ def _time(job: RecordedJob, plan: BatchPlan, described: JobFeatures) -> Measurem
     speed = job.metric(metrics.THROUGHPUT_SAMPLES)
     step = plan.global_batch_size / speed if speed else None
     is_whole = not (job.was_retried or job.cluster.is_spot or job.metric("resumed") or job.param("profile_steps"))
-    is_whole = is_whole and not job.is_of_shared_job  # it has one start-up for all its trials
     seconds = job.bill.billable_seconds if is_whole else None
     if step is None and seconds is None:
         return None

@@ -102,11 +102,11 @@ def divided_exchange(
     """Return the exchange of devices with these parallel degrees.
 
     `activations` is the count of numbers that one layer passes to the next in a micro-batch: rows x tokens x hidden
-    size. The exchange of devices that share a sequence or experts is not counted.
+    size.
     """
     tensor, stages, each = degrees.tensor, degrees.pipeline, degrees.per_instance
     of_stage = degrees.devices // stages
-    here = max(1, min(each, of_stage) // degrees.group)
+    here = max(1, min(each, of_stage) // tensor)
     shared = exchange_of(
         strategy,
         half=half,

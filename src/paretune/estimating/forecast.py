@@ -82,7 +82,7 @@ def _read(job: RecordedJob, machine: str) -> tuple[JobSpec, float] | None:
     except (BadInput, ValueError, KeyError):
         return None
     is_elsewhere = not spec.has_instances and (job.cluster.machine or machine) != machine
-    if is_elsewhere or job.was_retried or job.cluster.is_spot or job.is_of_shared_job or not job.bill.billable_seconds:
+    if is_elsewhere or job.was_retried or job.cluster.is_spot or not job.bill.billable_seconds:
         return None
     return spec, job.bill.billable_seconds
 

@@ -21,13 +21,12 @@ from paretune.estimating.workload import (
     keeps_frozen_weights_in_half,
     quantised_weights,
     recomputes,
-    trains_used_rows,
     workload,
 )
 from paretune.specification.batch_size import BatchPlan
 from paretune.specification.catalog import Instance
 from paretune.specification.job import JobSpec
-from paretune.specification.metrics import GENERATIVE
+from paretune.specification.metrics import CAUSAL_LM
 from paretune.specification.parallelism import (
     DEEPSPEED,
     SHARDED,
@@ -38,7 +37,6 @@ from paretune.specification.parallelism import (
 )
 from paretune.specification.parameters import spell
 
-USED_TOKENS = "used_tokens"  # fact of prepared data: tokens of the vocabulary that occur in them
 _GBPS = 1e9 / 8  # bytes/s
 _LONGEST_OVER_MEAN = 2.5  # tokens of the longest batches of a data set over its mean row, where it is not padded
 # Bytes of activations that are written and read for each token, layer and unit of width: in half precision, under
@@ -134,7 +132,7 @@ def describe(
     share = share_of(spec)
     if math.isnan(share.device.fp32_flops):
         return None
-    setting = step_setting(spec, built, work.tokens, facts)
+    setting = step_setting(spec, built, work.tokens)
     step = None if steps is None or setting is None else steps.find(setting)
     memory = _memory(spec, plan, built, work, share)
     if step is not None:
@@ -147,14 +145,12 @@ def describe(
     )
 
 
-def step_setting(
-    spec: JobSpec, built: Architecture, mean_tokens: float, facts: Mapping[str, float] | None = None
-) -> StepSetting | None:
+def step_setting(spec: JobSpec, built: Architecture, mean_tokens: float) -> StepSetting | None:
     """Return the step to trace for the memory of a job, or None if its model's configuration is unknown."""
     if built.config is None or "model_type" not in built.config:
         return None
     share = share_of(spec)
-    half, used = _half_format(share), (facts or {}).get(USED_TOKENS)
+    half = _half_format(share)
     return StepSetting(
         config=built.config,
         task=spec.task,
@@ -167,7 +163,6 @@ def step_setting(
         on_processor=share.on_processor,
         tokens=math.ceil(_longest(spec, mean_tokens)),
         recomputes=recomputes(spec),
-        used_tokens=int(used) if used is not None and trains_used_rows(spec) else None,
     )
 
 
@@ -194,7 +189,6 @@ def _division(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workloa
         has_buckets=spec.strategy in {"ddp", "smddp"} and degrees.devices > 1,
         half=share.half,
         tensor=degrees.tensor,
-        context=degrees.context,
         pipeline=degrees.pipeline,
         micro_batches=spec.batch_parts,
         live=ZERO3_LIVE if spec.strategy == ZERO3 else 0,
@@ -212,11 +206,11 @@ def _moved_per_row(spec: JobSpec, built: Architecture, work: Workload, share: De
     each = _MOVED_BYTES[kind] + (_MOVED_BY_GATE if built.has_gate else 0.0)
     units = each * built.layers * built.hidden_size
     units += _MOVED_BY_ADAPTER * work.adapted_widths
-    tensor, others = spec.degrees.tensor, spec.degrees.context * spec.degrees.pipeline
+    tensor = spec.degrees.tensor
     units *= share_in_layers(tensor) * (_MOVED_OF_COMPILED if spec.compiler == "inductor" else 1.0)
     units *= work.passes / 3
-    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task in GENERATIVE else 0.0
-    return work.tokens * units / others
+    units += _MOVED_LOGITS * built.vocabulary / tensor if spec.task == CAUSAL_LM else 0.0
+    return work.tokens * units / spec.degrees.pipeline
 
 
 def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare) -> float:
@@ -235,7 +229,7 @@ def _read(spec: JobSpec, built: Architecture, work: Workload, share: DeviceShare
 
 def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload, share: DeviceShare) -> MemorySetting:
     """Return the memory features; tensor groups and stages divide weights and layers."""
-    tokens = _longest(spec, work.tokens) / share.degrees.context
+    tokens = _longest(spec, work.tokens)
     rows, parts = plan.per_device_train_batch_size, share.degrees.tensor * share.degrees.pipeline
     layers = float(built.layers) if spec.fine_tuning != "head" else 1.0  # a frozen encoder keeps no activations
     if recomputes(spec):
@@ -251,7 +245,7 @@ def _memory(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
         weight_sharers=share.weight_sharers,
         state_sharers=share.state_sharers,
         units=units * share_in_layers(share.degrees.tensor) / share.degrees.pipeline,
-        logits=rows * tokens * built.vocabulary if spec.task in GENERATIVE else 0.0,
+        logits=rows * tokens * built.vocabulary if spec.task == CAUSAL_LM else 0.0,
     )
 
 
@@ -287,7 +281,7 @@ def _timing(spec: JobSpec, plan: BatchPlan, built: Architecture, work: Workload,
     """Return the time features; the devices of a tensor group, and the stages of a pipeline, share each row."""
     device = share.device
     degrees, rows = spec.degrees, plan.per_device_train_batch_size
-    row_devices = degrees.group * degrees.pipeline  # devices that share a row, and of whose weights each has a part
+    row_devices = degrees.tensor * degrees.pipeline  # devices that share a row, and of whose weights each has a part
     parts = spec.batch_parts
     fast = "nvlink" if device.link_bytes_per_s > hardware.FASTEST_PCIE else "pcie"
     instance = spec.instance() if spec.has_instances else None

@@ -57,7 +57,6 @@ class StepSetting:
     on_processor: bool
     tokens: int
     recomputes: bool  # whether the backward pass makes the activations of a layer again
-    used_tokens: int | None = None  # rows of the embedding table that are trained if others are left out
 
     def key(self, versions: Sequence[str] = ()) -> str:
         """Return a key that is equal for equal settings and versions of the packages that trace them."""
@@ -78,7 +77,6 @@ class Division:
     has_buckets: bool = False  # whether gradients are copied to be averaged
     half: bool = False  # whether gathered weights are in half precision
     tensor: int = 1
-    context: int = 1
     pipeline: int = 1
     micro_batches: int = 1
     offloads_inputs: bool = False  # whether they are kept in the memory of the machine
@@ -149,7 +147,7 @@ class TracedStep:
             if not rows:
                 continue
             table = np.array(moments).reshape(-1, 2, _KINDS)
-            table_bytes = table[:, 0] + table[:, 1] * rows / division.context
+            table_bytes = table[:, 0] + table[:, 1] * rows
             if division.accumulates and moments is self.train:
                 table_bytes[:, _GRADIENTS] = self.gradients
             table_bytes = table_bytes * (factor if moments is self.train else factor_of_evaluation)

@@ -67,7 +67,7 @@ def output_bytes(spec: JobSpec, environment: Mapping[str, str]) -> float:
         return 0.0
     merged = spec.fine_tuning in ADAPTERS and spec.merge
     share = written_shares(spec, _architecture(spec, environment))[0] + (1.0 if merged else 0.0)
-    return spec.trials_per_job * share * _fp32_bytes(spec, environment)
+    return share * _fp32_bytes(spec, environment)
 
 
 def is_compressed(spec: JobSpec, environment: Mapping[str, str]) -> bool:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from paretune.core.errors import BadInput
 from paretune.estimating.architecture import Architecture
@@ -14,8 +13,6 @@ from paretune.specification.fine_tuning import ADAPTERS, ALL_LINEAR
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEVICE_MAP
 
-# smp replaces embedding tables by its own; deepspeed trains flat copies, from which no table could be restored.
-_WITH_OWN_TABLES = frozenset({"ddp", "fsdp", "smddp"})
 EVALUATIONS = 4  # least number of evaluations of a training, spread over it; with more epochs, one after each
 LEAST_EVALUATED_ROWS = 64  # rows of an evaluation batch on one device, or those of a training batch if these are more
 EVALUATED_LOGITS = 2**26
@@ -117,25 +114,9 @@ def evaluation_batch(spec: JobSpec, plan: BatchPlan, vocabulary: int) -> int:
         BadInput: training_arguments set per_device_eval_batch_size to a value that the Trainer does not take.
     """
     limit = LEAST_EVALUATED_ROWS
-    if spec.task in metrics.GENERATIVE:
+    if spec.task == metrics.CAUSAL_LM:
         limit = min(limit, EVALUATED_LOGITS // (spec.max_seq_length * vocabulary))
     return _whole_argument(spec, "per_device_eval_batch_size") or max(plan.per_device_train_batch_size, limit)
-
-
-def optimizer_skips_zero_gradients(options: Mapping[str, Any]) -> bool:
-    """Whether the optimiser chosen by these TrainingArguments leaves weights unchanged whose gradient is always zero.
-
-    AdamW without weight decay does, and it is the default. Others may scale a step by a norm over the whole table
-    (Adafactor), and `optim_args` may hold another weight decay.
-    """
-    is_adamw = str(options.get("optim", "adamw_torch_fused")).startswith("adamw_torch")
-    return is_adamw and not options.get("optim_args") and not float(options.get("weight_decay", 0.0))
-
-
-def trains_used_rows(spec: JobSpec) -> bool:
-    """Whether embedding rows of tokens that do not occur in the data may be left out of the training."""
-    is_whole = spec.degrees.tensor * spec.degrees.pipeline == 1  # else a process may have a part of the table
-    return spec.strategy in _WITH_OWN_TABLES and is_whole and optimizer_skips_zero_gradients(spec.training_arguments)
 
 
 def training_steps(spec: JobSpec, plan: BatchPlan, rows: float) -> int:
@@ -218,7 +199,7 @@ def adapted_widths(spec: JobSpec, built: Architecture) -> float:
 
 def output_weights(spec: JobSpec, built: Architecture) -> int:
     """Return the weights of a language model's output layer, 0 for other tasks."""
-    return built.vocabulary * built.hidden_size if spec.task in metrics.GENERATIVE else 0
+    return built.vocabulary * built.hidden_size if spec.task == metrics.CAUSAL_LM else 0
 
 
 def adapter_share(spec: JobSpec, built: Architecture | None) -> float:
@@ -251,7 +232,7 @@ def quantised_weights(spec: JobSpec, built: Architecture) -> float:
 
 def trained_weights(spec: JobSpec, built: Architecture) -> float:
     """Return the number of weights that the optimiser changes; beside adapters, the head of a classification."""
-    head = float(built.hidden_size**2) if spec.task not in metrics.GENERATIVE else 0.0
+    head = float(built.hidden_size**2) if spec.task != metrics.CAUSAL_LM else 0.0
     if spec.fine_tuning in ADAPTERS:
         return spec.lora_rank * adapted_widths(spec, built) + head
     return head if spec.fine_tuning == "head" else float(built.parameters)

@@ -16,6 +16,6 @@ ending         the end of a job in MLflow, and how it ended
 verdicts       sentences about the model of a finished job
 result         the result of a launch, and the description of its run in MLflow's UI
 progress       progress of jobs on standard error
-adoption       jobs of earlier commands: identical ones, and those in other accounts, regions and queues
+adoption       jobs of earlier commands: identical ones, and those in other accounts and regions
 warm_pools     instances kept after recorded jobs, until their cost is booked
 """

@@ -24,7 +24,7 @@ _ELSEWHERE = {
 def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
     """The reason why `launcher` cannot find the job of a run with these tags; empty if it looks in the right place.
 
-    A job in another AWS account, region or queue is not found, and would be started and paid a second time; a job with
+    A job in another AWS account or region is not found, and would be started and paid a second time; a job with
     another bucket would have no results. A run without a job has none of these tags.
 
     Raises:
@@ -39,11 +39,6 @@ def elsewhere(tags: Mapping[str, str], launcher: Launcher) -> str:
         recorded, current = tags.get(f"{schema.PREFIX}{name}"), here.get(name)
         if None not in (recorded, current) and recorded != current and not (name == "bucket" and reasons):
             reasons.append(sentence.format(recorded=recorded, current=current))
-    arns_or_names = (tags.get(schema.QUEUE, ""), here.get("queue", ""))
-    recorded_queue, queue = (text.rpartition("/")[2] for text in arns_or_names)
-    if "account" in here and recorded_queue != queue:
-        queues = [f"the queue {name}" if name else "no queue" for name in (recorded_queue, queue)]
-        reasons.append(f"its job is in {queues[0]}, and this command asks {queues[1]}: set queue as it was")
     return "; ".join(reasons)
 
 
@@ -59,8 +54,6 @@ def unwatched_job(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Rec
     key = None if inputs.dataset is None else inputs.dataset.key
     parameters = _parameters(spec.command())
     condition = f"tags.`{schema.SPEC_HASH}` = '{spec.spec_hash()}'"
-    if spec.finish_by is not None:  # it may run on a larger cluster
-        condition = f"tags.`{schema.DEADLINE}` LIKE '%'"
     return next(
         (
             run

@@ -91,11 +91,11 @@ def foreseen(spec: JobSpec, inputs: JobInputs, workplace: "Workplace", *, plan: 
     )
 
 
-def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None, *, searches: bool = False) -> float | None:
+def disk_bytes(spec: JobSpec, inputs: JobInputs, built: Architecture | None) -> float | None:
     """Bytes on an instance, from the prepared model, else from the architecture; None if both are unknown."""
     if inputs.model is not None:
-        return bytes_on_disk(spec, inputs, searches=searches)
-    return None if built is None else bytes_of_weights(spec, built, searches=searches)
+        return bytes_on_disk(spec, inputs)
+    return None if built is None else bytes_of_weights(spec, built)
 
 
 def has_worked(spec: JobSpec, tracking: "Tracking") -> bool | None:
@@ -181,7 +181,7 @@ def ended_by_its_limit(job: ForeseenJob) -> str:
         return f"refused when it is launched: {refusal}"
     return (
         f"estimated {_with_interval(estimate)}, and max_runtime_minutes {spec.max_runtime_minutes:g} ends it "
-        f"after {duration(limit_s)}: it is paid and leaves a checkpoint, but no model; {_higher_limit(estimate)}"
+        f"after {duration(limit_s)}: it is paid and leaves no model; {_higher_limit(estimate)}"
     )
 
 

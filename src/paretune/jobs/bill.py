@@ -41,7 +41,6 @@ class JobBill:
         self._launcher = launcher
         self._attempts: list[Job] = []
         self._attempts_usd: float | None = 0.0
-        self._plan_share_usd: float | None = 0.0
 
     def change_instances(self, spec: JobSpec) -> None:
         """Price the job as `spec` from now on: it runs on other instances than before."""
@@ -59,9 +58,6 @@ class JobBill:
         for phase, phase_seconds in job.phase_seconds().items():
             self.phases[phase] = self.phases.get(phase, 0.0) + phase_seconds
         self._attempts_usd = _sum(self._attempts_usd, cost_usd(self._launcher.price(spec), spec, billable))
-        if spec.training_plan is not None:
-            share_usd = self._launcher.plan_share_usd(spec, billable)
-            self._plan_share_usd = _sum(self._plan_share_usd, share_usd)
 
     def forget_cost(self) -> None:
         """Leave the cost absent: the job has run, but nobody can tell any more for how long."""
@@ -93,8 +89,6 @@ class JobBill:
             totals[metrics.WARM_POOL_SECONDS] = self.pool.seconds
         if self.cost_usd is not None and self.price is not None:
             totals[metrics.COST_USD] = self.cost_usd
-        if self._plan_share_usd:
-            totals[metrics.PLAN_SHARE_USD] = self._plan_share_usd
         return totals
 
     def kept_sentence(self) -> str:

@@ -21,7 +21,7 @@ from paretune.specification.container import PROFILE, PROFILE_JSON, FailureKind,
 from paretune.specification.job import JobSpec
 from paretune.specification.program import Program
 from paretune.tracking import Run, RunStatus, schema, ui_view
-from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
+from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
 RUN_STATUS = {
     JobState.COMPLETED: RunStatus.FINISHED,
@@ -31,7 +31,7 @@ RUN_STATUS = {
 _VERSIONS = ("python", "torch", "transformers", "accelerate")  # facts of a report that are versions of what trained
 _PATIENCE_S = 120.0  # how long a finished job waits for a tracking server that has gone away
 _LONGEST_TAG = 5_000  # characters that MLflow's servers take
-_QUALITIES = (metrics.F1, metrics.ROUGE_L, metrics.PERPLEXITY)
+_QUALITIES = (metrics.F1, metrics.PERPLEXITY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,6 @@ def _ending_of(
     job: Job, state: JobState, report: JobReport | None, reason: str, record: JobRecord, bill: JobBill
 ) -> "_Ending":
     has_completed = state is JobState.COMPLETED
-    record.log_unwritten_events()
     remarks = [*record.collect_results(job), *script_remarks(record.spec, report)]
     profile: Mapping[str, bytes] = {}
     if record.spec.profile_steps is not None and has_completed:
@@ -231,7 +230,6 @@ class _Ending:
             verdicts=self.verdicts,
             over_bound_usd=self.over_bound_usd,
             ran=bill.ran,
-            deadline=record.deadline.outcome(record.workplace.clock.now()) if record.deadline is not None else "",
             metrics_from="" if self.report is None else str(self.report.facts.get("metrics_from", "")),
         )
 
@@ -306,8 +304,6 @@ def _write_report(run: Run, report: JobReport) -> None:
         run.log_text(classification_report(report), "classification_report.txt")
     if report.label_counts:
         run.log_text(label_table(report), "label_report.csv")
-    if report.predictions:
-        run.log_figure(prediction_figure(report), "predictions.png")
     used = {name: str(report.facts[name]) for name in ("precision", "device") if name in report.facts}
     versions = [f"{name} {report.facts[name]}" for name in _VERSIONS if name in report.facts]
     run.set_tags({f"{schema.PREFIX}used_{name}": text for name, text in used.items()})
@@ -330,8 +326,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if kind is FailureKind.OUT_OF_MEMORY:
         kinds = {"full": "set fine_tuning to lora, qlora or head, ", "lora": "set fine_tuning to qlora, "}
         other = kinds.get(spec.fine_tuning, "") if spec.entry_script is None else ""
-        remark = why_not_smaller and f", {why_not_smaller}"  # a trial of a shared job has none
-        return f"out of memory{remark}: lower max_seq_length, {other}or use a larger instance ({reason})"
+        return f"out of memory, {why_not_smaller}: lower max_seq_length, {other}or use a larger instance ({reason})"
     if kind is FailureKind.DIVERGED:
         return f"{reason}: lower learning_rate, warm up (training_arguments), or take precision bf16 or fp32"
     if kind is FailureKind.CAPACITY:
@@ -342,7 +337,7 @@ def failure_message(spec: JobSpec, failure: tuple[FailureKind, str] | None, why_
     if kind is FailureKind.DISK_FULL and spec.on_sagemaker:
         return f"{reason}: give the instances a larger volume with volume_gib (model, data and checkpoints lie on it)"
     if kind is FailureKind.DISK_FULL:
-        return f"{reason}: make room, or set PARETUNE_HOME to another disk; the same command continues the training"
+        return f"{reason}: make room, or set PARETUNE_HOME to another disk"
     return reason
 
 

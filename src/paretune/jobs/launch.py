@@ -15,7 +15,6 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.adoption import close_watcher, elsewhere, own_job_tags, unwatched_job
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of, with_history
-from paretune.jobs.deadline import Plan, as_planned, plan_job
 from paretune.jobs.ending import RUN_STATUS
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.preview import JobPreview, batch_in_words, preview, training_in_words
@@ -72,7 +71,6 @@ def launch(spec: JobSpec, *, dry_run: bool = False, quiet: bool = False) -> JobR
 @without_empty_home()
 def launch_here(spec: JobSpec, *, quiet: bool = False) -> JobResult | JobPreview:
     """Launch the specification as it is, without the profile file; a dry run if it says so."""
-    spec = replace(spec, trials_per_job=1)  # a single job trains nothing else, and needs room for nothing else
     workplaces = replace(Workplaces.of_process(), shows_work=not quiet)
     with watched(workplaces.interruption, quiet=quiet) as on_events:
         return preview(spec, workplaces.of(spec)) if spec.dry_run else run_job(spec, workplaces.of(spec), on_events)
@@ -91,7 +89,7 @@ def run_job(
         OutOfMemory: the job failed with the smallest batch that could be tried.
     """
     inputs, run, forecast = _checked(spec, workplace, study)
-    record = JobRecord(as_planned(spec, _plan_of(spec, run, forecast, workplace)), workplace, run=run, study=study)
+    record = JobRecord(spec, workplace, run=run, study=study)
     plan = first_plan(record.spec, record.run.tags()) if forecast is None else forecast.smaller_batch
     document = JobDocument.first(job_name(record.run.run_id, 1), record.spec, plan, record.attribution)
     job = RetryingJob(record, document, on_events, lambda: inputs or inputs_of(record.spec, workplace))
@@ -103,14 +101,6 @@ def run_job(
         _leave_or_abandon(job, error)
         raise
     return _conclude(result, workplace, on_events)
-
-
-def _plan_of(spec: JobSpec, run: Run | None, forecast: "_Forecast | None", workplace: Workplace) -> Plan | None:
-    """The plan of a job with `finish_by`: a new one, or that of the run of a job that was started before."""
-    if forecast is not None or spec.finish_by is None:
-        return None if forecast is None else forecast.deadline
-    run_id = workplace.tracking.opened_run_id() if run is None else run.run_id
-    return Plan.read(workplace.tracking.run(run_id).tags()) if run_id else None
 
 
 def _identical_run(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> Run | None:
@@ -131,7 +121,6 @@ class _Forecast:
     estimate: TimeEstimate | None
     sentences: Sequence[str]  # about the batch, the estimate and the instances
     warnings: Sequence[str]
-    deadline: Plan | None = None  # the plan of a job with `finish_by`
 
 
 def _describe(
@@ -146,7 +135,6 @@ def _describe(
         record.describe(
             forecast.inputs,
             plan=forecast.smaller_batch,
-            deadline=forecast.deadline,
             command=command,
             estimate=forecast.estimate,
             warnings=warnings,
@@ -188,10 +176,6 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
                 f"{spec.instance_type} trains on disks that its own hardware encrypts: AWS takes no key for them, so "
                 "kms_key encrypts uploads and results only"
             )
-    deadline = None
-    if spec.finish_by is not None:
-        spec, deadline = plan_job(spec, workplace, lambda cluster: _estimate_of(cluster, inputs, workplace))
-        sentences.append(deadline.sentence())
     plan, smaller_batch = spec.plan(), None
     if (lowered := workplace.forecast.smaller_batch(spec, inputs)) is not None:
         smaller_batch, against = lowered
@@ -216,12 +200,7 @@ def _foresee(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> _Forecas
         estimate=estimate,
         sentences=sentences,
         warnings=warnings,
-        deadline=deadline,
     )
-
-
-def _estimate_of(spec: JobSpec, inputs: JobInputs, workplace: Workplace) -> TimeEstimate | None:
-    return workplace.forecast.time_of(spec, spec.plan(), inputs, workplace.launcher.price(spec))
 
 
 def _checked(spec: JobSpec, workplace: Workplace, study: str) -> tuple[JobInputs | None, Run | None, _Forecast | None]:

@@ -11,7 +11,6 @@ from paretune.core.errors import BadInput
 from paretune.core.result import Result, Row, value_of
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.advice import foreseen, limit_refusal, warnings_of
-from paretune.jobs.deadline import Deadline, plan_job
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import job_name
@@ -94,15 +93,7 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
     attribution = workplace.attribution(spec)
     budgets = workplace.budgets(spec, attribution).check()
     inputs = inputs_of(spec, workplace, meanwhile=lambda: launcher.check(spec))
-    deadline = None
-    if spec.finish_by is not None:
-        spec, deadline = plan_job(
-            spec, workplace, lambda job: workplace.forecast.time_of(job, job.plan(), inputs, launcher.price(job))
-        )
-        worst_usd = launcher.worst_case_usd(spec)
-        budgets = workplace.budgets(spec, attribution).check()
     document = JobDocument.first(job_name("RUN", 1), spec, attribution=attribution)
-    document = document if deadline is None else Deadline(deadline, spec, workplace).document(document)
     job = foreseen(spec, inputs, workplace)
     if refusal := limit_refusal(job):
         raise BadInput([refusal])
@@ -121,7 +112,6 @@ def preview(spec: JobSpec, workplace: Workplace) -> JobPreview:
             name: {key: round(value, 1) for key, value in asdict(seconds).items()} for name, seconds in phases.items()
         }
         or None,
-        "finish_by": None if deadline is None else deadline.sentence(),
         "worst_case_usd": worst_usd,
         "budgets": [budget.sentence(worst_usd) for budget in budgets] or None,
         "warnings": [*remarks(spec, workplace.environment), *warnings_of([job])] or None,
@@ -140,7 +130,6 @@ def _summary(
     estimate: TimeEstimate | None,
 ) -> dict[str, str]:
     request = parts.get("request", {})
-    request = request.get("serviceRequestPayload", request)  # of a job that waits in a queue of AWS Batch
     worst = parts.get("worst_case_usd")
     notional = " (notional: nobody bills this machine)" if price and price.confidence == "notional" else ""
     limits = f"the job is ended after {duration(60 * spec.max_runtime_minutes)}"
@@ -151,7 +140,6 @@ def _summary(
         "role": request.get("RoleArn", ""),
         "image": request.get("AlgorithmSpecification", {}).get("TrainingImage", ""),
         "data": _data(spec, inputs),
-        "plan": parts.get("finish_by", ""),
         "expected": "" if estimate is None else _expected(estimate),
         "worst case": "unknown: no price" if worst is None else f"{usd(worst)}{notional}; {limits}",
         "price": "unknown" if price is None else f"{price.stated}, of each instance ({price.plain_source})",

@@ -14,11 +14,9 @@ from paretune.core.tags import Attribution
 from paretune.core.untrusted import absolute, parse_json
 from paretune.estimating.time_estimate import TimeEstimate
 from paretune.jobs.bill import price_tags
-from paretune.jobs.deadline import Deadline, Plan
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import Job, JobState
 from paretune.launchers.processes import this_process
-from paretune.launchers.shared_jobs import split_job_name
 from paretune.pricing.prices import Price
 from paretune.projects.collection import Collector
 from paretune.specification import metrics
@@ -29,8 +27,6 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.program import PROJECT
 from paretune.tracking import Run, schema
-
-_MOST_ARNS = 30  # of a run, the newest: a tag of MLflow takes 8,000 characters, an ARN has at most 256
 
 
 class JobRecord:
@@ -70,31 +66,24 @@ class JobRecord:
         """Whether the run says that MLflow did not take the whole record of the finished job."""
         self.is_uncollected = False
         """Whether what the job has recorded itself could not be copied, and may be later."""
-        self.deadline: Deadline | None = None
-        """Follows the plan of a job with `finish_by`."""
         self._detail = ""
-        self._arns: list[str] = []  # of training jobs that a queue has named
-        self._unwritten_events: list[Event] = []  # the job itself writes them while it runs
 
     def describe(
         self,
         inputs: JobInputs,
         *,
         plan: BatchPlan | None = None,
-        deadline: Plan | None = None,
         command: str = "",
         estimate: TimeEstimate | None = None,
         warnings: Sequence[str] = (),
     ) -> None:
         """Record parameters, price, data, estimate and warnings of a job that is about to start.
 
-        `plan` is the batch of the first attempt if it is not the one that was asked for, `deadline` the plan of a job
-        with `finish_by`, and `command` the job's command as it was typed, if it is not that of its specification.
+        `plan` is the batch of the first attempt if it is not the one that was asked for, `command` the job's command as
+        it was typed if it is not that of its specification.
         """
         with self.run.later():  # written together with the job's name
             self._describe_request(command)
-            self._follow_plan(deadline)
-            self.run.set_tags({schema.DEADLINE: None if deadline is None else deadline.as_json()})
             self.run.set_tags({schema.WARNINGS: "; ".join(warnings) or None})
             if plan is not None:
                 self._tag_plan(plan, ("first", "used"))
@@ -126,24 +115,18 @@ class JobRecord:
         """Continue the record of a job of an earlier process, which may have died before writing the parameters."""
         self.is_adopted = True
         tags = self.run.tags()
-        self._follow_plan(Plan.read(tags))
         self.has_gap_tag = tags.get(schema.GAP) == "true"
         if schema.USER in tags or schema.STUDY in tags:
             names = {"study": schema.STUDY, "user": schema.USER, "team": schema.TEAM}
             self.attribution = Attribution(**{name: tags.get(tag, "") for name, tag in names.items()})
-        retried_by_default = "false" if schema.TRIAL in tags else "true"
-        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, retried_by_default) == "true"
+        self.retries_smaller &= tags.get(schema.RETRIES_SMALLER, "true") == "true"
         with self.run.later():
             if self.spec.entry_script == PROJECT:
                 self._describe_project()
             else:
                 self._describe_request(tags.get(schema.COMMAND, ""))
         self.former_metrics = self.run.metrics()
-        baselines = {name: value for name, value in self.former_metrics.items() if name.startswith("baseline_")}
-        self.known_before = baselines | _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
-
-    def _follow_plan(self, plan: Plan | None) -> None:
-        self.deadline = None if plan is None else Deadline(plan, self.spec, self.workplace, self.run)
+        self.known_before = _read_metrics(tags.get(schema.KNOWN_BEFORE, ""))
 
     def _describe_request(self, command: str = "") -> None:
         """Tag location, specification and command, by which the same command finds the job: as typed, if recorded."""
@@ -198,26 +181,14 @@ class JobRecord:
         self.run.set_tags({schema.JOB_NAME: name, schema.STATE: state, schema.CLAIMED_AT: claimed})
 
     def log_progress(self, job: Job, events: list[Event]) -> None:
-        """Record new events of a running job and the state of its launcher.
-
-        The events of a job that writes to MLflow itself are written when it has ended, for the steps that it lacks.
-        """
+        """Record new events of a running job and the state of its launcher."""
         with self.run.later():
-            if self.workplace.launcher.jobs_log_to_mlflow:
-                self._unwritten_events += events
-            else:
-                self.run.log_events(events)
+            self.run.log_events(events)
             if job.detail() != self._detail:
                 self._detail = job.detail()
                 self.run.set_tags({schema.SECONDARY_STATUS: self._detail})
-                self.tag_arns(job)
         if self.workplace.launcher.origin == "measured":  # a simulated job is over in milliseconds
             self.run.flush()
-
-    def log_unwritten_events(self) -> None:
-        """Record the events of a job that writes to MLflow itself; steps that the run has are not written again."""
-        with self.run.later():
-            self.run.log_events(self._unwritten_events)
 
     def collect_results(self, job: Job) -> list[str]:
         """Copy into the run what an ended job has recorded itself; returns a sentence for each part it could not."""
@@ -232,16 +203,6 @@ class JobRecord:
     def recorded_usd(self) -> float | None:
         """Dollars that another process has recorded for the job; None for a project, whose command may log any."""
         return None if self.spec.runs_project else self.run.metrics().get(metrics.COST_USD)
-
-    def tag_arns(self, job: Job) -> None:
-        """Tag the ARNs of the job; a queue gives its training jobs names of its own, so the ARNs of all are kept."""
-        facts = job.facts()
-        arn = facts.get("job_arn", "")
-        if arn and arn.rpartition("/")[2] != split_job_name(job.name)[0] and arn not in self._arns:
-            recorded = self.run.tags().get(schema.JOB_ARNS, "").split()
-            self._arns = list(dict.fromkeys([*recorded, *self._arns, arn]))[-_MOST_ARNS:]
-        tags = {f"{schema.PREFIX}{name}": facts[name] for name in ("job_arn", "service_job") if name in facts}
-        self.run.set_tags(tags | ({schema.JOB_ARNS: " ".join(self._arns)} if self._arns else {}))
 
     def log_memory_retry(self, retry: int, plan: BatchPlan) -> None:
         """Record that the job runs again with a smaller per-device batch, for the `retry`-th time."""

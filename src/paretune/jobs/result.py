@@ -114,7 +114,6 @@ class JobResult(Result):
     def _quantities(self) -> dict[str, str]:
         """The rows of the printed table, in order; an empty text for a quantity that is not known."""
         most_frequent = "set of labels" if self.spec.task == metrics.MULTI_LABEL else "class"
-        busy = self._number(metrics.OTHERS_CPU_SHARE, ".0%", " of the cores", before="; other programs took ")
         return self._logged() | {
             f"F1 ({'entities' if self.spec.task == metrics.WORDS else 'macro'}, validation)": self._number(
                 metrics.F1, ".4f"
@@ -122,25 +121,14 @@ class JobResult(Result):
             "  TF-IDF + logistic regression": self._number(metrics.BASELINE_TFIDF, ".4f"),
             f"  most frequent {most_frequent}": self._number(metrics.BASELINE_MAJORITY, ".4f"),
             "  most frequent label of each word": self._number(metrics.BASELINE_WORDS, ".4f"),
-            "ROUGE-L (validation)": self._number(metrics.ROUGE_L, ".4f"),
-            "  beginning of the text": self._number(metrics.BASELINE_LEAD, ".4f"),
-            "ROUGE-L (test)": self._number("test_rouge_l", ".4f"),
             "F1 (macro, test)": self._number("test_f1", ".4f"),
             "F1 (micro, validation)": self._number(metrics.F1_MICRO, ".4f"),
             "rows with all labels right": self._number(metrics.SUBSET_ACCURACY, ".1%"),
-            "RMSE (validation)": self._number(metrics.RMSE, ".5g"),
-            "  TF-IDF + ridge regression": self._number(metrics.BASELINE_TFIDF_RMSE, ".5g"),
-            "  mean of the training rows": self._number(metrics.BASELINE_MEAN_RMSE, ".5g"),
-            "RMSE (test)": self._number("test_rmse", ".5g"),
-            "mean absolute error": self._number(metrics.MAE, ".5g"),
-            "R2": self._number(metrics.R2, ".4f"),
-            "rank correlation (Spearman)": self._number(metrics.SPEARMAN, ".4f"),
             "perplexity": self._number(metrics.PERPLEXITY, ".2f"),
-            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", f" samples/s{busy}"),
+            "throughput": self._number(metrics.THROUGHPUT_SAMPLES, ",.1f", " samples/s"),
             "training": self._number(metrics.TRAIN_SECONDS, ",.1f", " s"),
             "whole job": self._number(metrics.JOB_SECONDS, ",.1f", " s"),
             "cost": self._cost(),
-            "  share of the training plan's fee": self._number(metrics.PLAN_SHARE_USD, ".5f", " USD, paid in advance"),
             "truncated texts": self._number(metrics.TRUNCATED_SHARE, ".1%"),
             self.origin: self.basis,
             "model": self.model.removeprefix(f"{Path.cwd()}/"),
@@ -154,9 +142,9 @@ class JobResult(Result):
         names = [name for name in self.metrics if name not in recorded_names]
         return {name: self._number(name, ".6g") for name in names[:_MOST_SHOWN]}
 
-    def _number(self, name: str, form: str, unit: str = "", before: str = "") -> str:
+    def _number(self, name: str, form: str, unit: str = "") -> str:
         value = self.metrics.get(name)
-        return "" if value is None else f"{before}{value:{form}}{unit}"
+        return "" if value is None else f"{value:{form}}{unit}"
 
     def _cost(self) -> str:
         value = self.metrics.get(metrics.COST_USD)
@@ -178,14 +166,12 @@ def job_note(
     over_bound_usd: float = 0.0,
     ran: JobSpec | None = None,
     metrics_from: str = "",
-    deadline: str = "",
 ) -> str:
     """Markdown with quality and cost in its first line, the job, verdicts, its model, and the command that repeats it.
 
     `values` are metrics of the job and of its data, `state` and `reason` how and why it ended, `model` is where the
     model is, `over_bound_usd` what it cost beyond its worst case, `ran` the job on the instances that it got, if they
-    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own,
-    `deadline` how the plan of a job with `finish_by` has ended.
+    may differ from those of `spec`, `metrics_from` the sources of the numbers of a training of the user's own.
     """
     ending = "" if state == "Completed" else f"**{state}**" + (f": {reason}" if reason else "")
     answer = [part for part in (markdown(ending), _quality(values), _bill(values, price)) if part]
@@ -200,7 +186,7 @@ def job_note(
     quotes = [f"> **{sentence}**" for sentence in verdicts]
     # The command is no block of code: that does not wrap, and widens MLflow's page.
     summary = markdown(_summary(spec, values, ran or spec))
-    parts = ["; ".join(answer), markdown(deadline), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
+    parts = ["; ".join(answer), summary, "\n".join(lines), markdown("\n>\n".join(quotes))]
     return kind + "\n\n".join([*filter(None, parts), f"Again: {code_span(spec.command())}"])
 
 
@@ -223,7 +209,7 @@ def _summary(spec: JobSpec, values: Mapping[str, float], ran: Placement) -> str:
 
 
 def _quality(values: Mapping[str, float]) -> str:
-    """F1, with the standard error of its validation rows, perplexity, ROUGE-L or RMSE, against baselines."""
+    """F1 against baselines, with the standard error of its validation rows, or perplexity."""
     f1, rows = values.get(metrics.F1), values.get("validation_rows")
     if f1 is not None:
         error = ""
@@ -232,21 +218,10 @@ def _quality(values: Mapping[str, float]) -> str:
             error = f" on {rows:,.0f} validation rows (so few rows alone leave ± {size:.3f}; other seeds add to it)"
         baselines = {metrics.BASELINE_TFIDF: "TF-IDF", metrics.BASELINE_MAJORITY: "the most frequent class"}
         baselines |= {metrics.BASELINE_WORDS: "the most frequent label of each word"}
-        return f"F1 **{f1:.3f}**{error}{_against(values, baselines, '.3f')}"
-    if (perplexity := values.get(metrics.PERPLEXITY)) is not None:
-        return f"perplexity **{perplexity:.2f}** on the validation rows"
-    if (overlap := values.get(metrics.ROUGE_L)) is not None:
-        against = _against(values, {metrics.BASELINE_LEAD: "the beginning of the text"}, ".3f")
-        return f"ROUGE-L **{overlap:.3f}** on the validation rows{against}"
-    if (rmse := values.get(metrics.RMSE)) is None:
-        return ""
-    baselines = {metrics.BASELINE_TFIDF_RMSE: "TF-IDF", metrics.BASELINE_MEAN_RMSE: "the mean of the training rows"}
-    return f"RMSE **{rmse:.4g}** on the validation rows{_against(values, baselines, '.4g')}"
-
-
-def _against(values: Mapping[str, float], baselines: Mapping[str, str], form: str) -> str:
-    parts = [f"{words} {values[name]:{form}}" for name, words in baselines.items() if name in values]
-    return f", against {' and '.join(parts)}" if parts else ""
+        parts = [f"{words} {values[name]:.3f}" for name, words in baselines.items() if name in values]
+        return f"F1 **{f1:.3f}**{error}" + (f", against {' and '.join(parts)}" if parts else "")
+    perplexity = values.get(metrics.PERPLEXITY)
+    return "" if perplexity is None else f"perplexity **{perplexity:.2f}** on the validation rows"
 
 
 def _bill(values: Mapping[str, float], price: Price | None) -> str:
@@ -255,8 +230,6 @@ def _bill(values: Mapping[str, float], price: Price | None) -> str:
     if usd is not None and price is not None:
         kind = ", notional" if price.confidence == "notional" else ""
         parts.insert(0, f"**{usd:.4g} USD** ({price.stated}{kind})")
-    if (share := values.get(metrics.PLAN_SHARE_USD)) is not None:
-        parts.insert(1, f"paid in advance: {share:.4g} USD, its share of the training plan's fee")
     return ", ".join(parts)
 
 

@@ -23,7 +23,6 @@ from paretune.jobs.bill import JobBill
 from paretune.jobs.ending import JobEnd, record_abandoned, record_end
 from paretune.jobs.record import JobRecord
 from paretune.launchers.base import CREATED_WITHIN_S, Job, Launcher, job_name
-from paretune.launchers.shared_jobs import SharedJobs, TrialOfSharedJob, attach, attempt_name, split_job_name
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs
 from paretune.tracking import schema
 
@@ -34,21 +33,13 @@ WATCH_INTERVAL_S = 0.5  # between two polls of a job; a launcher that pays for p
 SHOWN_WITHIN_S = 5.0  # seconds until AWS shows a job whose creation was cut short on this side
 
 CAPACITY_PAUSE_S = 60.0  # between two rounds of asking all instance types for capacity
-_WITH_SHARED_CHECKPOINTS = {"ddp", "smddp", "fsdp", "device_map"}  # another number of devices can continue from them
-
-
-def first_job_name(run_id: str, tags: Mapping[str, str]) -> str:
-    """The name of the first attempt's job of a run with these tags; that of a shared job follows from the record."""
-    recorded = tags.get(schema.JOB_NAME, "")
-    return attempt_name(recorded, 1) if split_job_name(recorded)[1] else job_name(run_id, 1)
 
 
 class CapacitySearch:
     """One job's search for capacity, over all its attempts.
 
-    After the last instance type of the list the first one follows again, as long as capacity_wait_minutes allows. If
-    one job names all types, SageMaker has tried them in turn, and the next job names all of them again. A pause between
-    two rounds is recorded in the run's tags, so that a later process continues it.
+    After the last instance type of the list the first one follows again, as long as capacity_wait_minutes allows. A
+    pause between two rounds is recorded in the run's tags, so that a later process continues it.
     """
 
     def __init__(self, record: JobRecord) -> None:
@@ -64,27 +55,20 @@ class CapacitySearch:
         self._earlier_pause = json.loads(tags.get(schema.WAITING) or "{}")
         self._waiting_since = self._earlier_pause.get("since")
 
-    def next_attempt(
-        self, refused: Job, document: JobDocument, make: Callable[..., JobDocument]
-    ) -> tuple[JobDocument, str] | None:
+    def next_attempt(self, refused: Job, make: Callable[..., JobDocument]) -> tuple[JobDocument, str] | None:
         """The attempt after `refused` and a message about it; None if no time is left.
 
-        `make` makes the document of the next attempt from `document`, the one of `refused`, with changed attributes.
+        `make` makes the document of the next attempt from that of `refused`, with changed attributes.
         """
         spec, clock = self._record.spec, self._record.workplace.clock
-        names_all = bool(document.plans)
-        types = (" or ".join(spec.instance_types()),) if names_all else spec.instance_types()
+        types = spec.instance_types()
         tried = types[self._refusals % len(types)]
         self._refusals += 1
         following = types[self._refusals % len(types)]
         if self._waiting_since is None:
             self._waiting_since = clock.now() - refused.seconds()
-        if names_all:
-            attempt = make()
-        else:
-            spec = spec.on_instance_type(following)
-            shared = self._record.spec.spec_hash() if spec.strategy in _WITH_SHARED_CHECKPOINTS else ""
-            attempt = make(spec=spec, plan=spec.plan(), checkpoint_key=shared)
+        spec = spec.on_instance_type(following)
+        attempt = make(spec=spec, plan=spec.plan())
         if attempt.max_seconds <= 0:
             return None
         round_is_over = self._refusals % len(types) == 0
@@ -120,28 +104,22 @@ class SmallerBatches:
         self.why_not = ""  # the reason why the job is not tried again with a smaller batch; empty if it is
         self._record = record
 
-    def next_attempt(
-        self, ran: JobDocument, document: JobDocument, make: Callable[..., JobDocument], exists: Callable[[str], bool]
-    ) -> tuple[JobDocument, str] | None:
-        """The attempt after one that ran out of memory and a message about it; None if there is none.
-
-        `ran` is the `document` of that one on the instances that it got. Attempts that exist are followed in any case,
-        because they are billed: `sync` of 0.3 has tried trials again.
-        """
+    def next_attempt(self, ran: JobDocument, make: Callable[..., JobDocument]) -> tuple[JobDocument, str] | None:
+        """The attempt after `ran`, which ran out of memory, and a message about it; None if there is none."""
         batch = f"with per-device batch {ran.plan.per_device_train_batch_size}"
-        if ran.plan.with_less_memory() is None:
+        smaller = ran.plan.with_less_memory()
+        if smaller is None:
             self.why_not = "with the smallest per-device batch that could be tried"
             return None
-        plans = {name: plan.with_less_memory() or plan for name, plan in document.plans.items()}
-        again = make(plan=document.plan.with_less_memory() or document.plan, plans=plans)
-        if not self._record.retries_smaller and not exists(again.job_name):
+        if not self._record.retries_smaller:
             self.why_not = f"{batch}; a trial of a study is not tried again with a smaller one"
             return None
+        again = make(plan=smaller)
         if again.max_seconds <= 0:
             self.why_not = f"{batch}; max_runtime_minutes leaves no time to try a smaller one"
             return None
         self.retries += 1
-        plan = again.on(ran.spec.instance_type).plan
+        plan = again.plan
         self._record.log_memory_retry(self.retries, plan)
         return again, (
             f"out of memory: again with per-device batch {plan.per_device_train_batch_size} x "
@@ -157,15 +135,11 @@ class RetryingJob:
     document: JobDocument  # the job of this attempt; at first that of the first attempt
     on_events: Callable[[list[Event]], None]  # called with all that the job reports and its launcher's messages
     inputs: Callable[[], JobInputs]  # makes the job's inputs; not called while attempts can be adopted
-    shared: SharedJobs | None = None  # the shared jobs of this process, if the job is a trial
-    may_end: Callable[[], bool] = lambda: True  # whether its end may be recorded now; if not, `poll` waits
     bill: JobBill = field(init=False)
     current: Job | None = field(default=None, init=False)  # the job of this attempt; None between two attempts
     end: JobEnd | None = field(default=None, init=False)  # how the job ended; None until its end is recorded
     batches: SmallerBatches = field(init=False)  # what follows when it runs out of memory
     capacity: CapacitySearch = field(init=False)
-    _selected: tuple[str, int] | None = field(default=None, init=False)
-    """Instances of this attempt, where SageMaker chooses them."""
     _may_be_created: bool = field(default=False, init=False)  # whether a Ctrl-C has cut CreateTrainingJob short
 
     def __post_init__(self) -> None:
@@ -194,13 +168,11 @@ class RetryingJob:
             LostContact: it may have been created; its run stays open.
         """
         with self._claimed():
-            self.current = _find(self.document.job_name, self._launcher, self.shared) or self._create()
+            self.current = _find(self.document.job_name, self._launcher) or self._create()
 
     @contextmanager
     def _claimed(self) -> Iterator[None]:
         """Record the name of this attempt's job before it is created, so that any later process can find the job."""
-        if self.record.deadline is not None and self.attempt == 1:
-            self.document = self.record.deadline.document(self.document)
         self.record.name_attempt(self.document.job_name)
         claimed = self._clock.monotonic()
         try:
@@ -226,12 +198,11 @@ class RetryingJob:
                 self.begin()
             return None
         has_ended = self.current.state().is_terminal
-        events = self._take_events()
+        self._take_events()
         if not has_ended:
-            self._keep_to_deadline(self.current, events)
             return None
         self._add_to_bill(self.current)
-        if self._goes_on(self.current) or not self.may_end():
+        if self._goes_on(self.current):
             return None
         try:
             self.end = record_end(self.record, self.bill, self.current, self.batches.why_not)
@@ -299,51 +270,25 @@ class RetryingJob:
     def _create(self) -> Job:
         workplace = self.record.workplace
         workplace.budgets(self.record.spec, self.record.attribution).reserve(self.record.run.run_id)
-        submit, inputs = (self.shared or self._launcher).submit, self.inputs()
+        inputs = self.inputs()
         if not self.document.spec.on_sagemaker:
-            return submit(self.document, inputs)
+            return self._launcher.submit(self.document, inputs)
         with workplace.working_on("uploading code, data and model, and creating the job"):
-            return submit(self.document, inputs)
+            return self._launcher.submit(self.document, inputs)
 
     def _find_created(self) -> Job | None:
         until = self._clock.monotonic() + SHOWN_WITHIN_S
-        while (
-            job := _find(self.document.job_name, self._launcher, self.shared)
-        ) is None and self._clock.monotonic() < until:
+        while (job := _find(self.document.job_name, self._launcher)) is None and self._clock.monotonic() < until:
             self._clock.sleep(WATCH_INTERVAL_S)
         self._may_be_created = False
         return job
-
-    def _keep_to_deadline(self, job: Job, events: list[Event]) -> None:
-        deadline = self.record.deadline
-        if deadline is not None and (reason := deadline.leave(job, self.document, events)):
-            self._announce(reason)
 
     def _take_events(self) -> list[Event]:
         assert self.current is not None  # the callers have checked
         events = self.current.events()
         self.record.log_progress(self.current, events)
         self.on_events(events)
-        self._take_selection(self.current)
         return events
-
-    def _take_selection(self, job: Job) -> None:
-        selected = job.capacity().instances if self.document.plans else None
-        if selected is None or selected == self._selected:
-            return
-        self._selected = selected
-        ran = self._as_it_runs()
-        self._change_instances(ran)
-        instance_type, count = selected
-        plan = ran.plan
-        self._announce(
-            f"SageMaker has taken {count} x {instance_type}: global batch size {plan.global_batch_size} = "
-            f"{plan.per_device_train_batch_size} x {plan.devices} x {plan.gradient_accumulation_steps}"
-        )
-
-    def _as_it_runs(self) -> JobDocument:
-        """The document on the instances that SageMaker has selected; unchanged without a choice, or before."""
-        return self.document if self._selected is None else self.document.on(*self._selected)
 
     def _change_instances(self, document: JobDocument) -> None:
         self.bill.change_instances(document.spec)
@@ -354,48 +299,34 @@ class RetryingJob:
         document = self._following(job)
         if document is None:
             return False
-        self.document, self._selected, self.current = document, None, None
-        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher, self.shared)) is not None:
+        self.document, self.current = document, None
+        if self.record.is_adopted and (adopted := _find(document.job_name, self._launcher)) is not None:
             self.record.name_attempt(adopted.name)
             self.current = adopted
         return True
 
     def _add_to_bill(self, job: Job) -> None:
-        ran = self._as_it_runs()
-        if job.capacity().has_lost_plan:
-            ran = replace(ran, spec=ran.spec.replace(training_plan=None))
-            self._change_instances(ran)
-        self.record.tag_arns(job)
-        self.bill.add(job, ran.spec)
+        self.bill.add(job, self.document.spec)
 
     def _following(self, job: Job) -> JobDocument | None:
-        failure, deadline, following = job.failure(), self.record.deadline, None
+        failure, following = job.failure(), None
         kind = failure[0] if failure is not None else None  # None for a job that was stopped as asked
-        if isinstance(job, TrialOfSharedJob) and job.shared.queue is not None:
-            following = job.next_attempt(self.document, self._launcher)
-            if following is not None and not self._exists(following[0].job_name) and self.shared is None:
-                return None
-        elif deadline is not None and deadline.goes_on(job, self.attempt):
-            again = deadline.document(self._next())
-            if again.max_seconds > 0:
-                return again
-            self._announce("max_runtime_minutes leaves no time to go on: raise it")
-        elif kind is FailureKind.CAPACITY:
-            following = self.capacity.next_attempt(job, self.document, self._next)
+        if kind is FailureKind.CAPACITY:
+            following = self.capacity.next_attempt(job, self._next)
         elif kind is FailureKind.OUT_OF_MEMORY and not self.record.spec.runs_project:
-            following = self.batches.next_attempt(self._as_it_runs(), self.document, self._next, self._exists)
+            following = self.batches.next_attempt(self.document, self._next)
             if following is not None:  # a pool beside the next job's would be paid twice; SageMaker bills no start-up
                 self._release_instances()
         if following is None:
             return None
         document, message = following
         self._announce(message)
-        if kind is FailureKind.CAPACITY and not document.plans:
+        if kind is FailureKind.CAPACITY:
             self._change_instances(document)
         return document
 
     def _exists(self, name: str) -> bool:
-        return _find(name, self._launcher, self.shared) is not None
+        return _find(name, self._launcher) is not None
 
     def _next(self, **changes: object) -> JobDocument:
         attempt = self.document.attempt + 1
@@ -415,9 +346,9 @@ class RetryingJob:
         self.on_events([Event(time=self._clock.now(), step=0, message=message)])
 
 
-def _find(name: str, launcher: Launcher, shared: SharedJobs | None) -> Job | None:
+def _find(name: str, launcher: Launcher) -> Job | None:
     """The job with this name, if any, whoever started it; raises LostContact, and then its run must stay open."""
     try:
-        return attach(launcher, name) if shared is None else shared.attach(name)
+        return launcher.attach(name)
     except LaunchRefused as error:
         raise LostContact(f"{error}\n`{command_line('sync')}` finds the job, if it was started before") from error

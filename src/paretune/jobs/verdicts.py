@@ -17,17 +17,11 @@ from paretune.specification.fine_tuning import ADAPTERS, default_learning_rate
 from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 
-_NAMES = {metrics.F1: "F1", metrics.RMSE: "RMSE", metrics.ROUGE_L: "ROUGE-L"}
-_WORD_MODELS = {
-    metrics.REGRESSION: "TF-IDF with ridge regression",
-    metrics.WORDS: "the most frequent label of each word",
-    metrics.SEQ2SEQ: "the beginning of the text",
-}
+_WORD_MODELS = {metrics.WORDS: "the most frequent label of each word"}
 """Task to its baseline, where that is not TF-IDF with logistic regression."""
 _TRIVIAL_ANSWERS = {
     metrics.CLASSIFICATION: "always answering the most frequent class",
     metrics.MULTI_LABEL: "always answering the most frequent set of labels",
-    metrics.REGRESSION: "always answering the mean of the training rows",
 }
 _TIMES_THE_EPOCHS = 3
 _TRIVIAL_F1 = 0.99  # F1 of model and baseline from which on no setting can show that it is better
@@ -69,18 +63,15 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.
     trivial = values.get(task.trivial or "")
     if measured is None:
         return []
-    form = ".5g" if spec.task == metrics.REGRESSION else ".4f"
-    sign = 1.0 if task.direction == "maximize" else -1.0
-    if trivial is not None and sign * measured <= sign * trivial:
-        comparison = f"no better than {trivial:{form}}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
+    if trivial is not None and measured <= trivial:
+        comparison = f"no better than {trivial:.4f}, which {_TRIVIAL_ANSWERS[spec.task]} reaches"
         meaning = "the model has learnt nothing"
-    elif tfidf is not None and sign * measured < sign * tfidf:
-        side = "below" if sign > 0 else "above"
+    elif tfidf is not None and measured < tfidf:
         model = _WORD_MODELS.get(spec.task, "TF-IDF with logistic regression")
-        comparison = f"{side} {tfidf:{form}}, which {model} reaches on the same rows"
+        comparison = f"below {tfidf:.4f}, which {model} reaches on the same rows"
         meaning = "the model has not learnt what single words tell"
         if abs(measured - tfidf) < error:
-            comparison = f"no better than {tfidf:{form}}, which {model} reaches on the same rows"
+            comparison = f"no better than {tfidf:.4f}, which {model} reaches on the same rows"
             meaning = "whether the model has learnt more than single words tell is not shown"
     else:
         return []
@@ -92,8 +83,7 @@ def below_baseline(spec: JobSpec, values: Mapping[str, float], error: float = 0.
     if spec.fine_tuning == "head":
         remedies.append(options(fine_tuning="full"))
     remedies.append(options(num_train_epochs=f"{_TIMES_THE_EPOCHS * spec.num_train_epochs:g}"))
-    quality = _NAMES.get(task.quality, task.quality)
-    return [f"{quality} {measured:{form}} is {comparison}: {meaning}; try {', '.join(remedies)}"]
+    return [f"F1 {measured:.4f} is {comparison}: {meaning}; try {', '.join(remedies)}"]
 
 
 def error_of_rows(values: Mapping[str, float]) -> float:

@@ -219,7 +219,7 @@ class JobBudgets:
 
 @dataclass(frozen=True, kw_only=True)
 class Workplaces:
-    """The workplaces of one process: jobs of one launcher, region, bucket and queue share one."""
+    """The workplaces of one process: jobs of one launcher, region and bucket share one."""
 
     environment: Mapping[str, str]
     interruption: Interruption
@@ -254,7 +254,7 @@ class Workplaces:
 
     def of(self, spec: JobSpec) -> Workplace:
         """The workplace that a specification asks for."""
-        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket, spec.queue)
+        location = (spec.on_sagemaker, spec.is_simulated, spec.region, spec.bucket)
         key = (*location, spec.runs_project, spec.project is None)
         if key not in self._workplaces:
             clock = self._clock(spec)

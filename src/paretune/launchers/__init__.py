@@ -3,7 +3,6 @@
 base          the interface: `Launcher`, `Job`, `JobState`, and the features that only some launchers support
 archive       the code that travels to a job or into a container
 registry      the launchers by name, each opened for a job's specification
-shared_jobs   one job that trains several trials of a study
 local         jobs as processes on this machine
 processes     processes of this machine: whether they run, and how to end them
 sagemaker     jobs on SageMaker training clusters

@@ -1,30 +1,26 @@
 """The interface between paretune and the places where jobs run: `Launcher` and `Job`.
 
-What only some launchers support is a value of its own: `WarmPool`, `Trials`, `Capacity` and `ProjectOutput` of a job.
+What only some launchers support is a value of its own: `WarmPool` and `ProjectOutput` of a job.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
+from paretune.specification.placement import RESUMES_ON_ANY_DEVICE_COUNT
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
-BATCH_JOB_PREFIX = "AWSBatch"
-"""Start of the names of training jobs that AWS Batch creates. It is followed by the beginning of the job's own name and
-32 hexadecimal digits. Source: the managed policy AWSBatchServiceRolePolicyForSageMaker and the examples of the AWS
-Batch user guide, read 2026-11-22."""
 
 
 def job_name(run_id: str, attempt: int) -> str:
@@ -36,6 +32,16 @@ def parse_job_name(name: str) -> tuple[str, int] | None:
     """The run id and attempt in a name made by `job_name`; None for any other name."""
     run_id, _, attempt = name.removeprefix(JOB_PREFIX).rpartition("-")
     return (run_id, int(attempt)) if name.startswith(JOB_PREFIX) and run_id and attempt.isdigit() else None
+
+
+def checkpoint_folder(document: JobDocument) -> str:
+    """Name of the folder with the checkpoints of a job, from which the next attempts of its run continue.
+
+    If another number of devices cannot continue from them, each instance type has a folder of its own.
+    """
+    name, spec = parse_job_name(document.job_name), document.spec
+    run = document.job_name if name is None else name[0]
+    return run if spec.strategy in RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
 
 
 class JobState(Enum):
@@ -77,53 +83,6 @@ class WarmPool(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Capacity:
-    """The capacity that a service has chosen where the request left it a choice."""
-
-    instances: tuple[str, int] | None = None
-    """The selected instance type and instance count; None without a choice, or before it is made."""
-    has_lost_plan: bool = False  # whether the job is billed on demand although it was requested on a training plan
-
-
-def _refuse_queue(_: TrialQueue) -> None:
-    raise BadInput(["in_job=search needs a job that was created with a queue: use in_job=none for this one"])
-
-
-@dataclass(frozen=True)
-class Trials:
-    """The trials of a study that one job trains."""
-
-    created: int = 1  # number of trials that the job was created with
-    stop: Callable[[str], None] = lambda run_id: None
-    """Asks the job to end the trial with this run id while the others go on. The job notices some time later; nothing
-    happens where a running job cannot be told anything."""
-    direct: Callable[[TrialQueue], None] = _refuse_queue
-    """Sends a queue to a job that searches, which reads it after the rung that it trains. It raises LostContact if the
-    queue could not be sent, and BadInput if the job does not search."""
-    queue: Callable[[], TrialQueue | None] = lambda: None
-    """Returns the newest queue that any process has sent, or that the job was created with; None for a job that does
-    not search, and if it cannot be read now."""
-    members: Callable[[], Iterable[str]] = tuple
-    """Returns the run ids of the trials that the job was created with; none if they cannot be read."""
-
-    @property
-    def searches(self) -> bool:
-        """Whether the job searches: it was created with a queue."""
-        return self.direct is not _refuse_queue
-
-    @property
-    def count(self) -> int:
-        """Number of trials, with those that have joined a job that searches."""
-        queue = self.queue()
-        return self.created + (0 if queue is None else len(queue.members))
-
-    def run_ids(self) -> frozenset[str]:
-        """The run ids of all trials, with those that have joined; empty if they cannot be read now."""
-        queue = self.queue()
-        return frozenset(self.members()) | {document.member for document in (queue.members if queue else ())}
-
-
-@dataclass(frozen=True, kw_only=True)
 class ProjectOutput:
     """The output of a foreign project's command: lines and files."""
 
@@ -142,7 +101,6 @@ class Job(ABC):
     name: str
     warm_pool: WarmPool | None = None  # the instances kept after the job; None if the launcher keeps none
     output: ProjectOutput | None = None  # the output of a project's command; None for a job that runs our training
-    trials: Trials = Trials()  # the trials that the job trains; one, unless it is a shared job
 
     @abstractmethod
     def state(self) -> JobState:
@@ -175,10 +133,6 @@ class Job(ABC):
     def phase_seconds(self) -> Mapping[str, float]:
         """Seconds of each phase so far, as `JobPhases` names them; empty if the launcher knows no phases."""
         return {}
-
-    def capacity(self) -> Capacity:
-        """The instances that the service has chosen."""
-        return Capacity()
 
     def detail(self) -> str:
         """The launcher's own word for the job's phase, such as Downloading; "" if it has none."""
@@ -221,7 +175,6 @@ class Launcher(ABC):
     exceeded_s = 0.0
     """The most seconds that a job has been billed beyond its worst case. Later worst cases are longer by as much."""
     has_seen_upload = False  # whether a job of the study has completed, so that its upload shows what such jobs leave
-    jobs_log_to_mlflow = False  # whether its jobs write to MLflow themselves while they run
     virtual_clock: VirtualClock | None = None  # the clock of its jobs if their time is simulated
 
     @abstractmethod
@@ -250,10 +203,6 @@ class Launcher(ABC):
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds that a job may be billed beyond its maximum runtime, to stop and upload its results."""
         return self.stop_s
-
-    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        """The part of a training plan's fee that `seconds` of the job use up; None without a plan, or if unknown."""
-        return None
 
     def upload_bound_s(self, spec: JobSpec) -> float:
         """The part of them that an upload of the job's results may take; infinite if it has none."""

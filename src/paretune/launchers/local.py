@@ -5,8 +5,7 @@
     HOME/jobs/NAME/stop             time and reason of the first stop request
     HOME/jobs/NAME/end.json         the terminal state; written once, by the first process that notices the end
     HOME/jobs/NAME/input/data/code/ a copy of the project, in which its command runs
-    HOME/checkpoints/HASH/          checkpoints of a specification; a later job with the same one continues from them
-    HOME/checkpoints/RUN/           checkpoints of the trials of a job that searches, for its next attempt
+    HOME/checkpoints/RUN/           checkpoints of a run, from which its next attempt continues
 
 A local job ends when the process that started it ends.
 """
@@ -22,15 +21,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from paretune.core.clock import Clock
 from paretune.core.untrusted import at_home, exists
 from paretune.estimating.hardware import machine_name, usable_cores
-from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, Trials, parse_job_name
+from paretune.launchers.base import Job, JobState, Launcher, ProjectOutput, checkpoint_folder
 from paretune.launchers.processes import Process, out_of_memory_kills
 from paretune.pricing.prices import Price, local_price
 from paretune.specification.container import (
@@ -41,9 +39,7 @@ from paretune.specification.container import (
     JobFolder,
     JobInputs,
     JobReport,
-    PreparedDataset,
     ProjectPayload,
-    TrialQueue,
     read_report,
     write_json,
     write_json_once,
@@ -68,12 +64,6 @@ class LocalJob(Job):
         self.name = name
         self.folder = JobFolder(root)
         self.output = ProjectOutput(fetch=lambda _: self.folder.report.parent)  # where the command records
-        raw = _read(self.folder.document)
-        members = [str(member["job_name"]).partition(".")[2] for member in raw.get("members", ())]
-        self.trials = Trials(max(1, len(members)), self._request_trial_stop, members=lambda: members)
-        if raw.get("queue"):
-            first = TrialQueue.from_json(raw["queue"])
-            self.trials = replace(self.trials, direct=self._direct, queue=lambda: self.folder.read_queue() or first)
         self._clock = clock
         self._child = child
         self._reader = EventReader(self.folder.events)
@@ -154,13 +144,9 @@ class LocalJob(Job):
         files = self.folder.profile.iterdir() if self.folder.profile.is_dir() else ()
         return {path.name: path.read_bytes() for path in files}
 
-    def _request_trial_stop(self, run_id: str) -> None:
-        request = self.folder.of_member(run_id).stop_request
-        request.parent.mkdir(parents=True, exist_ok=True)
-        request.touch()
-
-    def _direct(self, queue: TrialQueue) -> None:
-        write_json(self.folder.queue, queue.as_json())
+    def clean_up(self) -> None:
+        """Remove the checkpoints of the run."""
+        shutil.rmtree(self.folder.checkpoints.resolve(), ignore_errors=True)
 
     def _has_ended(self) -> tuple[bool, int | None]:
         if self._child is not None:
@@ -282,11 +268,10 @@ class LocalLauncher(Launcher):
             _link(folder.model_source, inputs.model.resolve())
         words = [sys.executable, "-m", "paretune.training", str(folder.root)]
         variables = {**_SAFE_PATH, **_sagemaker_variables(folder, document.spec)}
-        parts = (document.members if document.queue is None else ()) or (document,)  # others may join a search
-        with ExitStack() as stack:
-            claims = (self._claimed_checkpoints(folder.of_member(part.member), part, inputs.dataset) for part in parts)
-            locks = [lock for claim in claims for lock in stack.enter_context(claim)]
-            return self._start(words, folder, document, variables, pass_fds=locks)
+        checkpoints = self._home / "checkpoints" / checkpoint_folder(document)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        _link(folder.checkpoints, checkpoints)
+        return self._start(words, folder, document, variables)
 
     def _start_project(
         self, folder: JobFolder, document: JobDocument, project: ProjectPayload
@@ -299,8 +284,7 @@ class LocalLauncher(Launcher):
                 _link(code / name, path.resolve())
             else:
                 shutil.copy2(path, code / name)
-        run = parse_job_name(document.job_name)
-        write_json(folder.document, {"run_id": run[0] if run else document.job_name, **project.document})
+        write_json(folder.document, dict(project.document))
         variables = {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{self._environment.get('PATH', os.defpath)}",
             **_sagemaker_variables(folder, document.spec),
@@ -335,32 +319,6 @@ class LocalLauncher(Launcher):
                 start_new_session=True,  # Ctrl-C in the terminal reaches the launcher only
                 **options,
             )
-
-    @contextmanager
-    def _claimed_checkpoints(
-        self, folder: JobFolder, document: JobDocument, dataset: PreparedDataset | None
-    ) -> Iterator[list[int]]:
-        """Link the specification's checkpoints into the job and yield the file descriptor of their lock in a list.
-
-        The job's process inherits the lock and holds it until it ends. While another job holds it, the list is empty
-        and nothing is linked.
-        """
-        run = parse_job_name(document.job_name)
-        searches = document.queue is not None and run is not None
-        key = run[0] if searches and run else document.spec.spec_hash()
-        name = f"{key}-{dataset.key[:12] if dataset else 'script'}"
-        shared = self._home / "checkpoints" / name
-        folder.checkpoints.parent.mkdir(parents=True, exist_ok=True)
-        shared.mkdir(parents=True, exist_ok=True)
-        with (self._home / "checkpoints" / f"{name}.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                folder.checkpoints.mkdir(exist_ok=True)
-                yield []
-                return
-            _link(folder.checkpoints, shared)
-            yield [lock.fileno()]
 
 
 @contextmanager

@@ -94,10 +94,7 @@ def this_process() -> str:
 
 
 def process_text(pid: int) -> str:
-    """A process of this machine as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`.
-
-    Earlier versions, which wrote `HOST PID START`, take it for a process of another machine.
-    """
+    """A process of this machine as text for `is_alive`: `HOST/BOOT/NAMESPACE PID START`."""
     location = "/".join((socket.gethostname(), *_namespace()))
     return f"{location} {pid} {Process.of(pid).created:.0f}"
 

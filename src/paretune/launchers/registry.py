@@ -32,14 +32,12 @@ def open_launcher(
 def _open_sagemaker(spec: JobSpec, clock: Clock, environment: Mapping[str, str], check: Callable[[], None]) -> Launcher:
     from paretune.launchers.sagemaker.launcher import SageMakerLauncher
     from paretune.launchers.sagemaker.results import ProjectResults, ReportingProjectResults, Results
-    from paretune.tracking import tracking_uri
 
     project_results = ReportingProjectResults if spec.project is not None else ProjectResults
     return SageMakerLauncher(
         spec,
         clock,
         environment,
-        tracking_uri="" if spec.runs_project else tracking_uri(),
         results=project_results if spec.runs_project else Results,
         check=check,
     )

@@ -24,11 +24,10 @@ def least_volume_gib(size: float) -> int:
     return math.ceil(size / 2**30) + SPARE_GIB
 
 
-def bytes_on_disk(spec: JobSpec, inputs: JobInputs, *, searches: bool = False) -> float:
+def bytes_on_disk(spec: JobSpec, inputs: JobInputs) -> float:
     """The most bytes on an instance at one time: what it reads, its checkpoints and its results.
 
-    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive. In a job that
-    searches each of its `trials_per_job` trials is paused, with checkpoints of its own.
+    Data count twice, for their Arrow caches. The trained model is there as a folder and as an archive.
     """
     if inputs.project is not None:
         return 2 * sum(map(_bytes, inputs.project.inputs.values()))
@@ -37,37 +36,19 @@ def bytes_on_disk(spec: JobSpec, inputs: JobInputs, *, searches: bool = False) -
         return data
     built = of_config(config_in(inputs.model) or {}, spec.task)
     weights = _fp32_bytes(inputs.model, spec, built)
-    return data + _bytes_of_model(spec, _bytes(inputs.model), weights, built, searches)
+    return data + _bytes_of_model(spec, _bytes(inputs.model), weights, built)
 
 
-def bytes_of_weights(spec: JobSpec, built: Architecture, *, searches: bool = False) -> float:
+def bytes_of_weights(spec: JobSpec, built: Architecture) -> float:
     """`bytes_on_disk` without the data, for a model of which only the architecture is known."""
-    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built, searches)
+    return _bytes_of_model(spec, 4 * built.parameters, 4 * built.parameters, built)
 
 
-def search_volume_faults(spec: JobSpec, size: float) -> list[str]:
-    """The reason why an instance has no room for `size` bytes of a job that searches; empty if it has."""
-    least, local_gib = least_volume_gib(size), spec.instance().local_storage_gib
-    room_gib = local_gib or spec.volume_gib or LARGEST_VOLUME_GIB
-    if least <= room_gib:
-        return []
-    trials = f"in_job=search keeps checkpoints of up to {spec.trials_per_job} trials, which need"
-    if spec.volume_gib and not local_gib:
-        return [f"{trials} volume_gib={least} or more, got {spec.volume_gib}: raise it or leave it out"]
-    has = f"{least} GiB of disk, and {spec.instance_type} has {room_gib}"
-    return [f"{trials} {has}: set a lower n_trials, take fine_tuning=lora, or an instance_type with more room"]
-
-
-def _bytes_of_model(
-    spec: JobSpec, read: float, weights: float, built: Architecture | None, searches: bool = False
-) -> float:
+def _bytes_of_model(spec: JobSpec, read: float, weights: float, built: Architecture | None) -> float:
     """Bytes of the pretrained model (`read`), its checkpoints and the trained model; `weights` are bytes in fp32."""
     written, checkpoint = written_shares(spec, built)
     merged = read if spec.fine_tuning in ADAPTERS and spec.merge and not spec.probe_steps else 0
-    trials = spec.trials_per_job  # each leaves its model and, where it is stopped, a checkpoint
-    checkpoints = trials * (CHECKPOINTS_KEPT + 1) if searches else _most_checkpoints(spec)
-    checkpoints += 0 if spec.probe_steps or searches else trials - 1
-    return read + 2 * trials * merged + (2 * trials * written + checkpoints * checkpoint) * weights
+    return read + 2 * merged + (2 * written + _most_checkpoints(spec) * checkpoint) * weights
 
 
 def _most_checkpoints(spec: JobSpec) -> int:

@@ -21,10 +21,10 @@ from paretune.core.commands import command_line
 from paretune.core.errors import BudgetRefused
 from paretune.core.untrusted import at_home, parse_json
 from paretune.ledger.budget_file import Budget, BudgetFile
-from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_TAGS, Ledger
+from paretune.ledger.ledger import BUDGET_ENTRIES, BUDGET_LOCK, BUDGET_TAGS, Ledger
 from paretune.pricing.budget import Balance
 from paretune.specification.container import write_json_once
-from paretune.storage.database import is_same_database, lock_writes
+from paretune.storage.database import is_same_database
 
 ABANDONED_AFTER_S = 3600.0
 """Age in seconds at which a reservation without an MLflow run counts as that of a killed process.
@@ -101,6 +101,7 @@ class BudgetLedger(Ledger):
 
     _table = BUDGET_ENTRIES
     _has_ended = BUDGET_ENTRIES.c.booked_usd.is_not(None)
+    _version_table = "paretune_budget_schema"
     _try_again = "try again when it does"
 
     def __init__(self, file: BudgetFile, storage: str, beside: Path | None = None) -> None:
@@ -127,7 +128,7 @@ class BudgetLedger(Ledger):
             BudgetRefused: some budget does not cover it, or its price is unknown; nothing was written.
         """
         with self._transaction_or(within) as connection:
-            lock_writes(connection)  # one admission at a time, whatever its tags
+            connection.execute(sa.select(BUDGET_LOCK).with_for_update())  # one admission at a time, whatever its tags
             entry = self._newest(connection, request)
             if entry is not None and entry.booked_usd is None:
                 return

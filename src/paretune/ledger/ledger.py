@@ -20,8 +20,6 @@ from paretune.pricing.budget import Balance
 from paretune.storage.address import redacted
 from paretune.storage.database import create_tables, open_engine
 
-VERSION = 5
-"""Version of the tables and of the texts in them; a ledger of another version is refused."""
 STUDY_METADATA, BUDGET_METADATA = sa.MetaData(), sa.MetaData()
 
 STUDIES = sa.Table(
@@ -43,10 +41,13 @@ TRIALS = sa.Table(
     sa.Column("booked_usd", sa.Float),
     sa.Column("spent_usd", sa.Float),
     sa.Column("booking_order", sa.Integer),
+    sa.Column("counts", sa.Integer, nullable=False),  # 1: one of the study's n_trials
+    sa.Column("settled", sa.Integer, nullable=False),  # 1: the outcome is known, the same job is not run again
     sa.Column("parameters", sa.Text, nullable=False),
     sa.Column("note", sa.Text, nullable=False),  # TrialNote as JSON
     sa.Column("ended", sa.Text),  # TrialEnd as JSON; empty while it runs
     sa.Column("kept_usd", sa.Float),  # 0 once it is booked
+    sa.Index("paretune_ledger_identity", "study", "identity"),
     sa.Index("paretune_ledger_booking_order", "study", "booking_order"),
 )
 BUDGET_ENTRIES = sa.Table(
@@ -59,7 +60,7 @@ BUDGET_ENTRIES = sa.Table(
     sa.Column("worst_usd", sa.Float, nullable=False),
     sa.Column("booked_usd", sa.Float),  # empty while it runs
     sa.Column("kept_usd", sa.Float),  # the most that instances kept after it can still cost; 0 once that is booked
-    sa.Column("reserved_at", sa.Float),  # seconds since the epoch, of the launcher's clock
+    sa.Column("reserved_at", sa.Float, nullable=False),  # seconds since the epoch, of the launcher's clock
     sa.Index("paretune_budget_entries_month", "month", "origin"),
     sa.Index("paretune_budget_entries_run", "run_id"),
 )
@@ -70,6 +71,7 @@ BUDGET_TAGS = sa.Table(
     sa.Column("name", sa.String(128), primary_key=True),
     sa.Column("value", sa.String(256), nullable=False),
 )
+BUDGET_LOCK = sa.Table("paretune_budget_lock", BUDGET_METADATA, sa.Column("number", sa.Integer, primary_key=True))
 
 
 class Ledger:
@@ -81,12 +83,13 @@ class Ledger:
         keeps_connections: False opens and closes a connection for each transaction.
 
     Raises:
-        BadInput: the database does not answer, or another version of paretune has written its tables.
+        BadInput: the database does not answer, or another version of paretune has made its tables.
         LostContact: from any method, if the database no longer answers; jobs go on.
     """
 
     _table: ClassVar[sa.Table]
     _has_ended: ClassVar[sa.ColumnElement[bool]]
+    _version_table: ClassVar[str]
     _try_again: ClassVar[str]
 
     def __init__(self, address: str, holder: str = "", *, keeps_connections: bool = True) -> None:
@@ -96,7 +99,7 @@ class Ledger:
             self._engine = open_engine(address, keeps_connections=keeps_connections)
             self._prepare()
             with self._engine.begin() as connection:
-                create_tables(connection, self.shown_address, self._table.metadata, VERSION)
+                create_tables(connection, self.shown_address, self._table.metadata, self._version_table)
         except BadInput:
             self.close()
             raise
@@ -124,10 +127,7 @@ class Ledger:
             text = f"another process has written the same ({first_line(error)})"
             raise LostContact(f"{self._storage}: {text}: {self._try_again}") from error
         except SQLAlchemyError as error:
-            raise self._lost(error) from error
-
-    def _lost(self, error: SQLAlchemyError) -> LostContact:
-        return LostContact(f"{self._storage} does not answer ({first_line(error)}): {self._try_again}")
+            raise LostContact(f"{self._storage} does not answer ({first_line(error)}): {self._try_again}") from error
 
     def _write(self, statement: Any) -> int:
         with self._transaction() as connection:

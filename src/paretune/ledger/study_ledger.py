@@ -1,19 +1,18 @@
-"""The ledger of a study: dollars reserved and booked for each trial."""
+"""The ledger of a study: dollars reserved and booked for each trial, and the lock of the driver at work on it."""
 
 import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
+from enum import Enum
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
 
-from paretune.core.errors import BadInput, BudgetRefused
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain
 from paretune.ledger.ledger import STUDIES, TRIALS, Ledger
-from paretune.ledger.study_lock import locked_in_file, locked_on_server
+from paretune.ledger.lock import StudyLock
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote
 from paretune.pricing.budget import Balance
 
@@ -21,39 +20,38 @@ _MOST_DIFFERENCES = 8
 _LONGEST_VALUE = 200  # characters
 
 
+class Reservation(Enum):
+    """Result of `StudyLedger.reserve`."""
+
+    GRANTED = "granted"
+    DUPLICATE = "duplicate"  # the same job runs, or its outcome is known: nothing was written
+    TRIAL_LIMIT = "trial limit"  # the study has begun as many trials as it may have: nothing was written
+
+
 class StudyLedger(Ledger):
     """The ledger of one study, in the same database as Optuna's trials. Errors as for `Ledger`."""
 
     _table = TRIALS
     _has_ended = TRIALS.c.ended.is_not(None)
+    _version_table = "paretune_schema"
     _try_again = "the same command continues the study"
 
     def __init__(self, storage: str, study: str) -> None:
         self._study = study
         self._is_study = STUDIES.c.name == study
         self._in_study = TRIALS.c.study == study
-        self._locked: sa.Connection | None = None  # the connection whose session holds the lock of the study
         super().__init__(storage)
+        self._study_lock = StudyLock(self._engine, study)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the lock of the study inside the block: nobody else works on it.
-
-        Raises:
-            StudyLocked: another process holds it.
-        """
-        with ExitStack() as stack:
-            if self._engine.dialect.name == "sqlite":
-                stack.enter_context(locked_in_file(Path(str(self._engine.url.database)), self._study))
-            else:
-                try:
-                    self._locked = stack.enter_context(locked_on_server(self._engine, self._study))
-                except SQLAlchemyError as error:
-                    raise self._lost(error) from error
-            try:
-                yield
-            finally:
-                self._locked = None
+    def locked(self, holder: str) -> Iterator[None]:
+        """Work on the study alone inside the block; raises CallAgain if another driver works on it."""
+        if other := self._study_lock.take(holder):
+            raise CallAgain(f"{other} works on the study {self._study}: this command has done nothing; call again")
+        try:
+            yield
+        finally:
+            self._study_lock.release()
 
     def open(self, run_id: str, described: str) -> str:
         """Add the study unless it is there; returns its MLflow run id, empty if it has none yet (see `name_run`).
@@ -80,7 +78,7 @@ class StudyLedger(Ledger):
         return str(self._rows(sa.select(STUDIES.c.mark).where(self._is_study))[0].mark)
 
     def name_run(self, run_id: str) -> None:
-        """Record the study's MLflow run."""
+        """Record the study's MLflow run id."""
         self._write(STUDIES.update().where(self._is_study).values(run_id=run_id))
 
     def reserve(
@@ -92,31 +90,45 @@ class StudyLedger(Ledger):
         worst_usd: float | None,
         budget_usd: float | None,
         identity: str = "",
+        most_trials: int | None = None,
         reserve_shared: Callable[[sa.Connection], None] = lambda _: None,
-    ) -> None:
+    ) -> Reservation:
         """Reserve a trial's worst case, before its job is created.
 
-        `identity` is the hash of what the job computes. `budget_usd` limits the study's dollars; None is no limit.
-        `reserve_shared` reserves in budgets beyond the study, in the same transaction; it raises to refuse the trial.
+        `identity` is the hash of what the job computes, empty if it may run twice. `budget_usd` limits the study's
+        dollars, `most_trials` the trials that count; None is no limit. `reserve_shared` reserves in budgets beyond the
+        study, in the same transaction; it raises to refuse the trial.
 
         Raises:
             BudgetRefused: spent, reserved and its own worst case exceed the budget, or its price is unknown.
         """
         with self._transaction() as connection:
+            is_active = TRIALS.c.ended.is_(None) | (TRIALS.c.settled == 1)  # it runs, or its outcome is known
+            same = sa.select(TRIALS.c.trial).where(self._in_study, TRIALS.c.identity == identity, is_active).limit(1)
+            if identity and connection.execute(same).first() is not None:
+                return Reservation.DUPLICATE
+            count = sa.select(sa.func.coalesce(sa.func.sum(TRIALS.c.counts), 0)).where(self._in_study)
+            if note.counts and most_trials is not None and connection.execute(count).scalar_one() >= most_trials:
+                return Reservation.TRIAL_LIMIT
             if budget_usd is not None:
                 balance = self._balance(connection, self._in_study)
                 _admit(worst_usd, budget_usd, balance, parameters.get("instance_type", ""))
             reserve_shared(connection)
-            row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity, "worst_usd": worst_usd}
+            row: dict[str, Any] = {"study": self._study, "trial": trial, "identity": identity}
             row |= {"parameters": json.dumps(dict(parameters)), "note": json.dumps(asdict(note)), "run_id": ""}
+            row |= {"worst_usd": worst_usd, "counts": int(note.counts), "settled": 0}
             connection.execute(TRIALS.insert().values(**row))
+        return Reservation.GRANTED
 
     def set_run_id(self, trial: int, run_id: str) -> None:
         """Record the MLflow run of a trial."""
         self._write(TRIALS.update().where(self._is(trial)).values(run_id=run_id))
 
-    def book(self, trial: int, end: TrialEnd) -> None:
-        """Record how a trial ended and what it cost, in place of its reservation. A second booking is ignored."""
+    def book(self, trial: int, end: TrialEnd, *, settled: bool) -> None:
+        """Record how a trial ended and what it cost, in place of its reservation. A second booking is ignored.
+
+        A retryable trial no longer counts towards the most trials; the same job as a `settled` one is not run again.
+        """
         order = sa.select(sa.func.max(TRIALS.c.booking_order)).where(self._in_study)
         with self._transaction() as connection:
             self._book(
@@ -128,6 +140,8 @@ class StudyLedger(Ledger):
                 spent_usd=self._balance(connection, self._in_study).spent_usd + (end.cost_usd or 0.0),
                 booking_order=(connection.execute(order).scalar() or 0) + 1,
                 ended=end.as_json(),
+                settled=int(settled),
+                **({"counts": 0} if end.retryable else {}),
             )
 
     def book_kept(self, trial: int, usd: float) -> None:
@@ -168,13 +182,10 @@ class StudyLedger(Ledger):
             return connection.execute(query).all()
 
     def _lock(self, connection: sa.Connection) -> None:
-        """Let in one transaction at a time, by a lock on the study's row where rows have locks.
-
-        A session that holds the lock of the study answers as long as it does.
-        """
-        if self._locked is not None:
-            self._locked.execute(sa.select(1))
+        """Let in one transaction at a time, by a lock on the study's row where rows have locks."""
         connection.execute(sa.select(STUDIES.c.name).where(self._is_study).with_for_update())
+        if self._study_lock is not None:
+            self._study_lock.check()
 
 
 def _admit(worst_usd: float | None, budget_usd: float, balance: Balance, instance_type: str) -> None:

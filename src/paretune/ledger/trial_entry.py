@@ -1,8 +1,7 @@
 """One trial in the ledger of a study: its purpose, its end and its dollars."""
 
 import json
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -16,7 +15,7 @@ class TrialStatus(Enum):
     COMPLETED = "Completed"
     OUT_OF_MEMORY = "OutOfMemory"  # infeasible: a violated constraint for the sampler, never tried again
     FAILED = "Failed"
-    STOPPED = "Stopped"  # before its end, by somebody; its cost is booked
+    STOPPED = "Stopped"  # by somebody, or with its driver; its cost is booked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +51,6 @@ class TrialEnd:
     conclusive: bool = False  # it failed, and the same job would fail again: it is not run a second time
     verdicts: tuple[str, ...] = ()  # sentences about its training; see jobs/verdicts
     at: float = 0.0  # of its end by the launcher's clock, seconds since the epoch
-    off_plan: bool = False  # its training plan was dropped: it would have run on demand, as the next job would
     refused_beside: int | None = None  # jobs of its driver that ran when the launcher refused to create it
 
     def as_json(self) -> str:
@@ -64,8 +62,9 @@ class TrialEnd:
     @classmethod
     def from_json(cls, text: str, cost_usd: float | None) -> "TrialEnd":
         """Read what `as_json` wrote."""
-        values = read_json(text)
-        values |= {"status": TrialStatus(values["status"]), "verdicts": tuple(values["verdicts"])}
+        values = json.loads(text)
+        values["status"] = TrialStatus(values["status"])
+        values["verdicts"] = tuple(values["verdicts"])
         return cls(**values, cost_usd=cost_usd)
 
 
@@ -91,17 +90,7 @@ class TrialEntry:
         same = {column.name for column in fields(cls)} - {"parameters", "note", "end"}
         return cls(
             **{name: getattr(row, name) for name in same},
-            parameters={name: text for name, text in read_json(row.parameters).items() if text},
-            note=TrialNote(**read_json(row.note)),
+            parameters={name: text for name, text in json.loads(row.parameters).items() if text},
+            note=TrialNote(**json.loads(row.note)),
             end=None if row.ended is None else TrialEnd.from_json(row.ended, row.booked_usd),
         )
-
-
-def read_json(text: str) -> dict[str, Any]:
-    """A JSON object. Equal texts of all trials share one string: thousands of trials are nearly the same."""
-    values: dict[str, Any] = json.loads(text, object_pairs_hook=_interned)
-    return values
-
-
-def _interned(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {sys.intern(name): sys.intern(value) if isinstance(value, str) else value for name, value in pairs}

@@ -22,7 +22,6 @@ UNKNOWN = "unknown"  # Hugging Face's word for a licence that nobody has stated
 _PIPELINES = {
     metrics.CAUSAL_LM: "text-generation",
     metrics.WORDS: "token-classification",
-    metrics.SEQ2SEQ: "text2text-generation",
 }
 """Task to the name of its pipeline on the hub."""
 _PIPELINE = "text-classification"
@@ -32,9 +31,6 @@ _QUALITY = {
     metrics.BASELINE_MAJORITY: "most frequent class, the same rows",
     metrics.BASELINE_WORDS: "most frequent label of each word, the same rows",
     "test_f1": "F1 (macro, test)",
-    metrics.ROUGE_L: "ROUGE-L (validation)",
-    metrics.BASELINE_LEAD: "beginning of the text, the same rows",
-    "test_rouge_l": "ROUGE-L (test)",
     metrics.PERPLEXITY: "perplexity (validation)",
     metrics.EVAL_LOSS: "loss (validation)",
 }
@@ -198,21 +194,12 @@ def _use(job: FinishedJob) -> str:
     if job.spec.entry_script is not None:
         return f"The files are at `{job.location}`."
     task = _PIPELINES.get(job.spec.task, _PIPELINE)
-    archive, _, member = job.location.partition(" (")  # of a shared job: the archive, and the trial's folder in it
     fetch, folder = "", "."
-    if archive.startswith("s3://"):
-        unpack = f"mkdir -p model && aws s3 cp {archive} - | tar -xz -C model"
-        command = f"aws s3 cp --recursive {archive} model" if archive.endswith("/") else unpack
+    if job.location.startswith("s3://"):
+        unpack = f"mkdir -p model && aws s3 cp {job.location} - | tar -xz -C model"
+        command = f"aws s3 cp --recursive {job.location} model" if job.location.endswith("/") else unpack
         fetch = f"```bash\n{command}\n```\n\n"
-        folder = f"model/{member.rstrip(')')}".rstrip("/")
-    if job.spec.task == metrics.SEQ2SEQ:  # transformers 5 has no pipeline for it
-        lines = (
-            "from transformers import AutoModelForSeq2SeqLM, AutoTokenizer\n",
-            f'model, tokenizer = (kind.from_pretrained("{folder}") for kind in (AutoModelForSeq2SeqLM, AutoTokenizer))',
-            'tokens = model.generate(tokenizer("a text", return_tensors="pt")["input_ids"])',
-            "print(tokenizer.decode(tokens[0], skip_special_tokens=True))",
-        )
-        return f"{fetch}```python\n" + "\n".join(lines) + "\n```"
+        folder = "model"
     call = f'print(pipeline("{task}", model="{folder}")("a text"))'
     return f"{fetch}```python\nfrom transformers import pipeline\n\n{call}\n```"
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from paretune.core.errors import BadInput, collecting, refuse
 from paretune.specification import catalog
-from paretune.specification.limits import SEARCHED_PLAN
 from paretune.specification.placement import Placement
 from paretune.specification.regions import REGIONS, region_faults, usual_region
 from paretune.storage.tables import read_table
@@ -104,14 +103,6 @@ def local_price(usd_per_hour: float) -> Price:
     return Price(usd_per_hour=usd_per_hour, region="", as_of="", source=source, confidence="notional")
 
 
-def plan_price(job: Placement, region: str) -> Price:
-    """The price of an instance of the job's training plan, which is 0 because its upfront fee is already paid."""
-    source = f"training plan, paid in advance: {job.training_plan}"
-    return Price(
-        usd_per_hour=0.0, region=region, as_of="", source=source, instance_type=job.instance_type, confidence="notional"
-    )
-
-
 def dates_of(prices: Iterable[Price | None]) -> str:
     """Dates of prices in words: `of 2026-08`, `of 2026-04 to 2026-10`; empty if none has one."""
     dates = sorted({price.as_of for price in prices if price is not None and price.as_of})
@@ -180,8 +171,6 @@ def usual_price(job: Placement, prices: PriceList, environment: Mapping[str, str
     if not job.has_instances:
         return local_price(job.local_price_usd_per_hour)
     region = usual_region(job.region, environment)
-    if job.training_plan not in (None, SEARCHED_PLAN):
-        return plan_price(job, region)
     return prices.price(job.instance_type, region)
 
 

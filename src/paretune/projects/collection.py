@@ -1,23 +1,19 @@
 """Copies the runs that a command has recorded inside its job into the tracking server. Copying twice changes nothing.
 
-The job's store is read as a database, not through MLflow: the job may have an older or a newer one than is installed
-here, and the tables read here have had these columns since MLflow 1.0 (logged_models: since 3.0).
+The job's store is read through MLflow, which upgrades tables of an older one. A job with a newer MLflow than is
+installed here leaves a store that cannot be read: it stays in the job's results.
 """
 
-import itertools
-import re
-import sqlite3
 import tarfile
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param, Run, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.utils.mlflow_tags import MLFLOW_PARENT_RUN_ID, MLFLOW_RUN_NAME
 
@@ -25,25 +21,13 @@ from paretune.core.clock import Clock
 from paretune.core.errors import LostContact, first_line
 from paretune.core.untrusted import without_secrets
 from paretune.launchers.base import Job
-from paretune.projects.container_entrypoint import RUN_NAME, STORE
+from paretune.projects.container_entrypoint import OWN_RUN, RUN_NAME, STORE
 from paretune.storage.archives import unpack
 from paretune.tracking import schema
 
 _ATTEMPTS = 5  # to read results and copy them
 _PAUSE_S = 5.0
-_DAMAGED = (tarfile.TarError, sqlite3.Error)
-_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)  # MLflow itself uses 32 digits, or m- and 32 digits
-_MODEL_NAME = re.compile(r"[^/\\:.%\"'\0-\x1f\x7f]{1,200}")  # what MLflow allows, except for control characters
-_ACTIVE_RUNS = (
-    "SELECT run_uuid, name, status, start_time, end_time, experiment_id FROM runs WHERE lifecycle_stage = 'active'"
-)
-_STATUSES = {"RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"}  # the constraint of the table `runs`, MLflow 3.17
-_TABLES = {"runs", "params", "tags", "metrics", "logged_models"}
-_CREATE_TABLE = re.compile("CREATE TABLE ", re.IGNORECASE)  # not CREATE VIRTUAL TABLE
-_LONGEST_VALUE = 16 * 2**20  # bytes
-_MOST_ROWS = 2_000_000  # of one table and run; a metric takes 300 bytes of memory
-_MOST_STEPS = 2_000_000_000  # of SQLite's virtual machine, about half a minute; a row takes some tens
-_STEPS_AT_ONCE = 1_000_000
+_MOST_RUNS = 50_000  # MLflow's limit of one search
 _BATCHES = {"params": 100, "tags": 100, "metrics": 500}  # entries per request; MLflow allows 100, 100 and 1000
 _SET_BY_MLFLOW_RUN = ("mlflow.user", "mlflow.source.", "mlflow.project.", "mlflow.parentRunId")
 
@@ -70,12 +54,11 @@ class Collector:
                 with tempfile.TemporaryDirectory(prefix="paretune-") as folder:
                     output = None if job.output is None else job.output.fetch(Path(folder))
                     return [] if output is None else collect(output, run_id, self.client)
-            except (LostContact, MlflowException, OSError, *_DAMAGED) as error:
-                problem = f"the records of the command could not be copied ({without_secrets(first_line(error))})"
-                if isinstance(error, _DAMAGED):
-                    return [problem]
+            except tarfile.TarError as error:
+                return [_problem(error)]
+            except (LostContact, MlflowException, OSError) as error:
                 if attempt == _ATTEMPTS:
-                    raise LostContact(problem) from error
+                    raise LostContact(_problem(error)) from error
                 self.clock.sleep(_PAUSE_S)
         return []
 
@@ -84,16 +67,10 @@ class Collector:
 class StoredRun:
     """One run of the job's store."""
 
-    run_id: str
-    name: str
-    status: str
-    start_ms: int
-    end_ms: int | None
-    artifacts: Path
-    params: dict[str, str]
-    tags: dict[str, str]
-    metrics: tuple[Metric, ...]
-    models: tuple[tuple[str, Path], ...]
+    run: Run  # as MLflow reads it
+    is_own: bool  # whether it is the run that the command was given
+    metrics: Sequence[Metric]  # all points of all curves
+    artifacts: Sequence[tuple[str, Path]]  # path in the run's artifacts, and the folder with its files
 
 
 def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
@@ -111,159 +88,86 @@ def collect(output: Path, run_id: str, client: MlflowClient) -> list[str]:
     store = output / STORE
     if not (store / "mlflow.db").is_file():
         return []
+    try:
+        runs = read_store(store)
+    except Exception as error:  # the job has written it: MLflow may raise anything
+        return [_problem(error)]
     remarks = []
-    copies = {run_id: run_id}  # id in the store to id of its copy
+    copies = dict[str, str]()  # id in the store to id of its copy
     experiment = client.get_run(run_id).info.experiment_id
-    for run in sorted(read_store(store), key=lambda run: (run.run_id != run_id, run.start_ms)):
-        is_own = run.run_id == run_id
-        if not is_own:
-            parent = copies.get(run.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
-            copies[run.run_id] = _find_or_create_copy(run, experiment, parent, client)
-        remarks += _copy(run, copies[run.run_id], client, is_own=is_own)
+    for stored in runs:
+        parent = copies.get(stored.run.data.tags.get(MLFLOW_PARENT_RUN_ID, ""), run_id)
+        copy = run_id if stored.is_own else _find_or_create_copy(stored.run, experiment, parent, client)
+        copies[stored.run.info.run_id] = copy
+        remarks += _copy(stored, copy, client)
     return remarks
 
 
-def read_store(store: Path) -> Iterator[StoredRun]:
-    """The runs of a store, without deleted ones and those with names that MLflow does not use.
+def read_store(store: Path) -> list[StoredRun]:
+    """The runs of a store, without deleted ones: the command's own, then the others in the order of their begin."""
+    client, own = MlflowClient(f"sqlite:///{store / 'mlflow.db'}"), (store / OWN_RUN).read_text()
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    runs = [
+        StoredRun(
+            run=run,
+            is_own=run.info.run_id == own,
+            metrics=[point for name in run.data.metrics for point in client.get_metric_history(run.info.run_id, name)],
+            artifacts=_artifacts(run, store, client),
+        )
+        for run in client.search_runs(experiments, max_results=_MOST_RUNS)
+    ]
+    return sorted(runs, key=lambda stored: (not stored.is_own, stored.run.info.start_time))
 
-    Raises:
-        sqlite3.Error: the store is damaged, a table lacks a column, or has values that MLflow does not write.
+
+def _artifacts(run: Run, store: Path, client: MlflowClient) -> list[tuple[str, Path]]:
+    """The files of a run and of its models, which MLflow keeps in the folder of the experiment.
+
+    The store's own addresses of them are not believed: nothing else of this machine may be uploaded.
     """
-    with closing(sqlite3.connect(store / "mlflow.db")) as database:
-        _set_limits(database)
-        for row in _rows(database, _ACTIVE_RUNS):
-            run_id, experiment = row["run_uuid"], str(row["experiment_id"])
-            folder = store / "mlruns" / experiment
-            artifacts = folder / str(run_id) / "artifacts"
-            if not (_is_name(run_id) and _is_name(experiment) and _lies_in(artifacts, store)):
-                continue
-            yield StoredRun(
-                run_id=run_id,
-                name=_text(row["name"]),
-                status=_status(row["status"]),
-                start_ms=_whole(row["start_time"] or 0),
-                end_ms=None if row["end_time"] is None else _whole(row["end_time"]),
-                artifacts=artifacts,
-                params=_pairs(database, "params", run_id),
-                tags=_pairs(database, "tags", run_id),
-                metrics=tuple(_metrics(database, run_id)),
-                models=tuple(_models(database, run_id, folder)),
-            )
+    experiment = store / "mlruns" / run.info.experiment_id
+    query = f"source_run_id = '{run.info.run_id}'"
+    models = client.search_logged_models([run.info.experiment_id], query)
+    folders = [("", experiment / run.info.run_id / "artifacts")]
+    folders += [(model.name, experiment / "models" / model.model_id / "artifacts") for model in models]
+    inside = [(name, folder) for name, folder in folders if folder.resolve().is_relative_to(store.resolve())]
+    return [(name, folder) for name, folder in inside if folder.is_dir() and any(folder.iterdir())]
 
 
-def _set_limits(database: sqlite3.Connection) -> None:
-    """Make a store that computes its answers without end fail with an error.
-
-    Raises:
-        sqlite3.DataError: a view or a virtual table has the name of one of MLflow's tables.
-    """
-    database.row_factory = sqlite3.Row
-    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
-    steps = itertools.count(1)
-    database.set_progress_handler(lambda: next(steps) > _MOST_STEPS // _STEPS_AT_ONCE, _STEPS_AT_ONCE)
-    for name, kind, statement in database.execute("SELECT name, type, sql FROM sqlite_master"):
-        if name in _TABLES and (kind != "table" or not _CREATE_TABLE.match(str(statement))):
-            raise sqlite3.DataError(f"{name} must be a table of MLflow, is another {kind}")
+def _problem(error: Exception) -> str:
+    return f"the records of the command could not be copied ({without_secrets(first_line(error))})"
 
 
-def _rows(database: sqlite3.Connection, query: str, *values: str) -> Iterator[sqlite3.Row]:
-    """The rows of a query; raises sqlite3.DataError if there are more than a job writes."""
-    for number, row in enumerate(database.execute(query, values)):
-        if number == _MOST_ROWS:
-            raise sqlite3.DataError(f"a table has more than {_MOST_ROWS:,} rows")
-        yield row
-
-
-def _pairs(database: sqlite3.Connection, table: str, run_id: str) -> dict[str, str]:
-    query = f"SELECT key, value FROM {table} WHERE run_uuid = ?"  # noqa: S608  # one of two names above
-    return {_text(row["key"]): _text(row["value"]) for row in _rows(database, query, run_id)}
-
-
-def _metrics(database: sqlite3.Connection, run_id: str) -> Iterator[Metric]:
-    query = "SELECT key, value, timestamp, step, is_nan FROM metrics WHERE run_uuid = ? ORDER BY timestamp, step"
-    for row in _rows(database, query, run_id):
-        value = float("nan") if row["is_nan"] else row["value"]
-        if not isinstance(value, int | float):
-            raise sqlite3.DataError(f"the value of a metric must be a number, got {type(value).__name__}")
-        yield Metric(_text(row["key"]), value, _whole(row["timestamp"]), _whole(row["step"]))
-
-
-def _models(database: sqlite3.Connection, run_id: str, experiment: Path) -> Iterator[tuple[str, Path]]:
-    """Name and folder of the models that a run has logged; MLflow 3 keeps them in the folder of the experiment."""
-    if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'logged_models'").fetchone():
-        return
-    query = "SELECT name, model_id FROM logged_models WHERE source_run_id = ? ORDER BY creation_timestamp_ms"
-    for row in _rows(database, query, run_id):
-        if not (_is_name(row["model_id"]) and _is_name(row["name"], _MODEL_NAME)):
-            continue
-        folder = experiment / "models" / row["model_id"] / "artifacts"
-        if folder.is_dir() and _lies_in(folder, experiment):
-            yield row["name"], folder
-
-
-def _is_name(value: object, rule: re.Pattern[str] = _NAME) -> bool:
-    """Whether a value can be the name of a run, an experiment or a model in MLflow, and of one file."""
-    return isinstance(value, str) and rule.fullmatch(value) is not None
-
-
-def _text(value: object) -> str:
-    """A text of a row, empty for NULL; raises sqlite3.DataError for bytes."""
-    if isinstance(value, bytes):
-        raise sqlite3.DataError("a text must not be bytes")
-    return "" if value is None else str(value)
-
-
-def _whole(value: object) -> int:
-    """A whole number of a row; raises sqlite3.DataError for anything else."""
-    if not isinstance(value, int):
-        raise sqlite3.DataError(f"a time or step must be a whole number, got {type(value).__name__}")
-    return value
-
-
-def _status(value: object) -> str:
-    """The status of a run; raises sqlite3.DataError if it is not one of MLflow's."""
-    if value not in _STATUSES:
-        raise sqlite3.DataError("the status of a run must be one of MLflow's")
-    return str(value)
-
-
-def _lies_in(folder: Path, parent: Path) -> bool:
-    """Whether a folder that the store names is below `parent`: nothing else of this machine may be uploaded."""
-    return folder.resolve().is_relative_to(parent.resolve())
-
-
-def _find_or_create_copy(run: StoredRun, experiment: str, parent: str, client: MlflowClient) -> str:
+def _find_or_create_copy(run: Run, experiment: str, parent: str, client: MlflowClient) -> str:
     """Id of the copy of a run that the command has opened beside its own, from an earlier call or a new one."""
-    copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.run_id}'", max_results=1)
+    copies = client.search_runs([experiment], f"tags.`{schema.COPIED_FROM}` = '{run.info.run_id}'", max_results=1)
     if copies:
         return str(copies[0].info.run_id)
-    tags = {schema.COPIED_FROM: run.run_id, MLFLOW_PARENT_RUN_ID: parent}
-    return str(client.create_run(experiment, start_time=run.start_ms, tags=tags, run_name=run.name).info.run_id)
+    tags = {schema.COPIED_FROM: run.info.run_id, MLFLOW_PARENT_RUN_ID: parent}
+    copy = client.create_run(experiment, start_time=run.info.start_time, tags=tags, run_name=run.info.run_name)
+    return str(copy.info.run_id)
 
 
-def _copy(run: StoredRun, run_id: str, client: MlflowClient, *, is_own: bool) -> list[str]:
-    existing_params = client.get_run(run_id).data.params
-    params = [Param(name, text) for name, text in run.params.items() if name not in existing_params]
-    tags = {name: text for name, text in run.tags.items() if not name.startswith(_SET_BY_MLFLOW_RUN)}
-    if run.name == RUN_NAME or not run.name:
+def _copy(stored: StoredRun, run_id: str, client: MlflowClient) -> list[str]:
+    run, existing_params = stored.run, client.get_run(run_id).data.params
+    params = [Param(name, text) for name, text in run.data.params.items() if name not in existing_params]
+    tags = {name: text for name, text in run.data.tags.items() if not name.startswith(_SET_BY_MLFLOW_RUN)}
+    if run.info.run_name == RUN_NAME:
         tags.pop(MLFLOW_RUN_NAME, None)
-    metrics = _missing_metrics(run.metrics, run_id, client)
+    metrics = _missing_metrics(stored.metrics, run_id, client)
     entities: dict[str, list[Any]] = {"params": params, "tags": [*starmap(RunTag, tags.items())], "metrics": metrics}
     for kind, items in entities.items():
         for start in range(0, len(items), _BATCHES[kind]):
             batch = {kind: items[start : start + _BATCHES[kind]]}
             client.log_batch(run_id, **batch)  # type: ignore[arg-type]  # the keys are names of its lists
-    if run.artifacts.is_dir() and any(run.artifacts.iterdir()):
-        client.log_artifacts(run_id, str(run.artifacts))
-    for name, folder in run.models:
-        client.log_artifacts(run_id, str(folder), artifact_path=name)
-    if not is_own and run.end_ms:
-        client.set_terminated(run_id, run.status, run.end_ms)
-    differing = {name for name, text in run.params.items() if existing_params.get(name, text) != text}
+    for name, folder in stored.artifacts:
+        client.log_artifacts(run_id, str(folder), artifact_path=name or None)
+    if not stored.is_own and run.info.end_time:
+        client.set_terminated(run_id, run.info.status, run.info.end_time)
+    differing = {name for name, text in run.data.params.items() if existing_params.get(name, text) != text}
     return [f"parameter {name} of the command stays as it was given to `mlflow run`" for name in sorted(differing)]
 
 
-def _missing_metrics(metrics: tuple[Metric, ...], run_id: str, client: MlflowClient) -> list[Metric]:
+def _missing_metrics(metrics: Sequence[Metric], run_id: str, client: MlflowClient) -> list[Metric]:
     existing: set[tuple[Any, ...]] = set()
     for name in {metric.key for metric in metrics}:
         existing |= {_point(metric) for metric in client.get_metric_history(run_id, name)}

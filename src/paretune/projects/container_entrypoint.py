@@ -5,10 +5,10 @@ command records, and runs the command as `mlflow run` does on a laptop. It stays
 reaches the command and all its descendants, and a failure leaves a reason. It, watchdog.py and script_metrics.py, which
 lie beside it, need only the standard library of Python 3.8 or newer.
 
-    ML/input/data/job/job.json     the document: command, requirements, folder, run_id, experiment, collect,
+    ML/input/data/job/job.json     the document: command, requirements, folder, experiment,
                                    max_silence_minutes; for a job that reports, the launcher adds: resumes, template,
                                    renamed, metric_definitions
-    ML/output/data/paretune/       the store: mlflow.db and mlruns
+    ML/output/data/paretune/       the store: mlflow.db, mlruns, and in `run` the id of the command's own run
     ML/output/data/report.json     the metrics of a job that reports, and where each comes from
     ML/output/failure              why it failed: kind, colon, one sentence
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 GRACE_S = 110.0  # seconds from SIGTERM until a command that goes on is killed
 STORE = "paretune"
 RUN_NAME = "in the job"
+OWN_RUN = "run"  # file of the store with the id of the run that the command continues
 REQUIREMENTS = ".paretune-requirements.txt"
 _INSTALLER = "input/data/sm_drivers/scripts/install_requirements.py"
 _LONGEST_READ = 2**16  # bytes of a printed line that are held at a time
-_TEMPLATE_RUN = "0" * 32  # id of the run in a template of a store
 
 
 def main(ml: Path) -> int:
@@ -60,7 +60,7 @@ def main(ml: Path) -> int:
         if code or supervisor.was_stopped:
             return code
     environment = dict(os.environ)
-    if document["collect"] and importlib.util.find_spec("mlflow") is not None:
+    if importlib.util.find_spec("mlflow") is not None:
         environment.update(open_store(document, ml, project, supervisor))
     say("the project's command starts")
     began = time.time()
@@ -71,7 +71,7 @@ def main(ml: Path) -> int:
         write_failure(ml, f"error: the project's command ended with exit code {code}")
     if not code and "renamed" in document and is_first(ml) and not supervisor.was_stopped:
         files = script_metrics.numbers_of_files((project, ml / "model", ml / "output" / "data"), began)
-        logged = metrics_of_store(ml, document["run_id"])
+        logged = metrics_of_store(ml)
         write_report(ml, *printed.results(files, logged, document["renamed"], say))
     return code
 
@@ -175,16 +175,17 @@ def end_late(supervisor: Supervisor) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def metrics_of_store(ml: Path, run_id: str) -> dict[str, float]:
+def metrics_of_store(ml: Path) -> dict[str, float]:
     """The last values of the metrics in the store: newer runs win over older ones, and the job's own run over all."""
-    path = ml / "output" / "data" / STORE / "mlflow.db"
+    store = ml / "output" / "data" / STORE
+    path = store / "mlflow.db"
     values: dict[str, float] = {}
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(str(path))) as database:
         query = (
             "SELECT m.key, m.value FROM latest_metrics m JOIN runs r ON r.run_uuid = m.run_uuid "
             "WHERE r.lifecycle_stage = 'active' AND NOT m.is_nan ORDER BY r.run_uuid = ?, r.start_time"
         )
-        values = dict(database.execute(query, (run_id,)).fetchall()) if path.is_file() else {}
+        values = dict(database.execute(query, ((store / OWN_RUN).read_text(),)).fetchall()) if path.is_file() else {}
     return values
 
 
@@ -237,41 +238,39 @@ def open_store(document: dict[str, Any], ml: Path, project: Path, supervisor: Su
         "MLFLOW_EXPERIMENT_ID": (store / "experiment").read_text(),
     }
     if document.get("resumes", True):
-        variables["MLFLOW_RUN_ID"] = document["run_id"]
+        variables["MLFLOW_RUN_ID"] = (store / OWN_RUN).read_text()
     return variables
 
 
 def _make_store_in_process(store: Path, document: dict[str, Any], project: Path, supervisor: Supervisor) -> bool:
     """Make the store in a separate process, or copy the template: MLflow takes seconds to make its tables."""
 
-    def make(folder: Path, run_id: str) -> bool:
-        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder), run_id, document["experiment"]]
+    def make(folder: Path) -> bool:
+        words = [sys.executable, str(Path(__file__).resolve()), "store", str(folder), document["experiment"]]
         return supervisor.run(words, cwd=str(project)) == 0
 
     if not document.get("template"):
-        return make(store, document["run_id"])
+        return make(store)
     template = Path(document["template"])
     if not (template / "experiment").is_file():
         draft = Path(tempfile.mkdtemp(prefix=".store-", dir=str(template.parent)))
-        if not make(draft, _TEMPLATE_RUN):
+        if not make(draft):
             return False
         with contextlib.suppress(OSError):  # another job was faster
             draft.replace(template)
         shutil.rmtree(str(draft), ignore_errors=True)
     root = (template / "root").read_text()
-    for name in ("mlflow.db", "experiment"):
+    for name in ("mlflow.db", "experiment", OWN_RUN):
         shutil.copyfile(str(template / name), str(store / name))
     with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
-        _rename_run(database, _TEMPLATE_RUN, document["run_id"])
-        database.execute("UPDATE runs SET start_time = ?", (int(time.time() * 1000),))
         for table, column in (("runs", "artifact_uri"), ("experiments", "artifact_location")):
             statement = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"  # noqa: S608  # of two names above
             database.execute(statement, (root, str(project)))
     return True
 
 
-def make_store(store: Path, run_id: str, experiment: str) -> None:
-    """Make a store with one run, which gets the id of the run outside; MLflow itself would give it another."""
+def make_store(store: Path, experiment: str) -> None:
+    """Make a store with the run that the command continues."""
     import logging
 
     logging.disable(logging.INFO)
@@ -280,17 +279,9 @@ def make_store(store: Path, run_id: str, experiment: str) -> None:
     client = MlflowClient(tracking_uri=f"sqlite:///{store / 'mlflow.db'}")
     existing = client.get_experiment_by_name(experiment)
     experiment_id = client.create_experiment(experiment) if existing is None else existing.experiment_id
-    created_id = client.create_run(experiment_id, run_name=RUN_NAME).info.run_id
-    with contextlib.closing(sqlite3.connect(str(store / "mlflow.db"))) as database, database:
-        _rename_run(database, created_id, run_id)
+    (store / OWN_RUN).write_text(client.create_run(experiment_id, run_name=RUN_NAME).info.run_id)
     (store / "experiment").write_text(str(experiment_id))
     (store / "root").write_text(str(Path.cwd()))  # below which MLflow puts artifacts
-
-
-def _rename_run(database: sqlite3.Connection, old: str, new: str) -> None:
-    statement = "UPDATE runs SET run_uuid = ?, artifact_uri = replace(artifact_uri, ?, ?) WHERE run_uuid = ?"
-    database.execute(statement, (new, old, new, old))
-    database.execute("UPDATE tags SET run_uuid = ? WHERE run_uuid = ?", (new, old))
 
 
 def is_first(ml: Path) -> bool:
@@ -316,6 +307,6 @@ def say(sentence: str) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1] == "store":
-        make_store(Path(sys.argv[2]), sys.argv[3], sys.argv[4])
+        make_store(Path(sys.argv[2]), sys.argv[3])
     else:
         sys.exit(main(Path(sys.argv[1])))

@@ -198,7 +198,6 @@ def project_inputs(spec: JobSpec, home: Path) -> JobInputs:
         environment,
         document={
             "experiment": "Default",
-            "collect": True,
             "max_silence_minutes": spec.max_silence_minutes,
             # MLflow refuses to continue a run if a script names another experiment than the run's.
             "resumes": not any(scripts_with("set_experiment", files.values())),

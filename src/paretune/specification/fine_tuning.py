@@ -26,7 +26,7 @@ RESERVED_TRAINING_ARGUMENTS = {
     "auto_find_batch_size": "paretune halves the batch itself and keeps the global batch size",
     "train_sampling_strategy": "batches are always grouped by length",
     "dataloader_drop_last": "every row is trained on in every epoch",
-    "resume_from_checkpoint": "the same command continues by itself",
+    "resume_from_checkpoint": "the next attempt of a job continues by itself",
 }
 """Training arguments that have a parameter of their own or that paretune sets itself, each with what to do instead."""
 

@@ -11,8 +11,6 @@ from paretune.specification import metrics
 from paretune.specification.parameters import TRAINING, Effect, parameter
 
 BUNDLED = "bundled:"  # prefix of the model and the data sets that come as Python packages
-BUNDLED_BEFORE = "embedded:"
-"""The prefix until version 0.1. It is still read, and hashes and descriptions of studies still contain it."""
 BUNDLED_MODEL = f"{BUNDLED}all-MiniLM-L6-v2"
 BUNDLED_MODEL_ID, BUNDLED_MODEL_LICENCE = "sentence-transformers/all-MiniLM-L6-v2", "apache-2.0"
 """Hub id of the original of the bundled model, and the licence in its model card."""
@@ -27,14 +25,12 @@ IN_S3 = "s3://"  # prefix of a file or folder in S3; it is downloaded before the
 ROW_FILES = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".json": "json", ".parquet": "parquet", ".txt": "text"}
 """Suffix of a file with rows to the reader of the `datasets` library."""
 _WITH_A_SCRIPT = (
-    "paretune has no training of its own for it; give a script such as transformers' run_qa.py with entry_script, and "
-    "its arguments in training_arguments"
+    "paretune has no training of its own for it; give a script such as transformers' run_qa.py or run_summarization.py "
+    "with entry_script, and its arguments in training_arguments"
 )
 _OTHER_NAMES = {
-    **dict.fromkeys(("question-answering", "qa"), _WITH_A_SCRIPT),
-    **dict.fromkeys(
-        ("sequence-to-sequence", "text2text-generation", "summarization", "translation"), f"set task={metrics.SEQ2SEQ}"
-    ),
+    **dict.fromkeys(("question-answering", "qa", "sequence-to-sequence"), _WITH_A_SCRIPT),
+    **dict.fromkeys(("text2text-generation", "summarization", "translation"), _WITH_A_SCRIPT),
     "ner": f"set task={metrics.WORDS}",
 }
 """Names of tasks elsewhere to what to do instead."""
@@ -84,8 +80,8 @@ class Data:
     text_column: str = parameter("text", "column with the text", affects=_ROWS, basic=True)
     label_column: str = parameter(
         "label",
-        "column with the class, the number (regression), the labels (multi-label: lists, a|b, or columns of 0 and 1 as "
-        "a,b), a label per word (token-classification), or the text to write (seq2seq)",
+        "column with the class, the labels (multi-label: lists, a|b, or columns of 0 and 1 as a,b), or a label per "
+        "word (token-classification)",
         affects=_ROWS,
         basic=True,
     )
@@ -114,10 +110,8 @@ class Data:
 
 
 def current_name(text: str) -> str:
-    """The name of a model or a data set as it is spelled today: the path of a file: URI, and `bundled:` as prefix."""
-    if text.startswith("file://"):
-        return unquote(text.removeprefix("file://"))
-    return f"{BUNDLED}{text.removeprefix(BUNDLED_BEFORE)}" if text.startswith(BUNDLED_BEFORE) else text
+    """The name of a model or a data set, with the path in place of a file: URI."""
+    return unquote(text.removeprefix("file://")) if text.startswith("file://") else text
 
 
 def missing_files(texts: Mapping[str, str]) -> list[str]:

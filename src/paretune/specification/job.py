@@ -8,18 +8,17 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self, TypeVar
 
 from paretune.core.commands import command_line
-from paretune.core.errors import BadInput, collecting, refuse
+from paretune.core.errors import collecting, refuse
 from paretune.core.script_metrics import finite_numbers
 from paretune.core.untrusted import without_secrets
 from paretune.specification import metrics
 from paretune.specification.batch_size import Batch, BatchPlan, plan_batch
 from paretune.specification.fine_tuning import ADAPTERS, FineTuning, default_learning_rate, fine_tuning_faults
-from paretune.specification.inputs import BUNDLED, BUNDLED_BEFORE, INPUT_FILES, Data, Model, current_name
+from paretune.specification.inputs import BUNDLED, INPUT_FILES, Data, Model, current_name
 from paretune.specification.parallelism import DEVICE_MAP, Parallelism
 from paretune.specification.parameters import (
     COMPUTES,
@@ -37,21 +36,6 @@ from paretune.specification.parameters import (
 from paretune.specification.placement import Placement, placement_faults, unsupported
 from paretune.specification.program import ONLY_PROJECT, Program, program_faults
 
-# The hash contains these parameters whatever their value. A later parameter is in the hash only if it differs from its
-# default, so that checkpoints, studies and ledgers of older versions are found again: never extend this set.
-_ALWAYS_IN_THE_HASH = frozenset(
-    {
-        *("strategy", "tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree"),
-        *("hybrid_shard_degree", "activation_offloading", "instance_type", "instance_count", "processes_per_instance"),
-        *("image_uri", "model", "dataset", "dataset_config_name", "validation_file", "test_file", "text_column"),
-        *("label_column", "task", "max_train_samples", "max_eval_samples", "max_seq_length"),
-        *("per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size", "learning_rate"),
-        *("learning_rate_scaling", "reference_batch_size", "num_train_epochs", "seed", "precision", "fine_tuning"),
-        *("compiler", "training_arguments", "entry_script", "probe_steps"),
-    }
-)
-_REMOVED = frozenset({"legacy_smp"})
-"""Parameters of earlier versions, which their recorded jobs still contain; AWS has ended what they were for."""
 _REGISTERED_NAME = re.compile("[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 """ModelPackageGroupName of SageMaker's CreateModelPackageGroup (botocore 1.44.5)."""
 LONGEST_REGISTERED_NAME = 57
@@ -89,14 +73,6 @@ class RunOptions:
         True,
         "record the model in MLflow, for mlflow.transformers.load_model; false: leave it where the job wrote it",
         affects={"launcher"},
-        not_searched="it changes no result",
-    )
-    trials_per_job: int = parameter(
-        1,
-        "study: number of trials that one job trains, so that they share one start-up",
-        minimum=1,
-        maximum=64,
-        affects={"dollars"},
         not_searched="it changes no result",
     )
     register: str | None = parameter(
@@ -164,7 +140,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         Raises:
             BadInput: all unknown names, wrong types, out-of-range values and contradictions at once.
         """
-        return read(cls, {name: text for name, text in texts.items() if text or name not in _REMOVED})
+        return read(cls, texts)
 
     def plan(self) -> BatchPlan:
         """The batch sizes and the learning rate that this job trains with."""
@@ -187,8 +163,7 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
     def on_instance_type(self, instance_type: str) -> Self:
         """The same training on another instance type: the global batch size stays, the per-device batch if possible.
 
-        The number of instances stays too, unless SageMaker chooses among the types: it is then lowered until the
-        devices can share the global batch size evenly.
+        The number of instances stays too.
 
         Raises:
             BadInput: the devices cannot share the global batch size evenly.
@@ -199,8 +174,6 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         changes = self._changes_for(instance_type) | {"global_batch_size": None, "gradient_accumulation_steps": None}
         moved: Self = replace(self, **changes)  # type: ignore[arg-type]  # names of fields
         batch, total = plan.per_device_train_batch_size, plan.global_batch_size
-        if self.ranks_instance_types:
-            moved = _with_fewer_instances(moved, total)
         fits = total % (batch * moved.data_parallel_devices) == 0
         return replace(moved, global_batch_size=total, per_device_train_batch_size=batch if fits else None)
 
@@ -230,11 +203,8 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
     def spec_hash(self, *, but: Collection[str] = ()) -> str:
         """Twelve hexadecimal digits that are equal for jobs which compute the same, ignoring the parameters `but`."""
         changed = self.changed()
-        names = [name for name in affecting(type(self), *COMPUTES) if name in changed or name in _ALWAYS_IN_THE_HASH]
-        values = {name: changed.get(name, spell(getattr(self, name))) for name in names}
+        values = {name: changed[name] for name in affecting(type(self), *COMPUTES) if name in changed}
         values["learning_rate"] = spell(self.unscaled_learning_rate)
-        for name in ("model", "dataset"):
-            values[name] = re.sub(f"^{BUNDLED}", BUNDLED_BEFORE, values[name])
         values = {name: text for name, text in values.items() if name not in but}
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -247,21 +217,11 @@ class JobSpec(RunOptions, Program, FineTuning, Batch, Data, Model, Placement):
         return tuple(spell(getattr(self, name)) for name in names if name != but)
 
     def command(self) -> str:
-        """The command line that repeats this job, without the other trials that it may have shared a job with."""
-        return command_line("main", {name: text for name, text in self.changed().items() if name != "trials_per_job"})
+        """The command line that repeats this job."""
+        return command_line("main", self.changed())
 
 
 _Spec = TypeVar("_Spec", bound=JobSpec)
-
-
-def _with_fewer_instances(spec: _Spec, total: int) -> _Spec:
-    """The job on the largest number of instances whose devices share `total` rows evenly, else unchanged."""
-    for count in range(spec.instance_count, 0, -1):
-        with suppress(BadInput):  # the strategy cannot divide these devices
-            fewer = replace(spec, instance_count=count)
-            if total % fewer.data_parallel_devices == 0:
-                return fewer
-    return spec
 
 
 _WITH_A_PROJECT = {
@@ -273,7 +233,7 @@ _WITH_A_PROJECT = {
 
 
 def _contradictions(spec: JobSpec) -> list[str]:
-    faults = _fit_faults(spec) + _profile_faults(spec) + _shared_job_faults(spec) + _task_faults(spec)
+    faults = _fit_faults(spec) + _profile_faults(spec) + _task_faults(spec)
     if spec.init == "random" and spec.fine_tuning != "full":
         rule = f"fine_tuning must be full with init=random, got {spec.fine_tuning}"
         faults.append(f"{rule}: it keeps weights as they are, and random ones know nothing; or set init=pretrained")
@@ -322,7 +282,7 @@ def _project_faults(spec: JobSpec) -> list[str]:
     for item in fields(JobSpec):
         if item.name in changed and item.name not in _WITH_A_PROJECT:
             remedy = f"it is for paretune's own training; use project_parameters ({{{item.name}: ...}})"
-            if item.name in {"entry_script", "trials_per_job"}:
+            if item.name == "entry_script":
                 remedy = "the job runs the project's command; leave one of them out"
             faults.append(f"{rule} goes without {item.name}: {remedy}")
     if spec.is_simulated:
@@ -353,25 +313,12 @@ def _fit_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-_STRATEGIES_OF_TASKS = {
-    metrics.REGRESSION: ("ddp", "smddp", "fsdp"),  # others train flat or wrapped copies of the head, which is scaled
-    metrics.SEQ2SEQ: ("smddp", "deepspeed", "ddp"),  # to write a text, parts of the model are called by themselves
-}
-"""The strategies of a task, the one to advise last; all for other tasks."""
-
-
 def _task_faults(spec: JobSpec) -> list[str]:
     if spec.entry_script is not None or spec.task in {metrics.CLASSIFICATION, metrics.CAUSAL_LM}:
         return []
     rule, faults = f"task={spec.task}", []
     if (spec.pipeline_parallel_degree or 1) > 1:
         faults.append(f"{rule} goes without pipeline_parallel_degree: leave it out")
-    strategies = _STRATEGIES_OF_TASKS.get(spec.task)
-    if strategies and spec.strategy not in strategies:
-        allowed = f"{', '.join(strategies[:-1])} or {strategies[-1]}, got {spec.strategy}"
-        faults.append(f"{rule} goes with strategy {allowed}: set strategy={strategies[-1]}")
-    if strategies and spec.recorded_runs is not None:
-        faults.append(f"{rule} goes without recorded_runs: a table of runs has F1 only; leave it out")
     if spec.training_arguments.get("label_smoothing_factor"):
         faults.append(f"training_arguments must not set label_smoothing_factor with {rule}: leave it out")
     return faults
@@ -403,57 +350,16 @@ def _profile_faults(spec: JobSpec) -> list[str]:
     return faults
 
 
-def _shared_job_faults(spec: JobSpec) -> list[str]:
-    if spec.trials_per_job == 1:
-        return []
-    conflicts = {
-        "entry_script": (spec.entry_script is not None, "a script trains one setting"),
-        "keep_alive_minutes": (bool(spec.keep_alive_minutes), "all trials of a job already share one start-up"),
-        "profile_steps": (spec.profile_steps is not None, "a profile shows one training"),
-        "max_wait_minutes": (spec.max_wait_minutes is not None, "the time of a job is the time of all its trials"),
-        "fallback_instance_types": (len(spec.instance_types()) > 1, "trials of one job have one instance type"),
-    }
-    rule = f"trials_per_job={spec.trials_per_job} goes without"
-    return [f"{rule} {name}: {reason}; leave one of them out" for name, (is_set, reason) in conflicts.items() if is_set]
-
-
-def search_faults(spec: JobSpec) -> list[str]:
-    """The reasons why a job that searches cannot train, pause and continue trials like this one; empty if it can."""
-    rule, faults = "in_job=search", []
-    if spec.runs_own_training:
-        allowed = "paretune's own training, got a script or project, which cannot be paused"
-        faults.append(f"{rule} goes with {allowed}: leave it out")
-    if spec.strategy not in _PAUSABLE:
-        allowed = f"strategy={' or '.join(_PAUSABLE)}, got {spec.strategy}"
-        faults.append(f"{rule} goes with {allowed}: a training that shares its weights or moments cannot be paused")
-    if spec.compiler != "none":
-        faults.append(
-            f"{rule} goes with compiler=none, got {spec.compiler}: compiled code of many models is compiled anew"
-        )
-    if spec.profile_steps is not None:
-        faults.append(f"{rule} goes without profile_steps, got {spec.profile_steps}: a profile shows one training")
-    for name in sorted(_LOSES_STATE & {key for key, value in spec.training_arguments.items() if value}):
-        faults.append(f"{rule} goes without training_arguments {name}: paused trials continue from whole checkpoints")
-    return faults
-
-
-_PAUSABLE = "ddp", DEVICE_MAP
-_LOSES_STATE = {"save_only_model", "ignore_data_skip", "torch_compile"}
-"""Training arguments with which a checkpoint does not continue as if nothing had happened."""
-
-
 def launch_faults(spec: JobSpec) -> list[str]:
     """The reasons why a valid specification cannot be run, estimated or simulated; empty if it can.
 
     Recorded jobs may have such a specification, so it is no fault of the specification itself.
     """
     faults = unsupported(spec) if spec.has_instances else []
-    degrees = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree")
-    names = [name for name in degrees if (getattr(spec, name) or 1) > 1]
-    if spec.strategy == "smp" and names and not spec.runs_own_training:
+    if spec.strategy == "smp" and spec.degrees.tensor > 1 and not spec.runs_own_training:
         faults.append(
-            f"{', '.join(names)} above 1 with strategy=smp need{'s' if len(names) == 1 else ''} a training script of "
-            "your own that uses torch.sagemaker, because paretune's own training would evaluate and save such a model "
-            "wrongly: give an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
+            "tensor_parallel_degree above 1 with strategy=smp needs a training script of your own that uses "
+            "torch.sagemaker, because paretune's own training would evaluate and save such a model wrongly: give "
+            "an entry_script, or take strategy=fsdp, which trains with tensor_parallel_degree"
         )
     return faults

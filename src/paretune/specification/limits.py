@@ -1,23 +1,10 @@
 """Limits of a job: time, money, and what to do when AWS has no capacity."""
 
-import re
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 
-from paretune.specification.parameters import parameter, split_list
+from paretune.specification.parameters import parameter
 
-SEARCHED_PLAN = "search"  # `training_plan` of an estimate that asks AWS which plans it offers
-DEADLINE = ("finish_by", "finish_confidence")
-OF_A_QUEUE = ("share_identifier", "quota_share_name", "scheduling_priority")
-"""Parameters of a job that waits in a queue."""
-_PLAN = re.compile(r"arn:aws[a-z\-]*:sagemaker:([a-z0-9\-]*):[0-9]{12}:training-plan/[a-zA-Z0-9](-*[a-zA-Z0-9]){0,63}")
-"""Source: DescribeTrainingPlan, TrainingPlanName (botocore 1.44.5)."""
-_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?", re.ASCII)
 LONGEST_S = 28 * 86_400  # SageMaker's limit for a training job (quota, read 2026-11-20)
-PLAN_EXAMPLE = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/NAME"
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9][\w-]{0,127}|arn:[^:]+:batch:[^:]+:\d+:job-queue/[\w-]+", re.ASCII)
-"""CreateJobQueue, jobQueueName, or the queue's ARN (botocore 1.44.5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,41 +71,6 @@ class Limits:
         maximum=10_080,
         affects={"stopping"},
     )
-    finish_by: str | None = parameter(
-        None,
-        "be done by this time with its zone (2026-11-24T08:00+01:00) or within a duration (6h, 90m), for few dollars: "
-        "on spot instances first, on demand once the time gets short; a study ends its search by then",
-        affects={"stopping"},
-        not_searched="it says when a job has to be done, and changes no result",
-    )
-    finish_confidence: float = parameter(
-        0.95,
-        "finish_by: probability with which the job has to be done by then; above 0.5 and below 1",
-        affects={"stopping"},
-        not_searched="it changes no result",
-    )
-    queue: str | None = parameter(
-        None, "AWS Batch queue for SageMaker training that the job waits in: name or ARN", affects={"ownership"}
-    )
-    share_identifier: str | None = parameter(
-        None, "queue with fair-share scheduling: the share that the job belongs to", affects={"ownership"}
-    )
-    quota_share_name: str | None = parameter(
-        None, "queue with quota shares: the share that the job belongs to", affects={"ownership"}
-    )
-    scheduling_priority: int | None = parameter(
-        None,
-        "queue: priority within a share; higher numbers start first",
-        minimum=0,
-        maximum=9999,  # SubmitServiceJob, schedulingPriority (botocore 1.44.5)
-        affects={"ownership"},
-    )
-    training_plan: str | None = parameter(
-        None,
-        "SageMaker: ARN of a training plan (prepaid instances); for estimate, `search` shows what AWS offers",
-        affects={"dollars"},
-        not_searched="it changes the bill and no result",
-    )
 
 
 def spot_faults(section: Limits) -> list[str]:
@@ -130,86 +82,3 @@ def spot_faults(section: Limits) -> list[str]:
         least = f"max_runtime_minutes ({section.max_runtime_minutes:g})"
         faults.append(f"max_wait_minutes must be at least {least}, got {section.max_wait_minutes:g}")
     return faults
-
-
-def deadline_faults(section: Limits) -> list[str]:
-    """Faults of finish_by and finish_confidence that do not depend on the present time."""
-    faults = []
-    if not 0.5 < section.finish_confidence < 1:
-        faults.append(
-            f"finish_confidence must be above 0.5 and below 1, got {section.finish_confidence:g}: 0.95 is usual"
-        )
-    if section.finish_by is None:
-        return faults
-    try:
-        finish_moment(section.finish_by, 0.0)
-    except ValueError as error:
-        faults.append(str(error))
-    reasons = {
-        "spot": (section.spot, "it chooses between spot and on demand itself"),
-        "queue": (section.queue is not None, "nobody knows how long a job waits in a queue"),
-        "max_wait_minutes": (section.max_wait_minutes is not None, "it waits for spot as long as there is time"),
-        "training_plan": (section.training_plan is not None, "its instances are paid already"),
-    }
-    names = [(name, reason) for name, (is_set, reason) in reasons.items() if is_set]
-    return faults + [f"finish_by goes without {name}: {reason}; leave one of them out" for name, reason in names]
-
-
-def past_faults(finish_by: str, now: float) -> list[str]:
-    """The fault of a deadline that was over at `now`, to report beside others: alone, a job of before is adopted."""
-    with suppress(ValueError):  # reported by `deadline_faults`
-        if finish_by and finish_moment(finish_by, now) <= now:
-            return [f"finish_by={finish_by} is over: set a later time, or a duration such as 6h"]
-    return []
-
-
-def finish_moment(text: str, now: float) -> float:
-    """The time that `finish_by` names, in seconds since the epoch; a duration counts from `now`.
-
-    Raises:
-        ValueError: it is neither a duration nor a time with its zone; the message is a whole sentence.
-    """
-    rule = "finish_by must be a duration such as 6h, 90m or 1d12h, or a time with its zone such as"
-    rule += " 2026-11-24T08:00+01:00"
-    if (parts := _DURATION.fullmatch(text)) and any(parts.groups()):
-        seconds = sum(float(part) * unit for part, unit in zip(parts.groups(), (86_400, 3600, 60), strict=True) if part)
-        if not 0 < seconds <= LONGEST_S:
-            raise ValueError(f"{rule}, more than 0 and at most 28 days away, got {text}")
-        return now + seconds
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{rule}, got {text!r}") from None
-    if moment.tzinfo is None:
-        here = moment.astimezone().isoformat(timespec="minutes")
-        raise ValueError(f"{rule}, got {text} without a zone: write {here} for this machine's time")
-    return moment.timestamp()
-
-
-def queue_faults(section: Limits) -> list[str]:
-    """Limits that need a queue, or do not go with one."""
-    if section.queue is None:
-        names = [name for name in OF_A_QUEUE if getattr(section, name) is not None]
-        return [f"{name} is for jobs that wait in a queue: set queue too, or leave it out" for name in names]
-    faults = []
-    if not _QUEUE_NAME.fullmatch(section.queue):
-        faults.append(f"queue must be the name or the ARN of an AWS Batch job queue, got {section.queue!r}")
-    if section.share_identifier is not None and section.quota_share_name is not None:
-        faults.append("share_identifier and quota_share_name exclude each other: a queue has one kind of shares")
-    if section.training_plan is not None:
-        faults.append(
-            "training_plan and queue exclude each other: paretune checks the plan when the job is created, and AWS "
-            "Batch creates it later; leave one of them out"
-        )
-    if split_list(section.fallback_instance_types) and not section.spot:
-        faults.append(
-            "fallback_instance_types and queue exclude each other without spot: AWS Batch waits for the capacity of "
-            "instance_type; leave one of them out"
-        )
-    return faults
-
-
-def plan_region(training_plan: str) -> str | None:
-    """The AWS region in the ARN of a training plan, or None if the text is no such ARN."""
-    match = _PLAN.fullmatch(training_plan)
-    return None if match is None else match[1]

@@ -9,18 +9,11 @@ from dataclasses import dataclass
 
 F1 = "f1"  # macro F1 over classes or labels, or F1 of entities, on the validation split, of the returned model
 ACCURACY = "accuracy"  # share of validation rows with the right class
-RMSE = "rmse"  # root mean squared error on the validation split, in units of the label
-MAE = "mae"  # mean absolute error, likewise
-R2 = "r2"  # 1 - squared error / squared deviation of the validation rows from their mean; absent if all are equal
-SPEARMAN = "spearman"  # rank correlation of predicted and true values; absent if one of them is constant
 F1_MICRO = "f1_micro"  # F1 over all pairs of a validation row and a label
-ROUGE_L = "rouge_l"  # mean F1 of the longest common subsequences of words, of answers and references
 SUBSET_ACCURACY = "subset_accuracy"  # share of validation rows with all labels right
 THROUGHPUT_SAMPLES = "throughput_samples_per_second"
 """Training rows per second over all devices in steady state, without warm-up steps and evaluation."""
 THROUGHPUT_TOKENS = "throughput_tokens_per_second"  # the same in tokens of text, without padding
-OTHERS_CPU_SHARE = "others_cpu_share"
-"""Share of the usable processor cores that other programs used in steady state; absent up to 0.25."""
 TRAIN_SECONDS = "train_seconds"  # wall time of the training loop without evaluation, checkpoints and profiled steps
 JOB_SECONDS = "job_seconds"  # wall time of the job, from start to end
 BILLABLE_SECONDS = "billable_seconds"  # seconds billed per instance
@@ -37,29 +30,17 @@ BILLED_USD = "billed_usd"
 """Cost of the job in AWS's bill, storage included: unblended, before tax, credits and the fees of plans."""
 EFFECTIVE_USD = "effective_usd"
 """Effective cost: with Savings Plans, reservations and private rates, before tax and credits."""
-PLAN_SHARE_USD = "plan_share_usd"
-"""Share of a training plan's upfront fee: fee x the job's instance-seconds / those of the plan. It was paid before the
-job, so it is in no cost_usd and no budget."""
 MFU = "mfu"  # model FLOPs utilisation: share of the devices' peak used for the model's own arithmetic
 PEAK_MEMORY_GIB = "peak_memory_gib"  # highest memory of one device; on a CPU, resident memory of the largest process
 MEMORY_GIB_PER_PROCESS = "memory_gib_per_process"
 """Highest memory of the largest process: allocated on its GPU, or without one resident, libraries included."""
-EVAL_LOSS = "eval_loss"
-"""Mean cross-entropy in nats on the validation split; for regression, mean squared error of the labels divided by their
-standard deviation in the training rows."""
+EVAL_LOSS = "eval_loss"  # mean cross-entropy in nats on the validation split
 PERPLEXITY = "perplexity"  # exp(eval_loss) of a causal language model
 BASELINE_MAJORITY = "baseline_f1_majority"
 """Macro F1 of always predicting the most frequent class, or set of labels, on the same validation split."""
 BASELINE_TFIDF = "baseline_f1_tfidf"  # macro F1 of TF-IDF and logistic regression, same training and validation rows
-BASELINE_MEAN_RMSE = "baseline_rmse_mean"  # RMSE of always predicting the mean of the training rows, same split
-BASELINE_TFIDF_RMSE = "baseline_rmse_tfidf"  # RMSE of TF-IDF and ridge regression, same training and validation rows
 BASELINE_WORDS = "baseline_f1_words"
 """F1 over entities of giving each word the label that it has most often in the training rows, same validation rows."""
-BASELINE_LEAD = "baseline_rouge_l_lead"
-"""ROUGE-L of answering with the first words of the text, as many as the references of the training rows have on
-average, same validation rows."""
-LABEL_MEAN = "label_mean"  # regression: mean of the labels of the training rows
-LABEL_STD = "label_std"  # regression: their standard deviation, divided by N
 TRAINABLE_PARAMETERS = "trainable_parameters"  # parameters that the optimiser changes
 TOTAL_PARAMETERS = "total_parameters"  # all parameters of the model
 EVALUATION_SAMPLES = "evaluation_samples_per_second"
@@ -96,19 +77,11 @@ class Task:
         return self.measures[0]
 
 
-CLASSIFICATION, REGRESSION, MULTI_LABEL, CAUSAL_LM = "classification", "regression", "multi-label", "causal-lm"
-WORDS, SEQ2SEQ = "token-classification", "seq2seq"
-GENERATIVE = frozenset({CAUSAL_LM, SEQ2SEQ})
-"""Tasks whose models answer with tokens of the vocabulary and have no head for classes or numbers."""
+CLASSIFICATION, MULTI_LABEL = "classification", "multi-label"
+CAUSAL_LM, WORDS = "causal-lm", "token-classification"
 TASKS: Mapping[str, Task] = {
     CLASSIFICATION: Task(
         measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
-    ),
-    REGRESSION: Task(
-        measures=(RMSE, MAE, R2, SPEARMAN),
-        direction="minimize",
-        baseline=BASELINE_TFIDF_RMSE,
-        trivial=BASELINE_MEAN_RMSE,
     ),
     MULTI_LABEL: Task(
         measures=(F1, F1_MICRO, SUBSET_ACCURACY),
@@ -118,7 +91,6 @@ TASKS: Mapping[str, Task] = {
     ),
     CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
     WORDS: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_WORDS),
-    SEQ2SEQ: Task(measures=(ROUGE_L,), direction="maximize", baseline=BASELINE_LEAD),
 }
 """Value of the parameter `task` to its metrics."""
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job

@@ -13,8 +13,6 @@ ZERO3_LIVE = 10**9  # most weights gathered on a device with ZeRO 3: DeepSpeed's
 _STRATEGIES_OF = {
     "hybrid_shard_degree": ("fsdp", "smp"),
     "tensor_parallel_degree": ("fsdp", "smp"),
-    "context_parallel_degree": ("smp",),
-    "expert_parallel_degree": ("smp",),
     "pipeline_parallel_degree": ("fsdp",),
     "cpu_offload": ("fsdp",),
 }
@@ -37,12 +35,6 @@ class Parallelism:
     )
     tensor_parallel_degree: int | None = parameter(
         None, "fsdp, smp: number of devices of one instance that split each layer's matrices", minimum=1, affects=STEP
-    )
-    context_parallel_degree: int | None = parameter(
-        None, "smp: number of devices that split each sequence", minimum=1, affects=STEP
-    )
-    expert_parallel_degree: int | None = parameter(
-        None, "smp: number of devices that split the experts of a layer", minimum=1, affects=STEP
     )
     pipeline_parallel_degree: int | None = parameter(
         None, "fsdp: number of pipeline stages, each with a part of the layers", minimum=1, affects=STEP
@@ -101,12 +93,12 @@ def parallelism_faults(section: Parallelism) -> list[str]:
 class ParallelDegrees:
     """The degrees of parallelism of one job; 1 means that a kind is not used.
 
-        rank = ((stage x replicas + replica) x sharers + sharer) x group + member
+        rank = ((stage x replicas + replica) x sharers + sharer) x tensor + member
 
-    A `group` of tensor x context parallel devices trains on the same rows; its members have adjacent ranks, because
-    they exchange activations in every layer. The `sharers` of one copy of the weights come next, then its `replicas`,
-    then the stages of a pipeline, which exchange least. Source of the order: PyTorch's DeviceMesh examples (torch 2.13,
-    "Getting Started with DeviceMesh"), and AWS, "The SageMaker model parallel library v2 reference".
+    A group of `tensor` devices trains on the same rows; its members have adjacent ranks, because they exchange
+    activations in every layer. The `sharers` of one copy of the weights come next, then its `replicas`, then the stages
+    of a pipeline, which exchange least. Source of the order: PyTorch's DeviceMesh examples (torch 2.13, "Getting
+    Started with DeviceMesh"), and AWS, "The SageMaker model parallel library v2 reference".
 
     `devices` is the number of devices of the whole job, one process each; those of one instance (`per_instance`) have
     faster links. `hybrid_shard` devices share one copy of the weights; None or 0 means all data-parallel devices.
@@ -115,20 +107,13 @@ class ParallelDegrees:
     devices: int
     per_instance: int
     tensor: int = 1
-    context: int = 1
-    expert: int = 1
     pipeline: int = 1
     hybrid_shard: int | None = None
 
     @property
-    def group(self) -> int:
-        """Number of devices that train on the same rows in the same stage."""
-        return self.tensor * self.context
-
-    @property
     def data(self) -> int:
         """Number of data-parallel devices, or groups of devices: each trains on rows of its own."""
-        return max(1, self.devices // (self.group * self.pipeline))
+        return max(1, self.devices // (self.tensor * self.pipeline))
 
     @property
     def sharers(self) -> int:
@@ -142,26 +127,22 @@ class ParallelDegrees:
 
     def data_rank(self, rank: int) -> int:
         """Data-parallel rank of a process, from 0 to `data` - 1."""
-        return rank // self.group % self.data
+        return rank // self.tensor % self.data
 
     def is_last_with_its_rows(self, rank: int) -> bool:
         """Whether a process is the first one in the last stage of all that train on the same rows."""
-        return rank % self.group == 0 and self.stage(rank) == self.pipeline - 1
+        return rank % self.tensor == 0 and self.stage(rank) == self.pipeline - 1
 
     def stage(self, rank: int) -> int:
         """Pipeline stage of a process, from 0 to `pipeline` - 1."""
-        return rank // (self.group * self.data)
+        return rank // (self.tensor * self.data)
 
     def faults(self) -> list[str]:
         """Degrees that do not divide the devices, each with the degrees that do."""
-        degrees = {
-            "tensor_parallel_degree": self.tensor,
-            "context_parallel_degree": self.context,
-            "pipeline_parallel_degree": self.pipeline,
-        }
+        degrees = {"tensor_parallel_degree": self.tensor, "pipeline_parallel_degree": self.pipeline}
         used = {name: degree for name, degree in degrees.items() if degree > 1}
         faults = []
-        if self.devices % (self.group * self.pipeline):
+        if self.devices % (self.tensor * self.pipeline):
             names, product = " x ".join(used), " x ".join(map(str, used.values()))
             faults.append(f"{names} must divide the {self.devices} devices, got {product}: {_divisors(self.devices)}")
         elif self.per_instance % self.tensor:
@@ -169,8 +150,6 @@ class ParallelDegrees:
                 f"tensor_parallel_degree must divide the {self.per_instance} devices of one instance, got "
                 f"{self.tensor}: its devices exchange activations in every layer; {_divisors(self.per_instance)}"
             )
-        if self.devices % self.expert:
-            faults.append(f"expert_parallel_degree must divide the {self.devices} devices, got {self.expert}")
         if not faults and self.data % self.sharers:
             faults.append(
                 f"hybrid_shard_degree must divide the {self.data} devices with rows of their own, got "

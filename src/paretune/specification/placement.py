@@ -11,24 +11,16 @@ from paretune.specification import catalog
 from paretune.specification.account import AccountSettings, network_faults, owner_faults
 from paretune.specification.cluster import Cluster, simulation_faults
 from paretune.specification.limits import (
-    PLAN_EXAMPLE,
-    SEARCHED_PLAN,
     Limits,
-    deadline_faults,
-    plan_region,
-    queue_faults,
     spot_faults,
 )
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ParallelDegrees, Parallelism, parallelism_faults
 from paretune.specification.parameters import split_list
 
-MOST_RANKED_TYPES = 5
-"""Most instance types among which SageMaker chooses for one job. Source: ResourceConfig, InstancePreferences
-(botocore 1.44.5)."""
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
 SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
-_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
+RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
 """Strategies whose checkpoints another number of devices can continue from."""
 
 
@@ -44,8 +36,6 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
             devices=devices,
             per_instance=self.processes if self.has_instances else devices,  # locally all are on one machine
             tensor=self.tensor_parallel_degree or 1,
-            context=self.context_parallel_degree or 1,
-            expert=self.expert_parallel_degree or 1,
             pipeline=devices if self.strategy == DEVICE_MAP else self.pipeline_parallel_degree or 1,
             hybrid_shard=self.hybrid_shard_degree,
         )
@@ -64,23 +54,12 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
         """The instance type and its fallbacks, each once."""
         return tuple(dict.fromkeys((self.instance_type, *split_list(self.fallback_instance_types))))
 
-    @property
-    def ranks_instance_types(self) -> bool:
-        """Whether one on-demand job names all its instance types, and SageMaker takes the first one with capacity.
-
-        The other jobs try their types in turn, one job each: on spot; with a warm pool, which has a single type; and
-        with strategies that cannot continue from checkpoints of another number of devices.
-        Source: ResourceConfig, InstancePreferences (botocore 1.44.5).
-        """
-        in_turn = self.spot or self.keep_alive_minutes or self.strategy not in _RESUMES_ON_ANY_DEVICE_COUNT
-        return self.on_sagemaker and len(self.instance_types()) > 1 and not in_turn
-
     def clusters(self) -> tuple[Self, ...]:
         """The job on its instance type, then on each of the fallbacks."""
         return (self, *(self.on_instance_type(name) for name in self.instance_types()[1:]))
 
     def on_instance_type(self, instance_type: str) -> Self:
-        """The same job on another instance type, without its training plan, which is for the original type."""
+        """The same job on another instance type."""
         return replace(self, **self._changes_for(instance_type))  # type: ignore[arg-type]  # names of fields
 
     def _changes_for(self, instance_type: str) -> dict[str, object]:
@@ -89,14 +68,12 @@ class Placement(AccountSettings, Limits, Cluster, Parallelism):
             "instance_type": instance_type,
             "fallback_instance_types": None,
             "processes_per_instance": self.processes_per_instance if is_same else None,
-            "training_plan": self.training_plan if is_same else None,
         }
 
 
 def placement_faults(placement: Placement) -> list[str]:
     """All faults of the sections, and contradictions between them."""
     faults = parallelism_faults(placement) + simulation_faults(placement) + owner_faults(placement)
-    faults += deadline_faults(placement)
     if placement.strategy == DEVICE_MAP and (placement.instance_count > 1 or placement.processes_per_instance):
         rule = "strategy device_map puts the layers of one model on the GPUs of one instance"
         faults.append(f"{rule}: set instance_count=1 and leave processes_per_instance out, or set strategy=fsdp")
@@ -113,16 +90,8 @@ def placement_faults(placement: Placement) -> list[str]:
             if chip.startswith("AWS"):
                 faults.append(f"instance_type {instance_type} has {chip} chips, which paretune cannot use")
     degree_faults = [] if faults else placement.degrees.faults()
-    faults += spot_faults(placement) + network_faults(placement) + queue_faults(placement)
-    if placement.is_simulated and placement.queue is not None:
-        faults.append("queue is for jobs that AWS Batch starts, and a simulated one waits nowhere: leave it out")
-    return (
-        faults
-        + _warm_pool_faults(placement)
-        + _volume_faults(placement)
-        + _ranking_faults(placement)
-        + (_plan_faults(placement) + degree_faults)
-    )
+    faults += spot_faults(placement) + network_faults(placement)
+    return faults + _warm_pool_faults(placement) + _volume_faults(placement) + degree_faults
 
 
 def _local_faults(placement: Placement) -> list[str]:
@@ -142,23 +111,13 @@ def _local_faults(placement: Placement) -> list[str]:
         faults.append("spot is for SageMaker: set instance_type to one of its types (ml.*)")
     if placement.fallback_instance_types is not None:
         faults.append("fallback_instance_types is for SageMaker: set instance_type too, or leave it out")
-    if placement.queue is not None:
-        faults.append("queue is for SageMaker: set instance_type to one of its types (ml.*), or leave it out")
-    return faults + _plan_faults(placement)
+    return faults
 
 
 def _warm_pool_faults(placement: Placement) -> list[str]:
-    if not placement.keep_alive_minutes:
-        return []
-    faults = []
-    if placement.spot:
-        faults.append("keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances")
-    if placement.queue is not None:
-        faults.append(
-            "keep_alive_minutes and queue exclude each other: kept instances are not available to the other jobs of "
-            "the queue; leave one of them out"
-        )
-    return faults
+    if placement.keep_alive_minutes and placement.spot:
+        return ["keep_alive_minutes and spot exclude each other: AWS keeps no warm pool of spot instances"]
+    return []
 
 
 def _volume_faults(placement: Placement) -> list[str]:
@@ -172,46 +131,6 @@ def _volume_faults(placement: Placement) -> list[str]:
         if 0 < local_gib < (placement.volume_gib or 0):
             rule = f"volume_gib must be at most {local_gib} for {name}, which has disks of its own and no other volume"
             faults.append(f"{rule}, got {placement.volume_gib}: leave it out, or take a larger instance_type")
-    return faults
-
-
-def _ranking_faults(placement: Placement) -> list[str]:
-    types = placement.instance_types()
-    if not placement.ranks_instance_types:
-        return []
-    faults = []
-    if len(types) > MOST_RANKED_TYPES:
-        faults.append(
-            f"fallback_instance_types must be at most {MOST_RANKED_TYPES - 1} on demand, where SageMaker chooses among "
-            f"{MOST_RANKED_TYPES} types of a job, got {len(types) - 1}: leave some out, or set spot=true, which tries "
-            "the types in turn"
-        )
-    instances = [catalog.instances().get(name) for name in types if name not in placement.instance_facts]
-    if placement.kms_key and len({item.has_local_storage for item in instances if item is not None}) > 1:
-        faults.append(
-            "kms_key goes with fallback_instance_types that all have local disks, or all none, because AWS accepts no "
-            f"key for local disks and one request covers all types, got {', '.join(types)}: leave some out"
-        )
-    return faults
-
-
-def _plan_faults(placement: Placement) -> list[str]:
-    plan, keys = placement.training_plan, {"launcher": placement.launcher, "instance_type": placement.instance_type}
-    if plan is None:
-        return []
-    if not placement.on_sagemaker:
-        name = "launcher" if placement.is_simulated else "instance_type"
-        rule = f"training_plan is for jobs on SageMaker, got {name}={keys[name]}"
-        return [f"{rule}: leave it out, or set instance_type to its type"]
-    faults, region = [], plan_region(plan)
-    if region is None and plan != SEARCHED_PLAN:
-        faults.append(f"training_plan must be the ARN of one, such as {PLAN_EXAMPLE}, got {plan!r}")
-    if placement.spot:
-        faults.append("training_plan and spot exclude each other: its instances are reserved and already paid")
-    if region is not None and placement.region not in (None, region):
-        faults.append(f"training_plan lies in {region}, got region={placement.region}: set region={region}")
-    if placement.keep_alive_minutes:
-        faults.append("training_plan goes without keep_alive_minutes: its instances are kept for the whole plan anyway")
     return faults
 
 

@@ -24,9 +24,7 @@ from typing import Any
 from paretune.core.errors import BadInput, refuse
 from paretune.core.untrusted import LARGEST_SETTINGS, absolute, at_home, exists, read_text
 from paretune.specification.account import AccountSettings
-from paretune.specification.cluster import SIMULATED
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import DEADLINE, OF_A_QUEUE
 from paretune.specification.parameters import spell, split_list
 from paretune.specification.placement import Placement
 
@@ -34,11 +32,10 @@ FILE = "paretune.toml"
 # These define a single job: a file that set them would change the meaning of a command.
 _OF_ONE_JOB = {
     *("instance_type", "instance_count", "launcher", "strategy", "processes_per_instance"),
-    *DEADLINE,
 }
 _ONLY_INSTANCES = {item.name for item in fields(AccountSettings)} - {"tags", "user"} | {
     *("instance_facts", "spot", "max_wait_minutes", "fallback_instance_types", "capacity_wait_minutes"),
-    *("training_plan", "queue", *OF_A_QUEUE, "budget"),
+    "budget",
 }
 """Parameters without effect on a job on this machine."""
 _ONLY_THIS_MACHINE = {"local_price_usd_per_hour"}  # parameters without effect on a job on SageMaker's instances
@@ -126,5 +123,4 @@ def _without_effect(instance_types: str | None, launcher: str | None) -> set[str
     """Parameters of a profile that have no effect on a job on any of the comma-separated instance types."""
     on_instances = {name.startswith("ml.") for name in split_list(instance_types)} or {launcher == "sagemaker"}
     names = set() if True in on_instances else _ONLY_INSTANCES
-    names = names | (set() if False in on_instances else _ONLY_THIS_MACHINE)
-    return names | ({"queue", *OF_A_QUEUE} if launcher == SIMULATED else set())
+    return names | (set() if False in on_instances else _ONLY_THIS_MACHINE)

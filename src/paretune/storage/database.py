@@ -1,4 +1,4 @@
-"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and the creation of tables."""
+"""Engines for SQLite and PostgreSQL whose writing transactions exclude each other, and the versions of their tables."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from sqlalchemy.pool import NullPool
 
 from paretune.core.errors import BadInput
 
+_VERSION = "0.5"  # of paretune that changed the tables last
 _LOCK = 7_205_759_403  # key of PostgreSQL's advisory lock; any number that nothing else in the database uses
 
 
@@ -76,24 +77,27 @@ def without_waiting_for_the_disk() -> Iterator[None]:
         sa.event.remove(sa.Engine, "connect", hurry)
 
 
-def lock_writes(connection: sa.Connection) -> None:
-    """Let in one transaction at a time from here to its end. On SQLite that holds for every transaction."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
+def create_tables(connection: sa.Connection, name: str, metadata: sa.MetaData, version_table: str) -> None:
+    """Create the tables unless they are there. Several processes may do so at the same moment.
 
-
-def create_tables(connection: sa.Connection, name: str, tables: sa.MetaData, version: int) -> None:
-    """Create tables that are not there yet. `name` is the database, for messages.
+    Args:
+        connection: in a transaction; on SQLite one that began with BEGIN IMMEDIATE.
+        name: the database, for messages.
+        metadata: the tables.
+        version_table: name of the table with their version.
 
     Raises:
-        BadInput: another version of paretune wrote the tables.
+        BadInput: another version of paretune made them.
     """
-    lock_writes(connection)
-    first = next(iter(tables.tables.values())).name
-    versions = sa.Table(f"{first}_version", sa.MetaData(), sa.Column("version", sa.Integer, primary_key=True))
-    if not sa.inspect(connection).has_table(first):
-        tables.create_all(connection)
-        versions.create(connection)
-        connection.execute(versions.insert().values(version=version))
-    elif not sa.inspect(connection).has_table(versions.name) or connection.scalar(sa.select(versions)) != version:
-        raise BadInput([f"storage {name} was written by another version of paretune: name another storage"])
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text(f"select pg_advisory_xact_lock({_LOCK})"))
+    versions = sa.Table(version_table, sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True))
+    versions.create(connection, checkfirst=True)
+    version = connection.execute(sa.select(versions)).scalar()
+    if version is None:
+        metadata.create_all(connection, checkfirst=False)
+        connection.execute(versions.insert().values(version_num=_VERSION))
+    elif version != _VERSION:
+        raise BadInput(
+            [f"storage {name} was written by another version of paretune: use that version, or name another storage"]
+        )

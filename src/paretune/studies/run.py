@@ -1,24 +1,25 @@
 """A study from its file to its answer: find the front for the fewest dollars, within the budget.
 
-One process at a time works on a study. With `once` it takes one step: it does what can be done now and ends, and no
-process waits for jobs in between. Whatever a driver must know of earlier ones stands in the ledger, in Optuna's storage
-and in the tags of runs.
+With `once` a command does what can be done now and ends; no process waits for jobs in between. The next one reads what
+it has left: the ledger, Optuna's storage and the tags of runs.
 """
 
 import base64
 import html
 import io
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import BadInput, BudgetRefused, CallAgain, StudyLocked, refuse
+from paretune.core.errors import BadInput, BudgetRefused, CallAgain, refuse
 from paretune.jobs.advice import ForeseenJob, foreseen, limit_refusal, warnings_of, with_history
 from paretune.jobs.preparation import inputs_of, known_inputs
 from paretune.jobs.progress import is_notebook, say_in_cell, say_on_stderr
 from paretune.jobs.workplace import STORAGE_VARIABLE, Workplace, Workplaces, usual_storage, without_empty_home
+from paretune.launchers.base import Launcher
+from paretune.launchers.processes import this_process
 from paretune.ledger.study_ledger import StudyLedger
 from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
@@ -30,14 +31,13 @@ from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
 from paretune.studies.results.recommendation import headline
 from paretune.studies.search import joint
-from paretune.studies.search.driver import Driver
+from paretune.studies.search.driver import ROUND_S, Driver
 from paretune.studies.search.optuna_study import OptunaStudy
 from paretune.studies.search.split import search as split
 from paretune.studies.search.study_run import StudyRunWriter
 from paretune.studies.search.untried import some_jobs
 from paretune.studies.verification import Verification
 
-_STEP_S = 600.0  # virtual seconds from one step of a study of simulated jobs to the next, with once=true
 _MOST_CHECKED = 300  # jobs that are tried before a study counts as impossible
 _MOST_WARNED = 20  # jobs that are estimated for a warning about all of them, beside one for each instance type
 
@@ -64,8 +64,7 @@ def study(
         terms: further keys of a study file, such as n_trials, budget_usd or constraints.
 
     Raises:
-        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, StudyLocked, CallAgain, Interrupted: as
-            `run_study`.
+        BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused, CallAgain, Interrupted: as `run_study`.
 
     Examples:
         >>> import paretune
@@ -101,7 +100,6 @@ def run_study(study: str | Path | Mapping[str, object], *, quiet: bool = False, 
 
     Raises:
         BadInput, TrackingUnavailable, LaunchRefused, BudgetRefused: nothing was launched.
-        StudyLocked: another process works on the study; nothing was launched.
         CallAgain: with once=True, the study has not ended; its jobs go on.
         Interrupted: what this call started has been stopped.
 
@@ -133,10 +131,10 @@ def run_study_file(
     say: Callable[[str], None] = say_on_stderr,
     on_answer: Callable[[StudyAnswer], None] | None = None,
 ) -> StudyResult:
-    """Begin or go on with a study; returns its result. One process at a time may work on it.
+    """Begin or go on with a study; returns its result. Raises CallAgain if another process works on it.
 
-    `on_answer` gets the answer so far each time that the study's page is written. With `once` it is one step, and
-    CallAgain is raised unless the study has ended.
+    `on_answer` gets the answer so far each time that the study's page is written. With `once`, CallAgain is raised
+    unless the study has ended.
     """
     workplaces = replace(Workplaces.of_process(), shows_work=say is say_on_stderr or on_answer is not None)
     uncharged, file = file, replace(file, job=charged(file.job, workplaces.environment))
@@ -150,11 +148,11 @@ def run_study_file(
         file, uncharged = replace(file, storage=storage), replace(uncharged, storage=storage)
     with workplaces.interruption.listening():
         workplace = workplaces.of(jobs[0])
-        _check_steps(file, storage, workplace)
+        _check_once(file, storage, workplace)
         _check_jobs(jobs, workplace)
-        with closing(StudyLedger(storage, file.name)) as ledger, _locked(ledger, file):
+        with closing(StudyLedger(storage, file.name)) as ledger, ledger.locked(this_process()):
             is_new = not ledger.booked(0) and not ledger.running()
-            if is_new or not file.once:  # else an earlier step has printed them
+            if is_new or not file.once:  # else an earlier command has printed them
                 for text in _announcements(jobs, workplace, is_new=is_new):
                     say(text)
             with closing(OptunaStudy(file, storage)) as study:
@@ -187,8 +185,7 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     except CallAgain as error:
         driver.stop(error)
         record.paused()
-        if (clock := driver.workplace.launcher.virtual_clock) is not None:  # as the time until the next call would
-            clock.sleep(_STEP_S)
+        pass_virtual_time(driver.workplace.launcher, ROUND_S)
         raise
     except BaseException as error:
         driver.stop(error)
@@ -197,21 +194,14 @@ def drive(driver: Driver, record: StudyRunWriter) -> StudyResult:
     return record.finish(reason, verification.repeats, verification.reasons)
 
 
-@contextmanager
-def _locked(ledger: StudyLedger, file: StudyFile) -> Iterator[None]:
-    """Hold the lock of the study; raises StudyLocked, or CallAgain with `once`, if another process holds it."""
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(ledger.locked())
-        except StudyLocked as error:
-            if file.once:
-                raise CallAgain(str(error)) from error
-            raise
-        yield
+def pass_virtual_time(launcher: Launcher, seconds: float) -> None:
+    """Advance a simulated launcher's clock, as the time between two commands would; real time passes by itself."""
+    if launcher.virtual_clock is not None:
+        launcher.virtual_clock.sleep(seconds)
 
 
-def _check_steps(file: StudyFile, storage: str, workplace: Workplace) -> None:
-    """Refuse a faulty file of budgets, and steps whose jobs or whose ledger of budgets do not outlive them."""
+def _check_once(file: StudyFile, storage: str, workplace: Workplace) -> None:
+    """Refuse a faulty file of budgets, and `once` where jobs or the ledger of budgets do not outlive the command."""
     if file.once and not workplace.launcher.jobs_outlive_submitter:
         raise BadInput(
             [
@@ -225,7 +215,7 @@ def _check_steps(file: StudyFile, storage: str, workplace: Workplace) -> None:
         raise BadInput(
             [
                 f"once=true with storage {redacted(storage)} needs the ledger of {budgets.file.path} on a server, too, "
-                f"because the next command may run on another machine: it is in {budgets.shown_address}; set "
+                f"for later commands may run on other machines: it is in {budgets.shown_address}; set "
                 f"{STORAGE_VARIABLE}, or storage in that file"
             ]
         )
@@ -246,13 +236,9 @@ def _check_jobs(jobs: list[JobSpec], workplace: Workplace) -> None:
 
 
 def _announcements(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:
-    """The lines before the first trial: warnings and prices.
-
-    Raises:
-        BadInput: the study is new, and no job would have time.
-    """
-    lines = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
-    return [*lines, *filter(None, [_prices(jobs, workplace)])]
+    """The lines before the first trial: warnings and prices. Raises BadInput as `_warnings`."""
+    warnings = [f"warning: {text}" for text in _warnings(jobs, workplace, is_new=is_new)]
+    return [*warnings, *filter(None, [_prices(jobs, workplace)])]
 
 
 def _warnings(jobs: list[JobSpec], workplace: Workplace, *, is_new: bool) -> list[str]:

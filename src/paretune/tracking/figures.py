@@ -66,18 +66,6 @@ def label_table(report: JobReport) -> str:
     return csv_text(columns, lines)
 
 
-def prediction_figure(report: JobReport) -> Any:
-    """A matplotlib figure: predicted over true numbers of validation rows, and the line where they are equal."""
-    points = np.asarray(report.predictions, dtype=np.float64)
-    figure, axes = _figure(5.5, 5.0)
-    axes.scatter(points[:, 0], points[:, 1], s=12, alpha=0.5, linewidths=0)
-    ends = [points[:, 0].min(), points[:, 0].max()]
-    axes.plot(ends, ends, color="black", linewidth=1, label="predicted = true")
-    axes.set(xlabel="true", ylabel="predicted", title=f"Validation split, {len(points):,} rows")
-    axes.legend(loc="upper left")
-    return figure
-
-
 def _figure(width: float, height: float) -> tuple[Any, Any]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

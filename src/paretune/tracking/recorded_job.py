@@ -16,7 +16,6 @@ from paretune.specification.program import PROJECT
 from paretune.tracking import schema
 
 DATASET_SIZE = "dataset_size"  # rows before validation rows were split off, where an imported table tells them
-_STATES = {"InProgress": "Running"}  # state of SageMaker, in runs of other projects until 2026-11, to ours
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,6 @@ class RecordedBill(_Section):
     warm_pool_seconds = _Recorded(lambda run: run.metrics.get(metrics.WARM_POOL_SECONDS, 0.0))
     """Seconds billed per instance after the job; 0 if no instances were kept, or they are not booked yet."""
     cost_usd = _metric(metrics.COST_USD)  # dollars computed from billed seconds and list price
-    plan_share_usd = _metric(metrics.PLAN_SHARE_USD)  # of a plan's upfront fee, used up by the job; part of no cost
     price_usd_per_hour = _number(schema.PRICE_USD_PER_HOUR)  # hourly price of one instance
     price_region = _text(schema.PRICE_REGION)  # region of the price
     price_as_of = _text(schema.PRICE_AS_OF)  # year, month or day of the price
@@ -129,12 +127,6 @@ class RecordedBill(_Section):
         """Dollars paid in effect; None before `reconcile` has read a complete bill of the job."""
         is_complete = self._tag(schema.BILL) == schema.BILL_COMPLETE
         return self.run.metrics.get(metrics.EFFECTIVE_USD) if is_complete else None
-
-    @property
-    def is_on_plan(self) -> bool:
-        """Whether it ran on a training plan, whose hours are paid in advance."""
-        usd_per_hour = self.price_usd_per_hour
-        return bool(self.param("training_plan")) if usd_per_hour is None else usd_per_hour == 0
 
 
 class RecordedRequest(_Section):
@@ -153,12 +145,12 @@ class RecordedRequest(_Section):
         return (typed if not exists(recorded) and exists(typed) else recorded or typed) or None
 
     def spec(self) -> JobSpec:
-        """The specification that it was launched with, in the region, bucket and queue that its launcher used.
+        """The specification that it was launched with, in the region and bucket that its launcher used.
 
         Raises:
             BadInput: none is recorded, or another version has recorded parameters that are unknown here.
         """
-        names = {"region": schema.REGION, "bucket": schema.BUCKET, "queue": schema.QUEUE}
+        names = {"region": schema.REGION, "bucket": schema.BUCKET}
         location = {name: text for name, tag in names.items() if (text := self._tag(tag))}
         if self.is_foreign:
             cluster = RecordedCluster(self.run)
@@ -216,10 +208,10 @@ class RecordedJob(_Section):
     parent_run_id = _text(schema.PARENT)  # MLflow's id of the study's run; empty if the job is part of no study
     row_key = _text(schema.ROW_KEY)  # key of the row of a table that it was imported from
     versions = _text(schema.USED_VERSIONS)  # packages that trained, such as `python 3.11.7, torch 2.13.0`
+    state = _text(schema.STATE)  # `Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before it is created
     origin = _Recorded(lambda run: run.tags.get(schema.ORIGIN) or "measured")
-    """`measured`, `simulated` or `published`; `measured` for other projects' runs, untagged until 2026-11."""
+    """`measured`, `simulated` or `published`; `measured` for runs that say nothing."""
     was_retried = _is_tagged(schema.OUT_OF_MEMORY_RETRIES)  # whether it ran out of memory and got a smaller batch
-    is_of_shared_job = _is_tagged(schema.SHARED_JOB)  # whether it was one of several trials that one job has trained
     is_first_attempt = _Recorded(lambda run: run.tags.get(schema.JOB_NAME, "-1").endswith("-1"))
     """Whether its recorded job name is that of the first attempt."""
 
@@ -227,12 +219,6 @@ class RecordedJob(_Section):
     def f1(self) -> float | None:
         """Macro F1 on the validation split."""
         return self.metric(metrics.F1)
-
-    @property
-    def state(self) -> str:
-        """`Running`, `Stopping`, `Completed`, `Failed` or `Stopped`; empty before the job is created."""
-        state = self.run.tags.get(schema.STATE, "")
-        return _STATES.get(state, state)
 
     @property
     def is_completed(self) -> bool:

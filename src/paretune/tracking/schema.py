@@ -13,25 +13,21 @@ KIND = "paretune.kind"
 """
 WATCHED_RUN = "paretune.watched_run"  # id of the run whose job a `watcher` has watched in place of starting another
 ORIGIN = "paretune.origin"
-"""The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`.
-
-Absent from runs of other projects that were recorded before 2026-11-20.
-"""
+"""The origin of a job's figures: `measured`, `simulated`, `published`; `estimated` on runs of `estimate`."""
 ESTIMATED = "estimated"  # origin of runs that hold estimates and no job
 COMMAND = "paretune.command"  # the line that repeats the job, or goes on with the study
 SPEC_HASH = "paretune.spec_hash"  # of what the job computes; jobs with the same hash compute the same
 DATASET_KEY = "paretune.dataset_key"  # of the prepared rows
 MODEL = "paretune.model"  # where the files of the job's model are: a path or an S3 URI; also on its LoggedModel
 VALIDATION_ROWS = "paretune.validation_rows"
-"""Digest of the rows that the model was judged on: texts, labels, class names; absent before 2026-11-22."""
+"""Digest of the rows that the model was judged on: texts, labels, class names."""
 MODEL_URI = "paretune.model_uri"  # address of its LoggedModel in MLflow, `models:/m-...`
 NO_MODEL = "paretune.no_model"  # why MLflow has no model of a job that has finished, in words
 MACHINE = "paretune.machine"  # name of the machine that a local job ran on
 KNOWN_BEFORE = "paretune.known_before"
 """Metrics known before the job began, its estimate and facts of its data: JSON, name to value.
 
-They become metrics when the job has ended, so that MLflow lists them below what was measured. Absent before 2026-11-24:
-until then they were metrics from the beginning.
+They become metrics when the job has ended, so that MLflow lists them below what was measured.
 """
 ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on, in words
 
@@ -39,32 +35,20 @@ ESTIMATE_BASIS = "paretune.estimate_basis"  # what the job's estimate stands on,
 LAUNCHER = "paretune.launcher"  # `local`, `sagemaker` or `simulated`
 JOB_NAME = "paretune.job_name"  # name of the job, written before it is created
 STATE = "paretune.state"
-"""`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created.
-
-Runs of other projects that were recorded before 2026-11-20 have SageMaker's `InProgress` for `Running`.
-"""
+"""`Running`, `Completed`, `Failed` or `Stopped`; every job has one from the moment it is created."""
 WAITING = "paretune.waiting"
 """While a job waits for capacity: JSON with the next attempt's `job`, `since` when it waits, `until` when it pauses."""
-DEADLINE = "paretune.deadline"
-"""Of a job with `finish_by`: JSON with `until`, when it has to be done, its plan, and `instances`, see jobs/deadline.
-
-Of a study with `finish_by`: JSON with `until` only.
-"""
 SECONDARY_STATUS = "paretune.secondary_status"  # SageMaker's own word for where in its state the job is
 UNREAD_TRANSITIONS = "paretune.unread_transitions"  # what of SageMaker's status transitions could not be read, and why
 FAILURE_REASON = "paretune.failure_reason"  # why the job failed, in words
-WARNINGS = "paretune.warnings"  # warnings before the launch, in words; absent before 2026-11-22
+WARNINGS = "paretune.warnings"  # warnings before the launch, in words
 GAP = "paretune.gap"  # `true` if MLflow could not store everything of a finished job; `sync` completes it
 OVER_BOUND_USD = "paretune.over_bound_usd"  # dollars of a job beyond its worst case; absent if it was within
 REMARKS = "paretune.remarks"
-"""Remarks on a job that has ended, such as what its record lacks and why.
-
-Until 2026-11-22 an F1 below its baseline was a remark, too.
-"""
+"""Remarks on a job that has ended, such as what its record lacks and why."""
 VERDICT = "paretune.verdict"  # what is wrong with the model, in words; absent if nothing is
 NOTE = "mlflow.note.content"  # MLflow's name for the description that its UI shows, in Markdown
 PARENT = "mlflow.parentRunId"  # MLflow's tag that nests a run under another
-SHARED_JOB = "paretune.shared_job"  # name of the job that has trained this trial of a study beside others
 WARM_POOL = "paretune.warm_pool"
 """The state of the instances kept after the job: `Available` as long as they are billed and not booked."""
 WARM_POOL_KEPT = "Available"  # its value as long as the instances are billed
@@ -75,16 +59,10 @@ WATCHED_AT = "paretune.watched_at"
 RETRIES_SMALLER = "paretune.retries_smaller"
 """Whether a job that runs out of memory is tried again with a smaller per-device batch: `true` or `false`.
 
-Every process that follows the job obeys it. Runs that were recorded before 2026-11-23 have none: there trials of
-studies are not tried again, and other jobs are.
+Every process that follows the job obeys it.
 """
 REGION = "paretune.region"  # AWS region of the job
 BUCKET = "paretune.bucket"  # S3 bucket of its data and results
-QUEUE = "paretune.queue"  # AWS Batch queue in which the job waited for its turn
-QUEUE_SECONDS = "paretune.queue_seconds"  # how long it waited there, which is not in job_seconds
-SERVICE_JOB = "paretune.service_job"  # ARN of the service job by which the queue has started its training job
-JOB_ARNS = "paretune.job_arns"
-"""ARNs, in the order of their creation, of the training jobs that a queue has named itself, of all attempts."""
 TRAINING_SECONDS = "paretune.training_seconds"
 """Seconds that on-demand instances would have billed for the last attempt of a spot job, per instance."""
 ACCOUNT = "paretune.account"  # number of the AWS account
@@ -92,13 +70,12 @@ CLAIMED_AT = "paretune.claimed_at"
 """When the name of a job to be created was recorded, in seconds since the epoch; uploads come between the two."""
 
 # MLflow projects on SageMaker
-LOGGING = "paretune.logging"
-"""Whether a project's command records `direct` to the tracking server, or `collect` at its end. No other run has it."""
+LOGGING = "paretune.logging"  # `collect` on the run of a project's command: what it records is copied at its end
 INSTANCE_TYPE = "paretune.instance_type"  # instance type of the job; the parameters are the project's own
 INSTANCE_COUNT = "paretune.instance_count"  # number of its instances
 COPIED_FROM = "paretune.copied_from"  # id, in the job's own store, of a run that the command has opened beside its own
 
-# Whose job it is (absent before 2026-11-22)
+# Whose job it is
 USER = "paretune.user"  # the parameter `user`, else the login name
 BUDGET = "paretune.budget"  # the file of budgets that the job counts against
 TEAM = "paretune.team"  # the value of `team` in the parameter `tags`
@@ -114,7 +91,7 @@ USED_INSTANCE_COUNT = "paretune.used_instance_count"  # number of instances that
 USED_PRECISION = "paretune.used_precision"  # precision that ran
 USED_DEVICE = "paretune.used_device"  # device that ran: `cpu`, `cuda`
 USED_VERSIONS = "paretune.used_versions"
-"""Versions that trained, such as `python 3.11.7, torch 2.13.0`; absent before 2026-11-21."""
+"""Versions that trained, such as `python 3.11.7, torch 2.13.0`."""
 METRICS_FROM = "paretune.metrics_from"
 """Sources of the numbers of a training of the user's own, each with its metrics: a file, MLflow, printed lines."""
 

@@ -128,7 +128,7 @@ class Tracking:
     def unfinished(self) -> list[RecordedRun]:
         """Runs of all experiments whose job ran when last seen, oldest first, then gaps; raises TrackingUnavailable."""
         # MLflow's search has no OR.
-        pairs = ((schema.STATE, "InProgress"), (schema.STATE, "Running"), (schema.GAP, "true"))
+        pairs = ((schema.STATE, "Running"), (schema.GAP, "true"))
         runs = [run for tag, text in pairs for run in self.runs(f"tags.`{tag}` = '{text}'")[::-1]]
         return list({run.run_id: run for run in runs}.values())
 

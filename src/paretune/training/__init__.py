@@ -5,7 +5,6 @@ Data comes and goes through the folder and the JSON formats of `paretune.specifi
 Processes that others start:
     python -m paretune.training                   one process of a job: our training or a user's script
     python -m paretune.training.prepare           checks model and data before a job, and tokenises the data
-    python -m paretune.training.predicting        predicts the rows of a file
     python -m paretune.training.memory_tracing    the memory of training steps, traced without weights
     python -m paretune.training.device            what PyTorch sees of this machine
 
@@ -23,10 +22,9 @@ One training:
     memory_tracing          the memory of training steps, traced on fake tensors
     cpu_kernels             attention and dropout that are fast on a CPU
     device                  the device of this process: name, precision, memory
-    profiling/              time and memory of some steps
+    profile                 trace and table of some steps
 
 Jobs and processes:
-    shared_job/             several trials in one job, each with its own end
     script.run_script       runs a user's own training script
     rendezvous              starts the processes of a job with torchrun
     processes               values that the processes of a job exchange

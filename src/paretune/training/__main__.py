@@ -27,8 +27,6 @@ def main(folder: JobFolder) -> int:
     stop_signal.watch_parent()
     try:
         document = JobDocument.read(folder.document)
-        if hosts is not None:
-            document = document.on(hosts.instance_type)
         _skip_quantisation(document)
         is_first_process = "LOCAL_RANK" not in os.environ
         _keep_to_deadline(document, folder, stop_signal, is_first_process=is_first_process)
@@ -88,17 +86,13 @@ def _exit_code(folder: JobFolder) -> int:
 
 
 def _run(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
-    """Run the user's script, the trials of a shared job, or one training; False when it was stopped."""
+    """Run the user's script or the training; False when it was stopped."""
     if document.spec.entry_script is not None:
         from paretune.training.script import run_script
 
         run_script(document, folder)  # SIGTERM ends it, unless it handles it
         return True
     stop_signal.stop_at_next_step()
-    if document.members:
-        from paretune.training.shared_job.job import train_trials
-
-        return train_trials(document, folder, stop_signal)
     from paretune.training.loop import train
 
     return train(document, folder, stop_signal)

@@ -1,10 +1,8 @@
 """Events, throughput and stop requests of a running training: a callback of the Hugging Face Trainer."""
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +13,19 @@ from torch.profiler import record_function
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from paretune.core.script_metrics import finite_numbers
-from paretune.estimating.hardware import usable_cores
 from paretune.estimating.workload import warmup_steps
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event
 from paretune.training import device
-from paretune.training.profiling.trace import NOT_TRAINING
 from paretune.training.rows.batches import GlobalBatchSampler
 
-NOTABLE_OTHERS_SHARE = 0.25  # share of the usable cores taken by other programs from which on a measurement reports it
+NOT_TRAINING = "paretune: evaluation or checkpoint"  # block of a profile that does not belong to the training
 
 
 class EventWriter:
-    """Appends events as lines to `path` and standard output, to neither with None; `member` is their trial's key."""
+    """Appends events as lines to `path` and standard output, to neither with None."""
 
-    def __init__(self, path: Path | None, *, member: str = "") -> None:
+    def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.member = member
 
     def write(
         self, step: int, metrics: Mapping[str, Any], *, total_steps: int | None = None, message: str = ""
@@ -40,29 +35,22 @@ class EventWriter:
         if self._path is None or not (numbers or message):
             return
         event = Event(time=time.time(), step=step, metrics=numbers, message=message, total_steps=total_steps)
-        self.append(replace(event, member=self.member))
-
-    def append(self, event: Event) -> None:
-        """Write this event unchanged."""
-        if self._path is None:
-            return
         with self._path.open("a") as file:
             file.write(event.line() + "\n")
         print(event.line(), flush=True)
 
 
 class Stopwatch:
-    """Seconds spent training, once the device has done its queued work; `clock` defaults to `time.perf_counter`."""
+    """Seconds spent training, once the device has done its queued work."""
 
-    def __init__(self, clock: Callable[[], float] | None = None) -> None:
-        self._clock = clock or time.perf_counter
+    def __init__(self) -> None:
         self._seconds = 0.0
         self._since: float | None = None
 
     def start(self) -> None:
         """Start or continue."""
         device.synchronize()
-        self._since = self._clock()
+        self._since = time.perf_counter()
 
     def stop(self) -> None:
         """Stop; `start` continues."""
@@ -75,7 +63,7 @@ class Stopwatch:
         if self._since is None:
             return self._seconds
         device.synchronize()
-        return self._seconds + self._clock() - self._since
+        return self._seconds + time.perf_counter() - self._since
 
     @property
     def is_running(self) -> bool:
@@ -112,55 +100,6 @@ class Progress:
         self.tokens += int(self._lengths[rows].sum())
 
 
-@dataclass(frozen=True, kw_only=True)
-class CpuUsage:
-    """Core-seconds until the monotonic `time_s`: of the machine's programs, and of the job's processes."""
-
-    time_s: float
-    machine_s: float
-    job_s: float
-
-    @classmethod
-    def now(cls) -> "CpuUsage":
-        """The usage until now. A job's processes are those of its session, which a launcher starts it in."""
-        spent = psutil.cpu_times()
-        # Linux counts the time of virtual machines in `user` as well.
-        counted_twice = getattr(spent, "guest", 0.0) + getattr(spent, "guest_nice", 0.0)
-        idle = spent.idle + getattr(spent, "iowait", 0.0)
-        machine_s = sum(spent) - counted_twice - idle
-        return cls(time_s=time.monotonic(), machine_s=machine_s, job_s=_core_seconds_of_session())
-
-    def others_share(self, later: "CpuUsage", *, usable: int, cores: int) -> float:
-        """Share of the `usable` cores that other programs took between this moment and a `later` one, 0 to 1.
-
-        `cores` is how many the machine has: if a job may use only some of them, the others serve other programs.
-        """
-        seconds = later.time_s - self.time_s
-        if seconds <= 0:
-            return 0.0
-        others = max(0.0, (later.machine_s - self.machine_s) - (later.job_s - self.job_s)) / seconds
-        free = cores - others
-        return min(1.0, max(0.0, (usable - free) / usable))
-
-
-def _core_seconds_of_session() -> float:
-    """Core-seconds of all processes of this session, and of those that have ended and were waited for."""
-    if not hasattr(os, "getsid"):
-        return _core_seconds(psutil.Process())
-    session, total = os.getsid(0), 0.0
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) == session:
-                total += _core_seconds(process)
-        except (OSError, psutil.Error):  # it has just ended
-            continue
-    return total
-
-
-def _core_seconds(process: psutil.Process) -> float:
-    return float(sum(process.cpu_times()[:4]))  # user, system, and the same of its ended children
-
-
 _BETWEEN_SAVES = 20.0  # least seconds between two checkpoints, as a multiple of those that one takes
 
 
@@ -171,7 +110,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
     allocated and kernels are chosen. Evaluation, checkpoints and profiled steps are excluded.
 
     A training `on_spot` instances, which may be lost at any moment, writes a checkpoint every two
-    minutes; less often if that would take more than a twentieth of the time. Trials of a shared job do not.
+    minutes; less often if that would take more than a twentieth of the time.
     """
 
     def __init__(
@@ -180,24 +119,19 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         progress: Progress,
         stop_requested: Callable[[], bool],
         *,
-        clock: Callable[[], float] | None = None,
         on_spot: bool = False,
     ) -> None:
-        self.stopwatch = Stopwatch(clock)
+        self.stopwatch = Stopwatch()
         self.stopped_at: int | None = None  # step after which the training stopped on request; None if it did not
         self.events = events
         self._progress = progress
         self._stop_requested = stop_requested
-        self._clock = clock or time.perf_counter
-        self._saves_often = on_spot and not events.member
+        self._saves_often = on_spot
         self._saves = 0
-        self._save_begun_at = self._clock()
+        self._save_begun_at = time.perf_counter()
         self._save_due_at = self._save_begun_at + CHECKPOINT_EVERY_S
         self._warm: tuple[float, int, int] | None = None  # seconds, rows, tokens at the end of the warm-up
         self._warm_step = 0
-        self._warm_usage: CpuUsage | None = None
-        # share of the usable cores that other programs took after the warm-up; None if not notable.
-        self.others_share: float | None = None
         self._last = (0.0, 0)  # seconds and rows at the last log
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
@@ -215,11 +149,10 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if self.stopwatch.is_running:
             self._progress.count_step(state.global_step - 1)
         if state.global_step == self._warm_step:
-            self._warm_usage = CpuUsage.now()
             self._warm = (self.stopwatch.seconds(), self._progress.rows, self._progress.tokens)
         if self._saves_often and self._all_do(f"save{self._saves}", state.global_step, self._is_save_due):
             control.should_save = True
-            self._saves, self._save_begun_at = self._saves + 1, self._clock()
+            self._saves, self._save_begun_at = self._saves + 1, time.perf_counter()
         if self._all_do("stop_after", state.global_step, self._stop_requested):
             self.stopped_at = state.global_step
             control.should_save = True
@@ -227,19 +160,11 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Set when the next checkpoint of a training on spot instances is due."""
-        now = self._clock()
+        now = time.perf_counter()
         self._save_due_at = now + max(CHECKPOINT_EVERY_S, _BETWEEN_SAVES * (now - self._save_begun_at))
 
     def _is_save_due(self) -> bool:
-        return self._clock() >= self._save_due_at
-
-    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Measure how much of the processor other programs took."""
-        if self._warm_usage is None:
-            return
-        cores = os.cpu_count() or 1
-        share = self._warm_usage.others_share(CpuUsage.now(), usable=usable_cores(), cores=cores)
-        self.others_share = share if share > NOTABLE_OTHERS_SHARE else None
+        return time.perf_counter() >= self._save_due_at
 
     def on_epoch_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Save no checkpoint at the end of the training, when the model is saved."""
@@ -296,7 +221,7 @@ class MetricsCallback(TrainerCallback):  # type: ignore[misc]  # transformers sh
         if not torch.distributed.is_initialized():
             return wants()
         store = torch.distributed.distributed_c10d._get_default_store()
-        key = f"paretune/{name}{self.events.member}"  # each trial of a shared job stops for itself
+        key = f"paretune/{name}"
         if store.check([key]):
             return step >= int(store.get(key))
         if wants():

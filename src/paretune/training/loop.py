@@ -2,12 +2,10 @@
 
 import gc
 import importlib.metadata
-import json
 import os
 import platform
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,87 +19,68 @@ from paretune.specification.job import JobSpec
 from paretune.training import checkpoints, device, processes
 from paretune.training.callback import EventWriter, MetricsCallback, Progress
 from paretune.training.cpu_kernels import use_cpu_kernels
-from paretune.training.model import Shape, build_model, load_tokenizer, with_decoder_inputs
+from paretune.training.model import Shape, build_model, load_tokenizer
 from paretune.training.model_folder import ModelFolder
-from paretune.training.profiling.callback import ProfileCallback
+from paretune.training.profile import ProfileCallback
 from paretune.training.rows.batches import GlobalBatchSampler
-from paretune.training.rows.tokenised import LONGEST_TARGET, TokenRows, as_batch, open_split, read_vocabulary
-from paretune.training.stop_signal import StopRequest
+from paretune.training.rows.tokenised import TokenRows, as_batch, open_split
+from paretune.training.stop_signal import StopSignal
 from paretune.training.strategies import Strategy, strategy_of
 from paretune.training.tasks.evaluation import evaluation_of
-from paretune.training.tasks.losses import Units, loss_of
+from paretune.training.tasks.losses import loss_of
 from paretune.training.trainer import Diverged, LengthGroupedTrainer, training_arguments
 
-Clock = Callable[[], float] | None  # seconds that the training has used; None for those of its process
 
-
-def train(
-    document: JobDocument,
-    folder: JobFolder,
-    stop_signal: StopRequest,
-    *,
-    strategy: Strategy | None = None,
-    clock: Clock = None,
-) -> bool:
+def train(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     """Run the training of `document` in `folder`; True when it finished, False when it was stopped.
 
     Continues from the newest checkpoint that is complete in all processes. A finished training has written model and
     report and removed its checkpoints; a stopped one has written a checkpoint of its last step. If `precision=auto` has
     chosen fp16 and the loss does not stay finite, it continues in fp32, from its newest checkpoint or from the start.
-    `strategy` is by default that of the specification; `clock` counts the seconds of the training.
 
     Raises:
         Diverged: the loss does not stay finite in the precision that was requested, or in fp32.
     """
     if not device.has_gpu():
         device.keep_freed_memory()
-    strategy = strategy or strategy_of(document.spec)
+    strategy = strategy_of(document.spec)
     strategy.begin()
     try:
-        return _train(document, folder, stop_signal, strategy, clock, *device.machine_remarks(document.spec))
+        return _train(document, folder, stop_signal, strategy, *device.machine_remarks(document.spec))
     except Diverged:
         if not device.is_fp16_by_choice(document.spec):
             raise
-    return _continue_in_fp32(document, folder, stop_signal, clock)
+    return _continue_in_fp32(document, folder, stop_signal)
 
 
-def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopRequest, clock: Clock) -> bool:
+def _continue_in_fp32(document: JobDocument, folder: JobFolder, stop_signal: StopSignal) -> bool:
     gc.collect()  # the exception has kept the model alive
     torch.cuda.empty_cache()
     precise = replace(document, spec=replace(document.spec, precision="fp32"))
     remark = "precision auto: the loss does not stay finite in fp16, so the training continues in fp32"
-    return _train(precise, folder, stop_signal, strategy_of(precise.spec), clock, remark)
+    return _train(precise, folder, stop_signal, strategy_of(precise.spec), remark)
 
 
 def _train(
-    document: JobDocument, folder: JobFolder, stop_signal: StopRequest, strategy: Strategy, clock: Clock, *remarks: str
+    document: JobDocument, folder: JobFolder, stop_signal: StopSignal, strategy: Strategy, *remarks: str
 ) -> bool:
-    checkpoint_folder = checkpoints.CheckpointFolder(folder.checkpoints)
     inputs, model = _open(document.spec, folder, strategy)
-    trainer = _trainer(document, inputs, model, checkpoint_folder.current, stop_signal, clock)
+    trainer = _trainer(document, inputs, model, stop_signal)
     del model  # the trainer keeps the share of this process
     for remark in remarks:
         trainer.callback.events.write(0, {}, message=remark)
-    return _finish(trainer, inputs, document, checkpoint_folder)
+    return _finish(trainer, inputs, document)
 
 
-def _finish(
-    trainer: LengthGroupedTrainer,
-    inputs: "_Inputs",
-    document: JobDocument,
-    checkpoint_folder: checkpoints.CheckpointFolder,
-) -> bool:
+def _finish(trainer: LengthGroupedTrainer, inputs: "_Inputs", document: JobDocument) -> bool:
     """Train from the newest checkpoint to the end, and write model and report; False when the training was stopped."""
-    is_first_of_instance = os.environ.get("LOCAL_RANK", "0") == "0"
-    if is_first_of_instance:
-        checkpoint_folder.remove_finished()
-    checkpoint = checkpoints.agree(checkpoint_folder)
+    checkpoint = checkpoints.agree(inputs.folder.checkpoints)
     if not _fit(trainer, document, inputs.folder, checkpoint):
         return False
     _write_results(trainer, inputs, document, resumed=checkpoint is not None)
     processes.wait_for_all()
-    if is_first_of_instance:
-        checkpoint_folder.finish()
+    if os.environ.get("LOCAL_RANK", "0") == "0":
+        checkpoints.remove(inputs.folder.checkpoints)
     return True
 
 
@@ -109,7 +88,7 @@ def _fit(trainer: LengthGroupedTrainer, document: JobDocument, folder: JobFolder
     """Train from the checkpoint, or from the start if it is None; False when the training was stopped."""
     callback = trainer.callback
     profiler = None
-    if document.spec.profile_steps is not None:
+    if document.spec.profile_steps is not None and trainer.is_world_process_zero():
         profiler = ProfileCallback(document, folder.profile, callback)
         trainer.add_callback(profiler)
     if checkpoint is not None:
@@ -137,11 +116,10 @@ class _Inputs:
     strategy: Strategy
     build: Callable[[], Any]
     shape: Shape
-    units: Units
 
     def rows(self, split: str) -> TokenRows | None:
         """The rows of a split, or None if the data set does not have it."""
-        return open_split(self.folder, split, self.tokenizer.pad_token_id, self.units)
+        return open_split(self.folder, split, self.tokenizer.pad_token_id)
 
 
 def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs, Any]:
@@ -152,15 +130,12 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
     tokenizer = load_tokenizer(source)
 
     def build() -> Any:
-        model = build_model(spec, source, prepared.labels, tokenizer, longest_target=prepared.facts.get(LONGEST_TARGET))
-        strategy.leave_out_rows(model, lambda: read_vocabulary(folder.dataset))
-        if spec.task == metrics.REGRESSION and _answers_numbers(source):
-            Units.of(prepared.facts, model).scale_model(model)
+        model = build_model(spec, source, prepared.labels, tokenizer)
         if not device.has_gpu() and spec.compiler == "none":
             use_cpu_kernels(model)
         return model
 
-    model = strategy.make(build)
+    model = build()
     inputs = _Inputs(
         folder=folder,
         prepared=prepared,
@@ -168,22 +143,19 @@ def _open(spec: JobSpec, folder: JobFolder, strategy: Strategy) -> tuple[_Inputs
         strategy=strategy,
         build=build,
         shape=Shape.of(model),
-        units=Units.of(prepared.facts, model),
     )
     return inputs, model
 
 
-def _trainer(
-    document: JobDocument, inputs: _Inputs, model: Any, output: Path, stop_signal: StopRequest, clock: Clock
-) -> LengthGroupedTrainer:
+def _trainer(document: JobDocument, inputs: _Inputs, model: Any, stop_signal: StopSignal) -> LengthGroupedTrainer:
     spec, folder, strategy = document.spec, inputs.folder, inputs.strategy
     rows = inputs.rows("train")
     assert rows is not None  # every prepared data set has a train split
     sampler = GlobalBatchSampler(rows.lengths, document.plan, rank=strategy.data_rank(), seed=spec.seed)
-    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None, member=folder.member)
+    events = EventWriter(folder.events if os.environ.get("RANK", "0") == "0" else None)
     progress = Progress(sampler, rows.lengths)
     arguments = training_arguments(
-        document, output, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
+        document, folder.checkpoints, steps_per_epoch=sampler.steps, of_strategy=strategy.training_arguments()
     )  # initialises the process group
     arguments.per_device_eval_batch_size = evaluation_batch(spec, document.plan, inputs.shape.vocabulary)
     return strategy.trainer(
@@ -191,18 +163,12 @@ def _trainer(
         args=arguments,
         train_dataset=rows,
         eval_dataset=inputs.rows("validation"),
-        data_collator=partial(with_decoder_inputs, model) if spec.task == metrics.SEQ2SEQ else as_batch,
-        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels, inputs.units, inputs.tokenizer),
+        data_collator=as_batch,
+        compute_metrics=evaluation_of(spec.task, inputs.prepared.labels),
         compute_loss_func=loss_of(spec.task, float(spec.training_arguments.get("label_smoothing_factor", 0.0))),
         sampler=sampler,
-        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, clock=clock, on_spot=spec.spot),
+        callback=MetricsCallback(events, progress, lambda: stop_signal.stop_requested, on_spot=spec.spot),
     )
-
-
-def _answers_numbers(source: Path) -> bool:
-    """Whether the model in a folder was trained for regression and answers in the labels' own units."""
-    config = json.loads((source / "config.json").read_text())
-    return config.get("problem_type") == "regression" and "SequenceClass" in str(config.get("architectures"))
 
 
 def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: JobDocument, *, resumed: bool) -> None:
@@ -221,8 +187,6 @@ def _write_results(trainer: LengthGroupedTrainer, inputs: _Inputs, document: Job
             quality |= {f"test_{name}": value for name, value in test_quality.items()}
     speed = _speed(trainer, inputs.shape, document)  # before the model is written, which takes memory of its own
     if not is_probe:
-        if spec.task == metrics.REGRESSION:
-            inputs.units.unscale_model(trainer.model)
         events = trainer.callback.events
         model_folder = ModelFolder(
             path=folder.model,
@@ -286,12 +250,8 @@ def _speed(trainer: LengthGroupedTrainer, shape: Shape, document: JobDocument) -
     if throughput is None:
         return measured
     measured[metrics.THROUGHPUT_SAMPLES], measured[metrics.THROUGHPUT_TOKENS] = throughput
-    if trainer.callback.others_share is not None:
-        measured[metrics.OTHERS_CPU_SHARE] = trainer.callback.others_share
     peak = device.peak_flops(device.choose_precision(document.spec.precision))
-    # A token passes the encoder or the decoder of a seq2seq model, and not both.
-    is_one_stack = document.spec.task != metrics.SEQ2SEQ
-    if peak is not None and is_one_stack and {"layers", "hidden_size"} <= set(sizes):
+    if peak is not None and {"layers", "hidden_size"} <= set(sizes):
         flops = metrics.training_flops(
             parameters=shape.matrices,
             trained_share=shape.trained_share,
@@ -314,9 +274,7 @@ def _facts(document: JobDocument, trainer: LengthGroupedTrainer, inputs: _Inputs
         "steps": trainer.state.global_step,
         "attempt": document.attempt,
         "resumed": resumed,
-        "used_vocabulary_only": inputs.shape.left_out > 0,
         "threads": torch.get_num_threads(),
-        **inputs.strategy.facts(),
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")},
     }

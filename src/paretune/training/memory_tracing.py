@@ -32,10 +32,10 @@ from torch.utils._pytree import tree_iter
 
 from paretune.core.errors import first_line
 from paretune.estimating.traced_step import KINDS, StepSetting, TracedStep, envelope
-from paretune.specification.metrics import CAUSAL_LM, GENERATIVE, SEQ2SEQ, WORDS
+from paretune.specification.metrics import CAUSAL_LM, WORDS
 from paretune.training.cpu_kernels import use_cpu_kernels
 from paretune.training.device import half_format
-from paretune.training.model import auto_class, layers_of, table_with_unused_rows, with_trained_weights
+from paretune.training.model import auto_class, layers_of, with_trained_weights
 from paretune.training.stop_signal import StopSignal
 from paretune.training.tasks.losses import token_loss
 
@@ -71,7 +71,6 @@ def _answer(setting: StepSetting) -> Mapping[str, Any]:
 def trace(setting: StepSetting) -> TracedStep:
     """The memory of two training steps and an evaluation of the model; raises any exception of the model's own code."""
     model = _build(setting)
-    left_out = _leave_out_rows(model, setting.used_tokens)
     with FakeTensorMode(allow_non_fake_inputs=True):
         _fake(model)
         if setting.recomputes:
@@ -95,7 +94,7 @@ def trace(setting: StepSetting) -> TracedStep:
         )
     (train, evaluated), (more, more_evaluated) = runs[1:]
     return TracedStep(
-        **_weights(model, trained, left_out),
+        **_weights(model, trained),
         state=state,
         train=envelope(train, more, _ROWS),
         evaluate=envelope(evaluated, more_evaluated, _ROWS),
@@ -105,7 +104,7 @@ def trace(setting: StepSetting) -> TracedStep:
 def _build(setting: StepSetting) -> Any:
     """The model of a configuration with the trainable weights of a job, on the device `meta`."""
     config = dict(setting.config)
-    if setting.task not in GENERATIVE:
+    if setting.task != CAUSAL_LM:
         config |= {"num_labels": 2}  # more labels need hardly more memory
     auto_config = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     with torch.device("meta"):
@@ -117,15 +116,6 @@ def _build(setting: StepSetting) -> Any:
     if setting.on_processor:
         use_cpu_kernels(model)
     return model
-
-
-def _leave_out_rows(model: Any, used: int | None) -> float:
-    """Train only `used` rows of the embedding table if possible; returns the bytes of the table that stays beside."""
-    table = None if used is None else table_with_unused_rows(model, used)
-    if table is None or used is None:
-        return 0.0
-    model.set_input_embeddings(torch.nn.Embedding(used, table.embedding_dim, device="meta"))
-    return float(table.weight.nbytes)
 
 
 def _fake(model: Any) -> None:
@@ -165,16 +155,14 @@ def _loss(setting: StepSetting, model: Any, rows: int, *, evaluates: bool = Fals
     tokens, mask = (make(shape, dtype=torch.int64) for make in (torch.zeros, torch.ones))
     texts = {"input_ids": tokens, "attention_mask": mask}
     is_language = setting.task == CAUSAL_LM
-    if setting.task == SEQ2SEQ:
-        texts["decoder_input_ids"] = tokens
     labels = {"labels": torch.zeros(shape, dtype=torch.int64)} if is_language and not evaluates else {}
     with torch.autocast("cpu", dtype=half or torch.bfloat16, enabled=half is not None):
         outputs = model(**texts, **labels)
     if half is not None:
         outputs = convert_outputs_to_fp32(lambda: outputs)()
-    if evaluates and setting.task in {*GENERATIVE, WORDS}:  # row by row, so that one row shows what is needed at a time
+    if evaluates and setting.task in {CAUSAL_LM, WORDS}:  # row by row, so that one row shows what is needed at a time
         return token_loss({"logits": outputs["logits"][:1]}, tokens[:1])
-    if setting.task in {WORDS, SEQ2SEQ}:  # all rows together, so that the operations do not depend on their number
+    if setting.task == WORDS:  # all rows together, so that the operations do not depend on their number
         return cross_entropy(outputs["logits"].float().flatten(0, 1), tokens.flatten())
     return outputs["loss"] if is_language else cross_entropy(outputs["logits"], torch.zeros(rows, dtype=torch.int64))
 
@@ -270,7 +258,7 @@ def _bytes(tensors: Any) -> float:
     return float(sum({storage._cdata: storage.nbytes() for storage in storages}.values()))
 
 
-def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, float]:
+def _weights(model: Any, trained: Sequence[Any]) -> dict[str, float]:
     """Bytes of weights and of their gradients, inside the repeated layers and outside."""
     layers = layers_of(model)
     inside = {id(item) for layer in layers for item in layer.parameters()}
@@ -284,7 +272,7 @@ def _weights(model: Any, trained: Sequence[Any], left_out: float) -> dict[str, f
     return {
         "layers": float(len(layers)),
         "layer_weights": _bytes(item for item in whole if id(item) in inside),
-        "other_weights": left_out + _bytes(item for item in whole if id(item) not in inside),
+        "other_weights": _bytes(item for item in whole if id(item) not in inside),
         "input_weights": _bytes(model.get_input_embeddings().parameters()),
         "largest_layer": max((_bytes(layer.parameters()) for layer in layers), default=0.0),
         "quantisable": float(sum(item.numel() for item in frozen_linear)),

@@ -1,10 +1,4 @@
-"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters.
-
-Embedding rows of tokens that the data set does not contain can be left out of the training (`UsedRows`). The word
-embedding table holds half of MiniLM's parameters and most of a multilingual model's. A row that is never looked up has
-a zero gradient, so Adam's moments for it stay zero and, without weight decay, it does not change. Leaving it out
-changes no result and saves its share of gradient memory, gradient clipping and optimiser time.
-"""
+"""From a model's name to the module that trains: finds its files, adds a head, freezes parameters or adds adapters."""
 
 import logging
 import math
@@ -15,7 +9,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import torch
 import transformers
 from huggingface_hub import snapshot_download
@@ -34,12 +27,6 @@ from paretune.training import device
 from paretune.training.rows import bundled, hub
 
 _FOUR_BITS = "nf4"
-_SHIFT = "prepare_decoder_input_ids_from_labels"  # method of the seq2seq models that read texts
-_TOKENS = (
-    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
-    *("forced_eos_token_id", "bad_words_ids", "suppress_tokens"),
-)
-"""Entries of a generation_config that name tokens."""
 _SMALL_FILES = ("*.json", "*.txt", "*.model", "*.jinja", "README.md")  # the last one states the licence
 _WEIGHTS = ("*.safetensors", "*.bin")
 
@@ -105,11 +92,7 @@ def model_faults(spec: JobSpec, folder: Path) -> list[str]:
     kind = config.model_type
     is_encoder = kind in modeling_auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES and not getattr(config, "is_decoder", False)
     model_classes = auto_class(spec.task)._model_mapping
-    if spec.task == metrics.SEQ2SEQ:
-        if not hasattr(model_classes.get(type(config), None), _SHIFT):
-            needs = "task seq2seq needs an encoder with a decoder, such as t5 or bart"
-            faults.append(f"{needs}; {spec.model} is a {kind} model: set model to another one")
-    elif spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
+    if spec.task != metrics.CAUSAL_LM and type(config) not in model_classes:
         head = "token" if spec.task == metrics.WORDS else "text"
         faults.append(f"model {spec.model} is a {kind} model, which has no {head} classification head in transformers")
     if spec.task == "causal-lm" and (kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES or is_encoder):
@@ -142,26 +125,16 @@ def _adapter_faults(spec: JobSpec, folder: Path) -> list[str]:
     return [f"lora_target_modules must name linear layers of {spec.model}: {allowed}; got {', '.join(unknown)}"]
 
 
-def build_model(
-    spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any, longest_target: float | None = None
-) -> "transformers.PreTrainedModel":
+def build_model(spec: JobSpec, folder: Path, labels: tuple[str, ...], tokenizer: Any) -> "transformers.PreTrainedModel":
     """The model with a head for `labels`, and with the trainable parameters of `fine_tuning`.
 
     Trained weights are fp32. The frozen weights beside adapters are bf16 if the job computes in bf16, and with qlora
-    those of linear layers have four bits. A seq2seq model writes greedily, at most `longest_target` tokens.
+    those of linear layers have four bits.
     """
     model, drawn = _load(spec, folder, labels)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_token_id
-    if longest_target is not None:
-        tokens = {name: value for name in _TOKENS if (value := getattr(model.generation_config, name)) is not None}
-        model.generation_config = transformers.GenerationConfig(max_new_tokens=int(longest_target), **tokens)
     return with_trained_weights(model, spec, drawn=drawn, lora_alpha=spec.lora_alpha)
-
-
-def with_decoder_inputs(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The batch of a seq2seq model with what its decoder reads: the labels, shifted to the right by one token."""
-    return batch | {"decoder_input_ids": getattr(model, _SHIFT)(labels=batch["labels"])}
 
 
 def with_trained_weights(
@@ -170,7 +143,7 @@ def with_trained_weights(
     """`model` with parameters frozen or adapters added by `fine_tuning`; `drawn` layers have random weights."""
     if spec.fine_tuning == "head":
         model.base_model.requires_grad_(False)
-        if spec.task in metrics.GENERATIVE:  # even if it is tied to the embeddings
+        if spec.task == metrics.CAUSAL_LM:  # even if it is tied to the embeddings
             model.get_output_embeddings().requires_grad_(True)
     return _with_adapters(spec, model, drawn, lora_alpha) if spec.fine_tuning in ADAPTERS else model
 
@@ -208,18 +181,15 @@ def auto_class(task: str) -> Any:
     """The class by which transformers finds the models of a task."""
     return {
         metrics.CAUSAL_LM: transformers.AutoModelForCausalLM,
-        metrics.SEQ2SEQ: transformers.AutoModelForSeq2SeqLM,
         metrics.WORDS: transformers.AutoModelForTokenClassification,
     }.get(task, transformers.AutoModelForSequenceClassification)
 
 
 def _head_settings(task: str, labels: tuple[str, ...]) -> dict[str, Any]:
-    """The configuration's entries for regression, labels or classes; empty for a language model.
+    """The configuration's entries for labels or classes; empty for a language model.
 
     transformers reads `problem_type` for its own loss and its pipelines.
     """
-    if task == metrics.REGRESSION:
-        return {"num_labels": 1, "problem_type": "regression"}
     numbers = {name: number for number, name in enumerate(labels)}
     if task == metrics.MULTI_LABEL:
         return _head_settings(metrics.CLASSIFICATION, labels) | {"problem_type": "multi_label_classification"}
@@ -237,8 +207,6 @@ def _without_weights(spec: JobSpec, folder: Path) -> Any:
 def _heads(model: Any) -> list[str]:
     """Names of the parts with parameters on top of the base model: a classification head, an output layer."""
     parts = dict(model.named_children())
-    if model.base_model_prefix not in parts:  # T5's parts are side by side
-        return [name for name, part in parts.items() if part is model.get_output_embeddings()]
     return [
         name for name, part in parts.items() if name != model.base_model_prefix and any(True for _ in part.parameters())
     ]
@@ -269,14 +237,13 @@ def _with_adapters(spec: JobSpec | StepSetting, model: Any, drawn: Iterable[str]
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
-    heads = [] if spec.task in metrics.GENERATIVE else _heads(model)
+    heads = [] if spec.task == metrics.CAUSAL_LM else _heads(model)
     # Without layers inside a head: peft would wrap them twice, and train a copy that no forward pass uses.
     whole = [*heads, *(name for name in drawn if name.partition(".")[0] not in heads)]
     layers, targets = [name for name in _linear_layers(model) if name not in whole], _target_modules(spec)
     adapters = LoraConfig(
         task_type={
             metrics.CAUSAL_LM: TaskType.CAUSAL_LM,
-            metrics.SEQ2SEQ: TaskType.SEQ_2_SEQ_LM,
             metrics.WORDS: TaskType.TOKEN_CLS,
         }.get(spec.task, TaskType.SEQ_CLS),
         r=spec.lora_rank,
@@ -379,14 +346,12 @@ def layers_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 class Shape:
     """Class name and parameter counts of a model, taken before it is distributed over devices.
 
-    `total` and `trainable` include `left_out`, the parameters of embedding rows that are left out of the training;
     `matrices` are the weights that multiply every token, `trained_share` is their trainable share.
     """
 
     name: str
     total: int
     trainable: int
-    left_out: int
     matrices: int
     trained_share: float
     vocabulary: int
@@ -399,14 +364,10 @@ class Shape:
         multiplied = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Linear)}
         # An embedding table that is also the output layer multiplies every token.
         matrices = [item for item in whole if id(item) not in tables or id(item) in multiplied]
-        trainable, total = _count(item for item in whole if item.requires_grad), _count(whole)
-        rows = model.get_input_embeddings()
-        left_out = rows.table[0].weight.numel() - rows.weight.numel() if isinstance(rows, UsedRows) else 0
         return cls(
             name=type(model).__name__,
-            total=total + left_out,
-            trainable=trainable + (left_out if trainable == total else 0),
-            left_out=left_out,
+            total=_count(whole),
+            trainable=_count(item for item in whole if item.requires_grad),
             matrices=_count(matrices),
             trained_share=_count(item for item in matrices if item.requires_grad) / _count(matrices),
             vocabulary=int(getattr(model.config.get_text_config(), "vocab_size", 1)),
@@ -417,56 +378,3 @@ def _count(parameters: Iterable[torch.nn.Parameter]) -> int:
     """Number of weights in these parameters; a quantised one has packed bytes and the shape of the weights."""
     states = ((item, getattr(item, "quant_state", None)) for item in parameters)
     return sum(item.numel() if state is None else math.prod(state.shape) for item, state in states)
-
-
-class UsedRows(torch.nn.Module):
-    """Looks up token ids (B, T) int64 in the U rows `used` (ascending) of a table (V, D); returns (B, T, D)."""
-
-    def __init__(self, table: torch.nn.Embedding, used: np.ndarray) -> None:
-        super().__init__()
-        self.table = [table]  # in a list, so that its weights are not parameters of this module
-        self.used = torch.tensor(used)
-        self.weight = torch.nn.Parameter(table.weight.detach()[self.used].clone())
-        row_of_token = torch.full((table.num_embeddings,), -1)
-        row_of_token[self.used] = torch.arange(len(used))
-        self.register_buffer("row_of_token", row_of_token, persistent=False)
-        padding = table.padding_idx
-        self.padding_idx = None if padding is None or row_of_token[padding] < 0 else int(row_of_token[padding])
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The embeddings of `tokens`."""
-        rows = self.get_buffer("row_of_token")[tokens]
-        return torch.nn.functional.embedding(rows, self.weight, padding_idx=self.padding_idx)
-
-
-def leave_out_unused_rows(model: Any, used: np.ndarray) -> bool:
-    """Replace the model's word embeddings by the rows `used` if that changes no result; returns whether it was done.
-
-    It is not done with an output layer tied to the table (every row gets a gradient), with a table of another class
-    than `torch.nn.Embedding`, or with a frozen table. Requires `optimizer_skips_zero_gradients`.
-    """
-    table = table_with_unused_rows(model, len(used))
-    if table is not None:
-        model.set_input_embeddings(UsedRows(table, used))
-    return table is not None
-
-
-def table_with_unused_rows(model: Any, used: int) -> torch.nn.Embedding | None:
-    """The word embeddings if all rows except `used` can be left out without changing a result; else None."""
-    table = model.get_input_embeddings()
-    if type(table) is not torch.nn.Embedding or not table.weight.requires_grad:
-        return None
-    owners = [name for name, item in model.named_parameters(remove_duplicate=False) if item is table.weight]
-    if len(owners) != 1 or table.max_norm is not None or table.sparse or used >= table.num_embeddings:
-        return None
-    return table
-
-
-def restore_embeddings(model: Any) -> None:
-    """Put the whole embedding table back, with its used rows as trained; no effect without `UsedRows`."""
-    rows = model.get_input_embeddings()
-    if isinstance(rows, UsedRows):
-        table = rows.table[0]
-        with torch.no_grad():
-            table.weight[rows.used] = rows.weight.detach().to(table.weight.device)
-        model.set_input_embeddings(table)

@@ -2,9 +2,9 @@
 
 Adapters are added in fp32: W + alpha / r * B A, where W are the weights that the training computed with (for qlora the
 values of the four-bit weights). The sum is written in the number format of the base model's own files, so a base in
-fp32 gives the function that was evaluated, and one in bf16 gives it up to rounding to bf16. The model in memory is not
-changed, because other trials may share its frozen weights. One file of weights is made at a time, so that this takes no
-more than LARGEST_FILE bytes of memory: the machine of a qlora job may be too small for the weights of all layers.
+fp32 gives the function that was evaluated, and one in bf16 gives it up to rounding to bf16. One file of weights is made
+at a time, so that this takes no more than LARGEST_FILE bytes of memory: the machine of a qlora job may be too small for
+the weights of all layers.
 """
 
 import copy

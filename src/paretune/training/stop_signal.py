@@ -5,18 +5,9 @@ import signal
 import threading
 import time
 from types import FrameType
-from typing import Protocol
 
 GRACE_S = 60.0  # seconds from a stop request until a process that is still writing its checkpoint ends itself
 SAGEMAKER_GRACE_S = 110.0  # the same on SageMaker, which kills 120 s after SIGTERM (StopTrainingJob)
-
-
-class StopRequest(Protocol):
-    """Something that may ask a training to stop after its current step, with a checkpoint."""
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the training must stop; once True it stays True."""
 
 
 class StopSignal:

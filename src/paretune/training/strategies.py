@@ -4,7 +4,7 @@
     fsdp        weights, gradients and optimiser state are sharded over the devices; matrices may be divided over
                 tensor groups, or layers into the stages of a pipeline (folder parallel)    (PyTorch)
     smddp       as ddp, with SageMaker's collective operations                              (some AWS images)
-    smp         as fsdp, with tensor and context parallelism                                (AWS pytorch-smp images)
+    smp         as fsdp, with tensor parallelism                                            (AWS pytorch-smp images)
     deepspeed   optimiser state and gradients are sharded: ZeRO stage 2                     (package deepspeed)
 
 smddp, smp and deepspeed need GPUs and further packages. No training has run with them: smddp and smp were started with
@@ -22,11 +22,10 @@ from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
 from paretune.core.errors import BadInput
-from paretune.estimating.workload import trains_used_rows
 from paretune.specification.job import JobSpec
 from paretune.specification.parallelism import DEEPSPEED, DEVICE_MAP, ZERO3, ZERO3_LIVE
 from paretune.training import device
-from paretune.training.model import layers_of, leave_out_unused_rows, restore_embeddings
+from paretune.training.model import layers_of
 from paretune.training.model_folder import ModelFolder
 from paretune.training.parallel.pipeline import Pipeline
 from paretune.training.parallel.sharding import (
@@ -69,10 +68,6 @@ class Strategy:
         """TrainingArguments that the strategy needs."""
         return {"ddp_timeout": PROCESS_TIMEOUT_S}
 
-    def make(self, build: Callable[[], Any]) -> Any:
-        """The model to train; `build` makes one."""
-        return build()
-
     def spread(self, model: Any) -> Any:
         """The model to give to the Trainer; called after the process group is initialised."""
         spec = self.spec
@@ -84,21 +79,11 @@ class Strategy:
         """The Trainer that saves and resumes the model that `spread` returns."""
         return LengthGroupedTrainer(**arguments)
 
-    def leave_out_rows(self, model: Any, used: Callable[[], Any]) -> None:
-        """Train only the embedding rows of `used()`, the token ids in the data, if possible; called before `spread`."""
-        if trains_used_rows(self.spec):
-            leave_out_unused_rows(model, used())
-
-    def facts(self) -> dict[str, int]:
-        """Facts for the report that the specification does not have."""
-        return {}
-
     def save(self, trainer: LengthGroupedTrainer, build: Callable[[], Any], folder: ModelFolder) -> None:
         """Write the trained model as a Hugging Face folder; all processes must call it, the first one writes.
 
         `build` makes a model of the same shape as the one given to `spread`.
         """
-        restore_embeddings(trainer.model)
         if not trainer.is_world_process_zero():
             return
         if folder.has_adapters:
@@ -158,7 +143,7 @@ class FullySharded(Strategy):
         torch.distributed.init_process_group(backend, timeout=timedelta(seconds=PROCESS_TIMEOUT_S), **options)
 
     def data_rank(self) -> int:
-        """The rank among those that train on different rows: equal within a tensor (x context) group and a pipeline."""
+        """The rank among those that train on different rows: equal within a tensor group and a pipeline."""
         return self._degrees.data_rank(super().data_rank())
 
     def training_arguments(self) -> dict[str, Any]:
@@ -192,7 +177,6 @@ class FullySharded(Strategy):
         plain = gather(trainer.model, build)
         if plain is None:
             return
-        restore_embeddings(plain)
         if folder.has_adapters:
             folder.write_adapters(plain)
         else:
@@ -228,7 +212,7 @@ class SageMakerModelParallel(FullySharded):
     """SageMaker's model parallel library, version 2: its transformations with PyTorch's FSDP version 1.
 
     `torch.sagemaker.init` gets the degrees from the specification, so the job request needs no further entries. Each
-    group of tensor x context parallel processes, which have adjacent ranks, trains on the same rows.
+    group of tensor parallel processes, which have adjacent ranks, trains on the same rows.
     Source: SageMaker Developer Guide, "The SageMaker model parallel library v2 reference".
     """
 
@@ -240,7 +224,7 @@ class SageMakerModelParallel(FullySharded):
         tsm = importlib.import_module("torch.sagemaker")
         if device.has_gpu():
             torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        names = ("tensor_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "hybrid_shard_degree")
+        names = ("tensor_parallel_degree", "hybrid_shard_degree")
         degrees = {name: value for name in names if (value := getattr(self.spec, name)) is not None}
         tsm.init(degrees | {"sm_activation_offloading": self.spec.activation_offloading, "random_seed": self.spec.seed})
 

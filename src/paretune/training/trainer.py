@@ -190,8 +190,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
                 _stack(batch for part in parts for batch in getattr(part, name))[order]
                 for name in ("predictions", "labels")
             )
-            references = rows.references if self.compute_metrics.generates else None
-            values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=references or labels))
+            values |= self.compute_metrics(EvalPrediction(predictions=predictions, label_ids=labels))
         return EvalLoopOutput(
             predictions=None,
             label_ids=None,
@@ -252,15 +251,7 @@ class LengthGroupedTrainer(Trainer):  # type: ignore[misc]  # transformers ships
         items = counted.numel() if labels.is_floating_point() else int((counted != -100).sum())
         if self.compute_metrics is None:
             return float(loss), items, None, None
-        generates = self.compute_metrics.generates
-        predictions = self._generate(model, batch) if generates else self.compute_metrics.predict(logits)
-        return float(loss), items, predictions, labels.cpu().numpy()
-
-    def _generate(self, model: Any, batch: Any) -> np.ndarray:
-        """The tokens (B, T) that the model writes for a batch, greedily, within the limit of its generation_config."""
-        inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
-        tokens = self.accelerator.unwrap_model(model).generate(**inputs, synced_gpus=self.is_divided)
-        return np.asarray(tokens.cpu().numpy())
+        return float(loss), items, self.compute_metrics.predict(logits), labels.cpu().numpy()
 
     def _logits(self, model: Any, inputs: Any) -> torch.Tensor | None:
         logits: torch.Tensor = model(**inputs)["logits"]

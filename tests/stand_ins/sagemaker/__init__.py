@@ -7,7 +7,6 @@ Tests start it with `emulator.Emulator`. The picture, from the outside in:
     service.py         the HTTP layer: answers, or hands on to moto (S3, logs, iam, sts); calls.py reads and notes
                        requests, disturbances.py lets them fail
     operations.py      CreateTrainingJob and its family; validation.py, account.py and warm_pools.py answer parts of it
-    queues.py          AWS Batch queues, whose service jobs become training jobs
     jobs.py            what is known of one job: status words, transitions, times
     training.py        the life of one job, in a thread; instances.py is one attempt at it
     containers.py      the folders and the environment a container finds

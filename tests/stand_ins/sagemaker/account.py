@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 from xml.sax.saxutils import escape
 
-from tests.stand_ins.sagemaker.capacity import clusters_asked_for
 from tests.stand_ins.sagemaker.jobs import Job
 from tests.stand_ins.sagemaker.settings import ACCOUNT, Settings
 from tests.stand_ins.sagemaker.validation import Refusal, instance_types
@@ -58,7 +57,7 @@ class Account:
         running = [other for other in jobs if not other.is_over and other.is_spot == job.is_spot]
         usage = SPOT if job.is_spot else TRAINING
         request: dict[str, int] = {}
-        for kind, count in _on_demand(job):
+        for kind, count in [(kind, count) for _, kind, count in job.groups]:
             request[kind] = request.get(kind, 0) + count
         for kind, count in request.items():
             used = sum(number for other in running for _, name, number in other.groups if name == kind)
@@ -163,13 +162,6 @@ class Account:
             f"<EvaluationResults>{members}</EvaluationResults></SimulatePrincipalPolicyResult>"
             "<ResponseMetadata><RequestId>1</RequestId></ResponseMetadata></SimulatePrincipalPolicyResponse>"
         )
-
-
-def _on_demand(job: Job) -> list[tuple[str, int]]:
-    """Type and count of all instances that a job may take, but for those of training plans, which are reserved."""
-    if job.resources.get("InstanceGroups"):
-        return [(kind, count) for _, kind, count in job.groups]
-    return [(kind, count) for kind, count, plan in clusters_asked_for(job.resources) if plan is None]
 
 
 def _only_sagemaker(request: dict[str, Any]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
-from tests.stand_ins.sagemaker.queues import PATHS
 from tests.stand_ins.sagemaker.validation import Refusal
 
 _SERVICES = {
@@ -48,9 +47,6 @@ class Call:
             self.form = parse_qs(self._content().decode())
             self.body = {name: values[0] for name, values in self.form.items()}
             self.operation = self.body.get("Action", "")
-        elif self.service == "batch":
-            self.body = json.loads(self._content() or b"{}")
-            self.operation = PATHS.get(self.path, self.path)
         else:
             self.operation = s3_operation(self.method, self.path, environ.get("QUERY_STRING", ""), environ)
 

@@ -187,14 +187,6 @@ class Emulator:
         """Change a quota; `name` is an instance type (training on demand) or the whole name of the quota."""
         self._ask("set_quota", name=name, value=value)
 
-    def buy_plan(self, plan: dict[str, Any]) -> None:
-        """Have a training plan, or another state of it: the answer of DescribeTrainingPlan, times since the epoch."""
-        self._ask("buy_plan", plan=plan)
-
-    def offer_plans(self, offerings: list[dict[str, Any]]) -> None:
-        """Offer these training plans and no others, likewise."""
-        self._ask("offer_plans", offerings=offerings)
-
     def pass_time(self, seconds: float) -> None:
         """Let warm pools grow older."""
         self._ask("pass_time", seconds=seconds)
@@ -202,17 +194,6 @@ class Emulator:
     def misreport(self, **fields: Any) -> None:
         """Describe jobs that have ended with these fields in place of the true ones; None leaves a field out."""
         self._ask("misreport", fields=fields)
-
-    def add_queue(self, name: str, capacity: int = 100, taken: int = 0, **fields: Any) -> None:
-        """An AWS Batch queue for training jobs of `capacity` instances together, of which others have taken some.
-
-        Another capacity for a queue that is there.
-        """
-        self._ask("add_queue", name=name, capacity=capacity, taken=taken, **fields)
-
-    def service_jobs(self) -> list[dict[str, Any]]:
-        """What ListServiceJobs tells of every service job, oldest first."""
-        return list(self._ask("service_jobs"))
 
     def jobs(self) -> list[str]:
         """Names of all jobs, oldest first."""

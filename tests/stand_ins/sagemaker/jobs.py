@@ -4,7 +4,6 @@ import threading
 import time
 from typing import Any
 
-from tests.stand_ins.sagemaker.capacity import clusters_asked_for
 from tests.stand_ins.sagemaker.settings import ACCOUNT
 
 MESSAGES = {
@@ -51,7 +50,6 @@ class Job:
         self.orders: list[str] = []
         self.pool: dict[str, Any] | None = None
         self.warm = False
-        self.selected: tuple[str, int] | None = None
         self._share = share
         self._lock = threading.RLock()
         self.enter("Starting")
@@ -73,18 +71,11 @@ class Job:
 
     @property
     def groups(self) -> list[tuple[str, str, int]]:
-        """Name, type and number of instances of each group; of several to choose from, the chosen or else the first."""
+        """Name, type and number of instances of each group."""
         groups = self.resources.get("InstanceGroups")
         if groups:
             return [(group["InstanceGroupName"], group["InstanceType"], group["InstanceCount"]) for group in groups]
-        kind, count = self.selected or clusters_asked_for(self.resources)[0][:2]
-        return [("homogeneousCluster", kind, count)]
-
-    def select(self, kind: str, count: int) -> None:
-        """Take one of the clusters to choose from."""
-        with self._lock:
-            self.selected = (kind, count)
-            self.modified = time.time()
+        return [("homogeneousCluster", self.resources["InstanceType"], self.resources["InstanceCount"])]
 
     def enter(self, secondary: str, message: str | None = None) -> None:
         """Begin the next secondary status."""
@@ -157,9 +148,6 @@ class Job:
             view = {name: value for name, value in self.request.items() if name != "Tags"} | self.summary()
             view["SecondaryStatusTransitions"] = [dict(transition) for transition in self.transitions]
             view["FailureReason"] = self.failure
-            if self.selected is not None:
-                chosen = {"SelectedInstanceType": self.selected[0], "SelectedInstanceCount": self.selected[1]}
-                view["ResourceConfig"] = {**self.resources, **chosen}
             view["TrainingStartTime"] = self.started
             if self.started is not None and self.is_over:
                 view["TrainingTimeInSeconds"], view["BillableTimeInSeconds"] = self.seconds()

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.stand_ins.sagemaker.account import Account, page
-from tests.stand_ins.sagemaker.capacity import TrainingPlans, check_preferences, clusters_asked_for
 from tests.stand_ins.sagemaker.containers import CHECKPOINTS
 from tests.stand_ins.sagemaker.jobs import Job
 from tests.stand_ins.sagemaker.training import Training, Workshop
@@ -25,7 +24,6 @@ class TrainingJobs:
         self._account = account
         self._jobs: dict[str, Job] = {}
         self._threads: list[Training] = []
-        self.plans = TrainingPlans()
         self._misreported: dict[str, Any] = {}
         self._lock = threading.RLock()
 
@@ -41,7 +39,6 @@ class TrainingJobs:
             "DeleteTrainingJob": self.delete,
             "AddTags": self.add_tags,
             "ListTags": self.list_tags,
-            **self.plans.operations,
         }
 
     def owns(self, operation: str, request: Answer) -> bool:
@@ -57,8 +54,6 @@ class TrainingJobs:
         self._account.require("iam:PassRole", request["RoleArn"])
         image = self._image(request["AlgorithmSpecification"]["TrainingImage"])
         settings = self._shop.settings
-        clusters = clusters_asked_for(request["ResourceConfig"])
-        self.plans.admit([(plan, kind, count) for kind, count, plan in clusters if plan is not None])
         job = Job(request, settings.region, share=settings.spot_billable_share)
         with self._lock:
             if job.name in self._jobs:
@@ -195,7 +190,6 @@ def _fits(job: Job, request: Answer) -> bool:
 def check_rules(request: Answer) -> None:
     """What the API model does not say."""
     _check_algorithm(request.get("AlgorithmSpecification", {}))
-    check_preferences(request)
     _check_resources(request.get("ResourceConfig", {}))
     _check_time(request)
     channels = request.get("InputDataConfig", [])
@@ -221,8 +215,6 @@ def _check_algorithm(algorithm: Answer) -> None:
 
 
 def _check_resources(resources: Answer) -> None:
-    if resources.get("InstancePreferences"):
-        return
     groups = resources.get("InstanceGroups")
     alone = resources.get("InstanceType") and resources.get("InstanceCount", 0) >= 1
     if bool(groups) == bool(alone):

@@ -12,7 +12,6 @@ from tests.stand_ins.sagemaker.containers import hosts_of
 from tests.stand_ins.sagemaker.disturbances import Disturbances
 from tests.stand_ins.sagemaker.logs import cut
 from tests.stand_ins.sagemaker.operations import TrainingJobs
-from tests.stand_ins.sagemaker.queues import Queues
 from tests.stand_ins.sagemaker.storage import QUIET
 from tests.stand_ins.sagemaker.training import Workshop
 from tests.stand_ins.sagemaker.validation import Refusal
@@ -31,7 +30,6 @@ class Service:
         self._moto = DomainDispatcherApplication(create_backend_app)
         self._account = Account(settings)
         self.jobs = TrainingJobs(shop, self._account)
-        self.queues = Queues(self.jobs, region=settings.region)
         self._notebook = Notebook()
         self._disturbances = Disturbances(settings.calls_per_second)
 
@@ -56,8 +54,6 @@ class Service:
         """Content type and body of what is answered here."""
         if call.service == "sagemaker" and self.jobs.owns(call.operation, call.request):
             return _JSON, json.dumps(self.jobs.operations[call.operation](call.request)).encode()
-        if call.service == "batch" and call.operation in self.queues.operations:
-            return "application/json", json.dumps(self.queues.operations[call.operation](call.request)).encode()
         answers = {
             ("service-quotas", "ListServiceQuotas"): self._account.list_quotas,
             ("service-quotas", "GetServiceQuota"): self._account.get_quota,
@@ -113,14 +109,10 @@ class Service:
             "deny": self._account.deny,
             "allow": self._account.allow,
             "set_quota": self._account.set_quota,
-            "buy_plan": self.jobs.plans.buy,
-            "offer_plans": self.jobs.plans.offer,
             "pass_time": self._shop.pools.pass_time,
             "jobs": self.jobs.names,
             "described": self.jobs.described,
             "misreport": self.jobs.misreport,
-            "add_queue": self.queues.add,
-            "service_jobs": self.queues.service_jobs,
         }
 
     def _lack_capacity(self, instance_type: str, times: int) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.stand_ins.sagemaker.capacity import clusters_asked_for
 from tests.stand_ins.sagemaker.containers import ClientFault, hosts_of, lay_out
 from tests.stand_ins.sagemaker.forward import Forwarder
 from tests.stand_ins.sagemaker.instances import Instances
@@ -135,16 +134,8 @@ class Training(threading.Thread):
         self._pause(settings.download_delay_s)
 
     def _take_instances(self) -> None:
-        """Those of the first type to choose from that there are any of; of instance groups all."""
-        if not self.job.resources.get("InstancePreferences"):
-            if any(self._lacks(kind) for _, kind, _ in self.job.groups):
-                raise Ended(End("broken", CAPACITY))
-            return
-        for kind, count, _ in clusters_asked_for(self.job.resources):
-            if not self._lacks(kind):
-                self.job.select(kind, count)
-                return
-        raise Ended(End("broken", CAPACITY))
+        if any(self._lacks(kind) for _, kind, _ in self.job.groups):
+            raise Ended(End("broken", CAPACITY))
 
     def _lacks(self, kind: str) -> bool:
         if self._shop.lacking.get(kind, 0) <= 0:

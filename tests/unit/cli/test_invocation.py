@@ -1,51 +1,38 @@
-"""How a process finds out how it was started."""
+"""How commands are typed where a process was started."""
 
 import sys
 from pathlib import Path
 
 import pytest
 
-from paretune.cli import invocation
-from paretune.cli.invocation import spelling_here
-
-RUN = ["/env/bin/python3.11", "/env/bin/mlflow", "run"]
+from paretune.cli.invocation import mlflow_run, program
 
 
 @pytest.mark.parametrize(
-    ("typed", "repeated"),
+    ("prefix", "environment", "options"),
     [
-        ([".", "-P", "seed=1", "--env-manager", "local"], [".", "--env-manager", "local"]),
-        (["--env-manager=uv", "-e", "study", "/a place", "-P", "a=b"], ["/a place", "--env-manager", "uv"]),
-        (["-P", "a=b", ".", "--experiment-name", "mine", "--run-name", "x"], [".", "--experiment-name", "mine"]),
-        (["https://host/project#sub", "-v", "main"], ["https://host/project#sub", "--version", "main"]),
+        ("/env", {}, ("--env-manager", "local")),
+        ("/home/me/.mlflow/envs/mlflow-0a1b", {"MLFLOW_EXPERIMENT_ID": "0"}, ()),
+        ("/envs/mlflow-0a1b", {"MLFLOW_EXPERIMENT_ID": "7"}, ("--experiment-id", "7")),
     ],
 )
-def test_a_command_of_mlflow_run_is_repeated_with_the_options_it_was_typed_with(
-    typed: list[str], repeated: list[str], monkeypatch: pytest.MonkeyPatch
+def test_a_command_of_mlflow_run_is_repeated_in_its_environment_and_experiment(
+    prefix: str, environment: dict[str, str], options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(invocation, "_parent_words", lambda: [*RUN, *typed])
-    spelling = spelling_here({"MLFLOW_RUN_ID": "abc"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "prefix", prefix)
 
-    assert (spelling.words, spelling.by_mlflow) == (("mlflow", "run", *repeated), True)
-    assert not spelling_here({}).by_mlflow  # the parent of another command
-
-
-@pytest.mark.parametrize("parent", [[], ["bash"], ["mlflow", "ui"], [*RUN, "-e"]])
-def test_where_the_parent_is_no_mlflow_run_it_is_the_program(
-    parent: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(invocation, "_parent_words", lambda: parent)
-
-    assert not spelling_here({"MLFLOW_RUN_ID": "abc"}).by_mlflow
+    assert mlflow_run(tmp_path, environment).words == ("mlflow", "run", ".", *options)
+    assert mlflow_run(Path("/clone"), environment).words == ("mlflow", "run", "/clone", *options)
 
 
 def test_a_program_that_the_search_path_does_not_lead_to_is_spelled_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert spelling_here({}).words == (sys.executable, "-m", "paretune")
+    assert program().words == (sys.executable, "-m", "paretune")
 
     (tmp_path / "paretune").touch(mode=0o755)
-    assert spelling_here({}).words == (sys.executable, "-m", "paretune")  # that of another environment
+    assert program().words == (sys.executable, "-m", "paretune")  # that of another environment
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    assert spelling_here({}).words == ("paretune",)
+    assert program().words == ("paretune",)

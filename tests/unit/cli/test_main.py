@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from paretune.cli.invocation import spelling_here
+from paretune.cli.invocation import program
 from paretune.cli.main import ALIASES, COMMANDS, SHELLS, command_named, main, read_words
 from paretune.commands.command import parameter_help
 from paretune.core.commands import spelled
@@ -298,7 +298,7 @@ def test_a_dry_run_shows_the_command_that_launches_the_job(run: Run, workplace: 
 
     assert code == 0
     assert nothing_was_started(workplace)
-    with spelled(spelling_here()):
+    with spelled(program()):
         assert out.rstrip().endswith(f"to launch it: {JobSpec(entry_script='train.py', seed=7).command()}")
 
 

@@ -30,23 +30,25 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_relative_path_counts_from_where_it_was_typed_then_from_the_project(typed: Path) -> None:
     (typed / "rows.csv").touch()
-    words = ["main.py", "--dataset", "rows.csv", "--study=studies/smoke.yaml", "--model", "gpt2", "--dry_run"]
+    words = ["main", "--dataset", "rows.csv", "--study=studies/smoke.yaml", "--model", "gpt2", "--dry_run"]
 
-    go_where_typed(words)
+    spelling = go_where_typed(words)
 
     study = typed.parent / "clone" / "studies" / "smoke.yaml"
     assert Path.cwd() == typed
-    assert words == ["main.py", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
+    assert words == ["main", "--dataset", "rows.csv", f"--study={study}", "--model", "gpt2", "--dry_run"]
+    assert spelling.words[:3] == ("mlflow", "run", str(typed.parent / "clone"))
+    assert spelling.by_mlflow
 
 
 def test_a_command_that_mlflow_has_not_started_stays_where_it_is(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_RUN_ID")
-    words = ["main.py", "--study", "studies/smoke.yaml"]
+    words = ["main", "--study", "studies/smoke.yaml"]
 
-    go_where_typed(words)
+    assert not go_where_typed(words).by_mlflow
 
     assert Path.cwd() == typed.parent / "clone"
-    assert words == ["main.py", "--study", "studies/smoke.yaml"]
+    assert words == ["main", "--study", "studies/smoke.yaml"]
 
 
 @pytest.mark.slow

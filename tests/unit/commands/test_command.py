@@ -6,9 +6,6 @@ import pytest
 from mlflow import MlflowClient
 
 from paretune.cli.main import main
-from paretune.commands.command import read_with_profile
-from paretune.core.errors import BadInput
-from paretune.specification.job import JobSpec
 
 HEADER = "instance_type,instance_count,per_device_train_batch_size,learning_rate,billable_seconds,f1"
 COMMANDS = {
@@ -34,13 +31,3 @@ def test_the_note_begins_with_the_answer(name: str, workplace: Path, monkeypatch
     tags = client.get_run(run_id).data.tags
     assert tags["paretune.kind"] == name
     assert ANSWERS[name] in tags["mlflow.note.content"].splitlines()[0]
-
-
-def test_a_deadline_that_is_over_is_reported_beside_other_faults(workplace: Path) -> None:
-    texts = {"finish_by": "2020-01-01T08:00Z", "learning_rate": "0"}
-    with pytest.raises(BadInput) as refused:
-        read_with_profile(JobSpec.from_text, texts, [])
-
-    assert len(refused.value.faults) == 2
-    assert "finish_by=2020-01-01T08:00Z is over" in refused.value.faults[1]
-    assert read_with_profile(JobSpec.from_text, {"finish_by": "2020-01-01T08:00Z"}, []).finish_by  # its job may run

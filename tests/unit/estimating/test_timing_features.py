@@ -1,6 +1,5 @@
 """A job as the models see it."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -327,9 +326,9 @@ def test_frozen_weights_beside_adapters_have_two_bytes_where_the_device_has_bf16
 CONFIG = {"model_type": "bert", "hidden_size": 10}
 
 
-def setting(facts: Mapping[str, float] | None = None, **changes: Any) -> StepSetting:
+def setting(**changes: Any) -> StepSetting:
     spec = JobSpec(**{"dataset": "a/b", "max_train_samples": 900, **changes})
-    found = step_setting(spec, replace(BUILT, config=CONFIG), 30.0, facts)
+    found = step_setting(spec, replace(BUILT, config=CONFIG), 30.0)
     assert found is not None
     return found
 
@@ -344,15 +343,6 @@ def test_what_is_traced_depends_on_the_model_and_the_device_and_not_on_batch_or_
     assert setting(activation_checkpointing=True).recomputes
     assert setting(instance_type="ml.g5.xlarge", fine_tuning="lora").frozen_in_half
     assert not setting(instance_type="ml.g5.xlarge", fine_tuning="lora", strategy="deepspeed").frozen_in_half
-
-
-def test_only_the_tokens_of_the_data_are_traced_where_others_are_left_out() -> None:
-    facts = {"used_tokens": 40.0}
-
-    assert setting(facts).used_tokens == 40
-    assert setting().used_tokens is None
-    assert setting(facts, training_arguments={"weight_decay": 0.1}).used_tokens is None
-    assert setting(facts, strategy="deepspeed", instance_type="ml.g5.12xlarge").used_tokens is None
 
 
 def test_a_model_without_a_known_configuration_is_not_traced() -> None:

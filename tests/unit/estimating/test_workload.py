@@ -12,7 +12,6 @@ from paretune.estimating.workload import (
     evaluation_batch,
     frozen_weight_bytes,
     profile_faults,
-    trains_used_rows,
     warmup_steps,
     workload,
 )
@@ -203,22 +202,6 @@ def test_a_job_of_one_step_cannot_be_profiled() -> None:
 def test_a_profile_is_not_refused_where_the_rows_are_not_known_yet_nor_a_job_without_one() -> None:
     assert profile_faults(JobSpec(profile_steps=300), None) == []
     assert profile_faults(JobSpec(), 16) == []
-
-
-@pytest.mark.parametrize(
-    ("changes", "may"),
-    [
-        ({}, True),
-        ({"instance_count": 2, "strategy": "fsdp"}, True),
-        ({"instance_count": 2, "strategy": "fsdp", "tensor_parallel_degree": 2}, False),
-        ({"instance_count": 2, "strategy": "fsdp", "pipeline_parallel_degree": 2}, False),
-        ({"instance_type": "ml.p4d.24xlarge", "strategy": "smp"}, False),
-        ({"instance_type": "ml.p4d.24xlarge", "strategy": "deepspeed"}, False),
-        ({"training_arguments": {"weight_decay": 0.01}}, False),
-    ],
-)
-def test_unused_rows_are_left_out_where_a_process_has_the_whole_table(changes: dict[str, Any], may: bool) -> None:
-    assert trains_used_rows(JobSpec(**changes)) is may
 
 
 def test_an_evaluation_batch_of_a_language_model_has_bounded_logits() -> None:

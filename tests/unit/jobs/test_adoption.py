@@ -191,7 +191,7 @@ def test_a_job_in_another_region_is_left_alone(user: User, monkeypatch: pytest.M
     assert user.type().run_id != run_id
 
 
-HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours", "queue": "team"}
+HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours"}
 
 
 @pytest.mark.parametrize(
@@ -200,12 +200,10 @@ HERE = {"account": "111111111111", "region": "us-east-1", "bucket": "ours", "que
         ({"account": "222222222222"}, "in the AWS account 222222222222, and these credentials are of 111111111111"),
         ({"region": "eu-west-1", "bucket": "b"}, "in the region eu-west-1, and this command asks us-east-1"),
         ({"bucket": "theirs"}, "the bucket theirs, and this command reads ours: set bucket=theirs"),
-        ({"queue": ""}, "in no queue, and this command asks the queue team"),
-        ({"queue": "arn:aws:batch:us-east-1:111111111111:job-queue/team"}, ""),
         ({}, ""),
     ],
 )
-def test_a_job_is_elsewhere_in_another_account_region_bucket_or_queue(
+def test_a_job_is_elsewhere_in_another_account_region_or_bucket(
     user: User, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], message: str
 ) -> None:
     monkeypatch.setattr(user.launcher, "location_tags", lambda: HERE)

@@ -72,9 +72,3 @@ def test_the_remedy_of_a_lack_of_memory_is_something_else_than_what_ran(fine_tun
     failure = (FailureKind.OUT_OF_MEMORY, "CUDA out of memory")
 
     assert remedy in failure_message(JobSpec(fine_tuning=fine_tuning), failure, "with batch 1")
-
-
-def test_a_trial_of_a_shared_job_without_memory_is_told_no_batch() -> None:
-    """Nothing stands between the cause and the advice where no smaller batch is tried."""
-    message = failure_message(ON_SAGEMAKER, (FailureKind.OUT_OF_MEMORY, "the reason"), "")
-    assert message.startswith("out of memory: lower max_seq_length")

@@ -39,16 +39,6 @@ def test_a_job_on_sagemaker_is_shown_with_what_it_uploads_and_may_cost(tmp_path:
     assert lines["leaves this machine"].endswith("dataset (2.0 MB), model (87.0 MB), code")
 
 
-def test_a_job_that_waits_in_a_queue_is_shown_with_the_request_that_the_queue_sends() -> None:
-    parts = {"request": {"jobName": "RUN", "serviceRequestPayload": REQUEST}}
-
-    lines = _summary(CLOUD, CLOUD.plan(), JobInputs(), parts, None, None)
-
-    assert lines["image"] == "registry/image:1"
-    assert lines["worst case"] == "unknown: no price"
-    assert lines["leaves this machine"].endswith("dataset, model, code")
-
-
 def test_a_project_has_no_batch_of_ours() -> None:
     spec = JobSpec(project="own", entry_point="fit", project_parameters={"depth": 3})
 

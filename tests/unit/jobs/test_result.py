@@ -70,12 +70,6 @@ def test_a_metric_that_is_absent_is_an_absent_line(absent: str) -> None:
     assert fewer.items() <= whole.items()
 
 
-def test_a_busy_machine_is_named_beside_the_throughput() -> None:
-    rows = rows_of(str(outcome(metrics=MEASURED | {"others_cpu_share": 0.625})))
-
-    assert rows["throughput"] == "1,234.6 samples/s; other programs took 62% of the cores"
-
-
 def test_a_measured_zero_is_shown() -> None:
     rows = rows_of(str(outcome(metrics=MEASURED | {"f1": 0.0, "truncated_share": 0.0})))
 

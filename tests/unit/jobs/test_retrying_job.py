@@ -16,7 +16,6 @@ from paretune.jobs.result import JobResult
 from paretune.jobs.retrying_job import CAPACITY_PAUSE_S, STOP_PATIENCE_S, RetryingJob
 from paretune.launchers.base import (
     CREATED_WITHIN_S,
-    Capacity,
     Job,
     JobState,
     Launcher,
@@ -24,11 +23,10 @@ from paretune.launchers.base import (
     WarmPoolStatus,
     job_name,
 )
-from paretune.launchers.shared_jobs import SharedJob, SharedJobs
-from paretune.pricing.prices import Price, plan_price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.pricing.prices import Price
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from paretune.tracking import RecordedJob, Tracking
+from paretune.tracking import Tracking
 from tests.workplaces import make_workplace
 
 SMALL, LARGE, OTHER = "ml.g5.xlarge", "ml.g5.2xlarge", "ml.g6.xlarge"
@@ -68,7 +66,6 @@ class ScriptedJob(Job):
     stopped: bool = False
     told: list[Event] = field(default_factory=lambda: [Event(time=1.0, step=1, metrics={"train/loss": 0.5})])
     pools: dict[str, WarmPoolStatus] = field(default_factory=dict)
-    selected: dict[str, tuple[str, int]] = field(default_factory=dict)
     f1: float = 0.75
 
     def state(self) -> JobState:
@@ -94,9 +91,6 @@ class ScriptedJob(Job):
 
     def seconds(self) -> float:
         return SECONDS
-
-    def capacity(self) -> Capacity:
-        return Capacity(instances=self.selected.get(self.name))
 
     def log_tail(self, lines: int = 15) -> list[str]:
         return ["last line"]
@@ -144,7 +138,6 @@ class ScriptedLauncher(Launcher):
         self.created: list[str] = []
         self.pools: dict[str, WarmPoolStatus] = {}
         self.keeps = False
-        self.takes: tuple[str, int] | None = None
 
     def submit(self, document: JobDocument, inputs: JobInputs) -> Job:
         ending = self.endings.pop(0)
@@ -152,8 +145,7 @@ class ScriptedLauncher(Launcher):
             raise ending
         assert document.job_name not in self.jobs
         self.created.append(document.job_name)
-        taken = {document.job_name: self.takes} if self.takes is not None and document.plans else {}
-        made = ScriptedJob(document.job_name, document, ending, pools=self.pools, selected=taken)
+        made = ScriptedJob(document.job_name, document, ending, pools=self.pools)
         self.jobs[document.job_name] = made
         if self.keeps:
             self.pools[document.job_name] = kept()
@@ -276,59 +268,6 @@ def test_a_model_that_is_worse_than_words_alone_is_said_at_the_end_and_in_its_ru
     assert (desk.tags["verdict"], desk.tags["state"]) == (said, "Completed")
 
 
-def test_where_a_queue_runs_a_job_is_recorded_while_it_runs_and_of_all_its_attempts(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, names: Names
-) -> None:
-    def arn(name: str) -> str:
-        return f"arn:aws:sagemaker:us-east-1:123456789012:training-job/AWSBatch{name}0ff"
-
-    monkeypatch.setattr(ScriptedJob, "detail", lambda _: "Training")
-    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": arn(job.name), "service_job": f"of {job.name}"})
-    launcher = ScriptedLauncher([MEMORY, DONE])
-    attempts = desk.attempts(launcher)
-    attempts.poll()
-    first, second = names(2)
-
-    assert (desk.tags["job_arn"], desk.tags["service_job"]) == (arn(first), f"of {first}")
-    assert desk.tags["job_arns"] == arn(first)
-
-    while attempts.attempt == 1:
-        attempts.poll()
-    desk.follow(desk.attempts(launcher))  # another process
-
-    assert desk.tags["job_arn"] == arn(second)
-    assert desk.tags["job_arns"].split() == [arn(first), arn(second)]
-
-
-def test_a_job_that_bears_its_own_name_needs_no_list_of_names(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ScriptedJob, "facts", lambda job: {"job_arn": f"arn:aws:sagemaker:r:1:training-job/{job.name}"})
-
-    desk.follow(desk.attempts(ScriptedLauncher([DONE])))
-
-    assert "job_arns" not in desk.tags
-
-
-def test_a_job_that_was_stopped_for_it_lost_its_training_plan_is_booked_on_demand_and_not_tried_again(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def price(launcher: ScriptedLauncher, spec: JobSpec) -> Price | None:
-        return real(launcher, spec) if spec.training_plan is None else plan_price(spec, "us-east-1")
-
-    real = ScriptedLauncher.price
-    monkeypatch.setattr(ScriptedLauncher, "price", price)
-    monkeypatch.setattr(ScriptedJob, "capacity", lambda job: Capacity(has_lost_plan=True))
-    launcher = ScriptedLauncher([(FailureKind.OFF_PLAN, "it would be billed on demand")])
-    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
-
-    with pytest.raises(JobFailed, match="it would be billed on demand"):
-        desk.follow(desk.attempts(launcher, training_plan=plan))
-
-    assert desk.metrics["cost_usd"] == pytest.approx(0.01)  # 36 s x 1 USD per hour
-    assert "plan_share_usd" not in desk.metrics
-    assert float(desk.tags["price_usd_per_hour"]) == 1.0
-    assert len(launcher.created) == 1
-
-
 def test_a_job_that_completes_is_one_job_with_its_result_and_its_bill(desk: Desk, names: Names) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher, instance_count=2)
@@ -442,127 +381,20 @@ def test_a_type_without_capacity_is_followed_by_the_next_one_at_once_and_its_pri
     assert f"no capacity for {SMALL}: trying {LARGE}; 36 s are billed until then" in desk.messages
 
 
-def test_one_job_names_all_types_on_demand_and_is_booked_on_the_one_that_was_taken(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.takes = (LARGE, 2)
-    changes = {"fallback_instance_types": f"{OTHER},{LARGE}", "instance_count": 2, "global_batch_size": 32}
-    desk.follow(desk.attempts(launcher, **changes))
-
-    assert launcher.created == names(1)
-    assert list(launcher.documents[0].plans) == [OTHER, LARGE]
-    assert (desk.tags["used_instance_type"], desk.tags["price_usd_per_hour"]) == (LARGE, "2")
-    assert desk.tags["used_instance_count"] == "2"
-    assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 * 2 / 3600)
-    assert sum(f"SageMaker has taken 2 x {LARGE}" in message for message in desk.messages) == 1
-
-
-def test_the_count_of_an_attempt_on_fewer_instances_does_not_outlive_it(desk: Desk) -> None:
-    launcher = ScriptedLauncher([CAPACITY, DONE])
-    launcher.takes = (LARGE, 1)
-    changes = {"fallback_instance_types": LARGE, "instance_count": 2, "global_batch_size": 32}
-    attempts = desk.attempts(launcher, **changes, capacity_wait_minutes=5)
-    while attempts.attempt == 1:
-        attempts.poll()
-    assert desk.tags["used_instance_count"] == "1"
-    launcher.takes = (SMALL, 2)
-    desk.follow(attempts)
-
-    (run,) = desk.tracking.runs("")
-    job = RecordedJob(run)
-    assert (job.cluster.instance_type, job.cluster.instance_count) == (SMALL, 2)
-
-
-def test_what_was_taken_is_recorded_and_read_back_with_its_own_count(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.takes = (LARGE, 1)
-    desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, instance_count=2, global_batch_size=32))
-
-    assert desk.tags["used_instance_count"] == "1"
-    assert desk.metrics["cost_usd"] == pytest.approx(SECONDS * 2 / 3600)
-    (run,) = desk.tracking.runs("")
-    ran = RecordedJob(run).request.spec_as_run()
-    assert (ran.instance_type, ran.instance_count, ran.plan().global_batch_size) == (LARGE, 1, 32)
-
-
-def test_a_job_that_got_the_type_it_asked_for_is_read_back_as_it_was_asked_for(desk: Desk) -> None:
-    launcher = ScriptedLauncher([DONE])
-    launcher.takes = (SMALL, 1)
-    attempts = desk.attempts(launcher, fallback_instance_types=LARGE)
-    desk.follow(attempts)
-
-    (run,) = desk.tracking.runs("")
-    assert RecordedJob(run).request.spec_as_run().instance_type == SMALL
-    assert RecordedJob(run).request.spec_as_run().plan() == launcher.documents[0].plan
-    assert desk.tags["used_instance_type"] == SMALL
-
-
-def test_without_capacity_for_any_type_all_are_asked_for_again_in_one_job(desk: Desk) -> None:
-    launcher, either = ScriptedLauncher([CAPACITY] * 9), f"{SMALL} or {LARGE}"
-
-    with pytest.raises(JobFailed, match=f"no capacity for {either}"):
-        desk.follow(desk.attempts(launcher, fallback_instance_types=LARGE, capacity_wait_minutes=5.0))
-
-    assert len(launcher.documents) > 2
-    for document in launcher.documents:
-        assert (document.spec.instance_type, list(document.plans)) == (SMALL, [LARGE])
-    assert any(f"no capacity for {either}: in {CAPACITY_PAUSE_S:g} s trying {either}" in told for told in desk.messages)
-
-
-@pytest.mark.parametrize("looks", [0, 2, 4, 6])
-def test_out_of_memory_on_a_taken_type_halves_the_batch_on_every_type_whoever_watches(
-    desk: Desk, names: Names, looks: int
-) -> None:
-    launcher = ScriptedLauncher([MEMORY, DONE])
-    launcher.takes = (LARGE, 1)
-    changes = {"fallback_instance_types": LARGE, "per_device_train_batch_size": 16}
-    first = desk.attempts(launcher, **changes)
-    for _ in range(looks):
-        first.poll()
-    desk.follow(desk.attempts(launcher, **changes))
-
-    assert launcher.created == names(2)
-    second = launcher.documents[1]
-    assert second.plan.per_device_train_batch_size == second.plans[LARGE].per_device_train_batch_size == 8
-    assert second.plan.global_batch_size == second.plans[LARGE].global_batch_size == 16
-    assert desk.tags["used_instance_type"] == LARGE
-
-
-class OnPlan(ScriptedLauncher):
-    """Its instances are paid for: 10 USD an instance-hour."""
-
-    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        return spec.instance_count * seconds * 10 / 3600
-
-    def price(self, spec: JobSpec) -> Price | None:
-        return plan_price(spec, "us-east-1")
-
-
-def test_a_job_on_a_training_plan_costs_nothing_more_and_the_share_of_all_attempts_is_told_apart(desk: Desk) -> None:
-    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
-    outcome = desk.follow(desk.attempts(OnPlan([MEMORY, DONE]), training_plan=plan, per_device_train_batch_size=16))
-
-    assert desk.metrics["cost_usd"] == 0.0
-    assert desk.metrics["plan_share_usd"] == pytest.approx(2 * SECONDS * 10 / 3600)
-    assert desk.tags["price_source"] == f"training plan, paid in advance: {plan}"
-    assert "share of the training plan's fee  0.20000 USD, paid in advance" in str(outcome)
-
-
 WAITED = (FailureKind.CAPACITY, "MaxWaitTimeExceeded: spot capacity did not come within max_wait_minutes")
 
 
-@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("fsdp", True), ("deepspeed", False)])
-def test_a_spot_job_that_waited_too_long_is_booked_and_goes_on_elsewhere_from_its_checkpoints(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, strategy: str, shares: bool
+def test_a_spot_job_that_waited_too_long_is_booked_and_goes_on_elsewhere(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = ScriptedLauncher([WAITED, DONE])
     monkeypatch.setattr(ScriptedJob, "state", _stopped_by_the_service)
-    changes = {"spot": True, "max_runtime_minutes": 10.0, "strategy": strategy, "fallback_instance_types": LARGE}
+    changes = {"spot": True, "max_runtime_minutes": 10.0, "fallback_instance_types": LARGE}
     attempts = desk.attempts(launcher, **changes)
     desk.follow(attempts)
     first, second = launcher.documents
 
     assert (first.spec.instance_type, second.spec.instance_type) == (SMALL, LARGE)
-    assert (first.checkpoint_key, second.checkpoint_key) == ("", first.spec.spec_hash() if shares else "")
     assert second.spec.spec_hash() != first.spec.spec_hash()
     assert second.max_seconds == 10 * 60 - SECONDS  # so that both together are billed no more than one
     assert desk.metrics["billable_seconds"] == 2 * SECONDS
@@ -856,18 +688,6 @@ def test_no_smaller_batch_is_claimed_where_no_time_was_left_for_one(desk: Desk, 
     assert launcher.created == names(1)
 
 
-def test_dollars_are_summed_over_all_attempts_that_exist_although_none_should_follow(desk: Desk, names: Names) -> None:
-    launcher = ScriptedLauncher([MEMORY, MEMORY, DONE])
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))  # by a `sync` that asked nobody
-    desk.client.set_tag(desk.run_id or "", "paretune.retries_smaller", "false")
-    desk.client.log_metric(desk.run_id or "", "cost_usd", 0.0)
-
-    desk.follow(desk.attempts(launcher, per_device_train_batch_size=16))
-
-    assert launcher.created == names(3)
-    assert desk.metrics["cost_usd"] == pytest.approx(0.03)
-
-
 def test_booking_never_lowers_the_dollars_that_a_run_has(desk: Desk) -> None:
     launcher = ScriptedLauncher([DONE])
     attempts = desk.attempts(launcher)
@@ -893,24 +713,3 @@ def test_an_interruption_stops_the_attempt_that_runs_and_not_only_those_before_i
     assert again.current is not None
     assert (again.current.name, again.current.state()) == (names(2)[1], JobState.STOPPED)
     assert again.bill.cost_usd == pytest.approx(0.02)
-
-
-def test_a_trial_that_joined_a_later_attempt_counts_the_seconds_of_those_before(desk: Desk) -> None:
-    """Else the attempt after it could use the whole limit of the job once more."""
-    launcher = ScriptedLauncher(["done"])
-    attempts = desk.attempts(launcher)
-    killed = FailureKind.ERROR, "killed"
-    for number in (1, 2):
-        name = f"paretune-lead-{number}"
-        launcher.jobs[name] = ScriptedJob(name, attempts.document, killed, looks=1)
-    paused = Event(time=1.0, step=2, total_steps=8, member="joiner", paused=3.0)
-    job = replace(launcher.jobs["paretune-lead-2"], told=[paused])
-    shared = SharedJob(job.name, job=job, queue=TrialQueue())
-    shared.read_events()
-    attempts.shared = SharedJobs(launcher, 1, lambda: None)
-    attempts.document = replace(attempts.document, job_name=f"{job.name}.joiner")
-    again = attempts._following(shared.trial("joiner"))
-
-    assert again is not None
-    assert again.job_name == "paretune-lead-3.joiner"
-    assert again.spent_seconds == 2 * SECONDS

@@ -40,9 +40,17 @@ def test_a_lease_is_renewed_in_the_store_until_it_is_given_up(workplace: Path, m
         (ELSEWHERE, 12.0, "a process on host-b (12 s ago)"),
         (ELSEWHERE, ABANDONED_S + 2, ""),
         (ELSEWHERE, -ABANDONED_S - 2, ""),  # its clock cannot be right
-        (ELSEWHERE, None, ""),  # version 0.3 renewed nothing
+        (ELSEWHERE, None, ""),
     ],
-    ids=["nobody", "this process", "a dead process here", "elsewhere", "elsewhere, long ago", "in the future", "0.3"],
+    ids=[
+        "nobody",
+        "this process",
+        "a dead process here",
+        "elsewhere",
+        "elsewhere, long ago",
+        "in the future",
+        "never renewed",
+    ],
 )
 def test_who_watches_is_known_of_every_machine(name: str, renewed_s_ago: float | None, words: str) -> None:
     now = time.time()

@@ -27,7 +27,6 @@ from paretune.specification.container import (
     JobInputs,
     JobReport,
     ProjectPayload,
-    TrialQueue,
     write_json,
 )
 from paretune.specification.job import JobSpec
@@ -250,52 +249,21 @@ def test_the_processes_of_a_job_share_the_cores_unless_the_user_has_said_how_man
     assert environment["MKL_NUM_THREADS"] == "5"
 
 
-def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(place: Place) -> None:
-    first = place.submit("quick")
-    place.end(first)
-    second = place.submit("quick")
-    other = place.submit("quick", seed=7)
-
-    assert _folder(first).checkpoints.resolve() == _folder(second).checkpoints.resolve()
-    assert _folder(other).checkpoints.resolve() != _folder(first).checkpoints.resolve()
-
-
-def test_a_job_that_searches_reads_each_queue_and_leaves_its_checkpoints_to_its_next_attempt(
-    workshop: Workshop, order: Order
-) -> None:
+def test_the_attempts_of_a_run_share_its_checkpoints_until_it_completes(workshop: Workshop, order: Order) -> None:
     document, inputs = order("quick")
-    folders = []
-    for attempt in (1, 2):
-        name = f"paretune-abc-{attempt}"
-        members = (replace(document, job_name=f"{name}.a"),)
-        searching = replace(document, job_name=name, members=members, queue=TrialQueue(order=(("a", 2),)))
-        job = workshop.launcher().submit(searching, inputs)
-        wait_until(lambda job=job: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")  # type: ignore[misc]
-        folders.append(job.folder.checkpoints.resolve())
-        assert job.trials.queue() == searching.queue
-    joined = replace(document, job_name=f"{name}.b")
-    newer = TrialQueue(version=2, order=(("b", 2),), members=(joined,))
-    job.trials.direct(newer)
 
-    again = workshop.launcher().attach(name)
-    assert again is not None
-    assert again.trials.count == 2
-    newest = again.trials.queue()
-    assert newest is not None
-    assert newest.as_json() == newer.as_json()
-    assert folders[0] == folders[1]
+    def ended(name: str) -> LocalJob:
+        job = workshop.launcher().submit(replace(document, job_name=name), inputs)
+        wait_until(lambda: job.state().is_terminal, within_s=WITHIN_S, what="the job ends")
+        return job
 
+    first, second, other = (ended(f"paretune-{name}") for name in ("abc-1", "abc-2", "def-1"))
 
-def test_of_two_jobs_of_equal_specification_at_once_the_second_uses_a_folder_of_its_own(place: Place) -> None:
-    first, second = place.submit("long"), place.submit("long")
-
-    assert _folder(first).checkpoints.is_symlink()
-    assert not _folder(second).checkpoints.is_symlink()
-    assert _folder(second).checkpoints.is_dir()
-
-    first.stop()
-    place.end(first)
-    assert _folder(place.submit("long")).checkpoints.resolve() == _folder(first).checkpoints.resolve()
+    folder = first.folder.checkpoints.resolve()
+    assert second.folder.checkpoints.resolve() == folder != other.folder.checkpoints.resolve()
+    assert folder.is_dir()
+    second.clean_up()
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
@@ -512,7 +480,7 @@ def test_a_project_runs_in_a_copy_of_its_files_with_links_to_the_large_ones(
     code = job.folder.root / "input" / "data" / "code"
     content = json.loads((job.folder.model / "said.json").read_text())
     assert job.state() is JobState.COMPLETED
-    assert content["document"] == {"run_id": "abc", "command": "train"}
+    assert content["document"] == {"command": "train"}
     assert Path(content["folder"]) == code
     assert Path(content["python"]).parent == Path(sys.executable).parent
     assert not content["mlflow"]

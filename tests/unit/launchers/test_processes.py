@@ -9,7 +9,6 @@ import pytest
 
 from paretune.launchers import processes
 from paretune.launchers.processes import Process, is_alive, is_watched, this_process
-from paretune.ledger.study_ledger import StudyLedger
 
 STARTED = f"{Process.of(os.getpid()).created:.0f}"
 NOBODY = 4194304  # no process has this id
@@ -28,7 +27,7 @@ def outside() -> str:
     return this_process()
 
 
-def test_a_process_knows_itself_and_earlier_versions_names_of_it() -> None:
+def test_a_process_knows_itself_also_by_a_name_without_a_namespace() -> None:
     host = socket.gethostname()
 
     assert is_alive(this_process()) is True
@@ -49,17 +48,6 @@ def test_whether_a_process_of_another_container_with_this_host_name_runs_is_not_
     assert is_alive(this_process()) is True
     assert (is_alive(outside), is_alive(dead)) == (None, None)
     assert not is_watched(outside)
-
-
-def test_a_round_in_another_container_with_this_host_name_keeps_its_lease(
-    outside: str, tmp_path: Path, container: None
-) -> None:
-    ledger = StudyLedger(f"sqlite:///{tmp_path / 'studies.db'}", "s")
-    dead_here = outside.replace(f" {os.getpid()} ", f" {NOBODY} ")
-
-    assert ledger.lease.take(dead_here) == ""
-    assert ledger.lease.take(this_process()) == dead_here
-    ledger.close()
 
 
 def test_a_process_from_before_the_machine_was_started_again_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -230,17 +229,6 @@ def test_with_the_study_in_another_database_a_reservation_is_made_before_and_und
     accounts.release("study/1")
 
     assert left(accounts)["nlp"] == 5.0
-
-
-def test_accounts_of_another_version_are_refused(tmp_path: Path) -> None:
-    accounts_in(tmp_path)
-    engine = open_engine(f"sqlite:///{tmp_path / 'studies.db'}")
-    with engine.begin() as connection:
-        connection.execute(sa.text("update paretune_budget_entries_version set version = 4"))
-    engine.dispose()
-
-    with pytest.raises(BadInput, match=r"was written by another version of paretune: name another storage"):
-        accounts_in(tmp_path)
 
 
 def test_a_storage_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:

@@ -36,7 +36,6 @@ def prepare(ml: Path, command: str, **changes: Any) -> None:
         "command": command,
         "requirements": [],
         "folder": ".",
-        "run_id": "r",
         "experiment": "e",
         "collect": False,
         "max_silence_minutes": 0,
@@ -140,6 +139,7 @@ def test_a_job_that_reports_leaves_the_numbers_that_it_printed_wrote_and_logged(
         logged = [("auc", 0.8, 0, "r"), ("auc", 0.3, 0, "child"), ("fold", 0.4, 0, "child"), ("fold", 0.9, 0, "gone")]
         logged += [("eval_f1", 0.5, 0, "r"), ("strange", 0.0, 1, "r")]
         database.executemany("INSERT INTO latest_metrics VALUES (?, ?, ?, ?)", logged)
+    (store / inside.OWN_RUN).write_text("r")
     (ml / "input" / "data" / "code" / "project" / "metrics.json").write_text('{"old": 1}')
     os.utime(ml / "input" / "data" / "code" / "project" / "metrics.json", (1, 1))
     print_it = "echo auc=0.1; echo 'loss: 2.5e-1'; echo lr = fast; echo 'step 3 loss=7'"
@@ -176,16 +176,17 @@ def test_a_store_from_the_template_is_as_one_that_mlflow_makes(ml: Path, tmp_pat
     template = tmp_path / "stores" / "mlflow"
     template.parent.mkdir()
     project = ml / "input" / "data" / "code" / "project"
-    for run_id in ("first", "second"):  # the first one makes the template
+    for _ in range(2):  # the first job makes the template
         shutil.rmtree(ml / "output" / "data", ignore_errors=True)
         (project / "mlruns").unlink(missing_ok=True)
-        process = start(ml, "env | grep ^MLFLOW_", collect=True, run_id=run_id, template=str(template))
+        process = start(ml, "env | grep ^MLFLOW_", collect=True, template=str(template))
         message, _ = process.communicate(timeout=120)
         assert process.returncode == 0, message
-        assert f"MLFLOW_RUN_ID={run_id}" in message
 
-        (run,) = read_store(ml / "output" / "data" / "paretune")
-        assert (run.run_id, run.name, run.status) == (run_id, inside.RUN_NAME, "RUNNING")
+        (stored,) = read_store(ml / "output" / "data" / "paretune")
+        run_id = stored.run.info.run_id
+        assert (stored.is_own, stored.run.info.run_name, stored.run.info.status) == (True, inside.RUN_NAME, "RUNNING")
+        assert f"MLFLOW_RUN_ID={run_id}" in message
         with closing(sqlite3.connect(ml / "output" / "data" / "paretune" / "mlflow.db")) as database:
             (uri,) = database.execute("SELECT artifact_uri FROM runs").fetchone()
         assert uri == str(project / "mlruns" / uri.split("/")[-3] / run_id / "artifacts")

@@ -47,10 +47,8 @@ def test_without_a_hybrid_degree_all_devices_share_one_copy(shared: int | None) 
     [
         (8, 8, {"tensor": 3}, ["tensor_parallel_degree must divide the 8 devices, got 3: use 1, 2, 4, 8"]),
         (16, 8, {"tensor": 16}, ["must divide the 8 devices of one instance, got 16", "use 1, 2, 4, 8"]),
-        (8, 8, {"tensor": 8, "context": 2}, ["context_parallel_degree must divide the 8 devices, got 8 x 2"]),
         (6, 6, {"pipeline": 4}, ["pipeline_parallel_degree must divide the 6 devices, got 4: use 1, 2, 3, 6"]),
         (8, 8, {"tensor": 2, "hybrid_shard": 8}, ["hybrid_shard_degree must divide the 4 devices", "or 0 for all"]),
-        (8, 8, {"expert": 5}, ["expert_parallel_degree must divide the 8 devices, got 5"]),
     ],
 )
 def test_degrees_that_do_not_divide_are_refused_with_those_that_do(

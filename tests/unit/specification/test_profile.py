@@ -97,8 +97,6 @@ VALUES = {
     "activation_checkpointing": True,
     "hybrid_shard_degree": 1,
     "tensor_parallel_degree": 1,
-    "context_parallel_degree": 1,
-    "expert_parallel_degree": 1,
     "pipeline_parallel_degree": 1,
     "micro_batches": 1,
     "activation_offloading": True,
@@ -147,15 +145,6 @@ def test_the_price_of_this_machine_is_none_of_a_sagemaker_job(profile: Path) -> 
     assert remarks(JobSpec.from_text(typed), {}) == [
         "paretune.toml: local_price_usd_per_hour without effect on a job on SageMaker's instances"
     ]
-
-
-def test_a_queue_of_the_team_is_for_jobs_that_aws_runs(profile: Path) -> None:
-    profile.write_text('queue = "team"\nshare_identifier = "search"')
-    on_aws = {"instance_type": "ml.g5.xlarge"}
-
-    assert JobSpec.from_text(with_profile(on_aws, {})).queue == "team"
-    assert JobSpec.from_text(with_profile(on_aws | {"launcher": "simulated"}, {})).queue is None
-    assert JobSpec.from_text(with_profile({}, {})).queue is None
 
 
 @pytest.mark.parametrize(

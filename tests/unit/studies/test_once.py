@@ -1,4 +1,4 @@
-"""A study step by step (`once`): each step is a new driver that knows only what stands in the storages."""
+"""A study with `once`: each call is a new driver that knows only what stands in the storages."""
 
 import itertools
 from collections.abc import Iterator
@@ -50,8 +50,8 @@ class LastingLauncher(JudgedLauncher):
 
 
 @dataclass
-class Steps:
-    """Takes steps of one study, some seconds apart."""
+class Rounds:
+    """Calls rounds of one study, some seconds apart."""
 
     desk: Desk
     terms: dict[str, Any]
@@ -59,7 +59,7 @@ class Steps:
     drivers: list[Driver] = field(default_factory=list)
 
     def call(self) -> str:
-        """One step; why the search has ended, empty where it has not."""
+        """One round; why the search has ended, empty where it has not."""
         driver = self.desk.driver(once=True, **self.terms)
         self.drivers.append(driver)
         try:
@@ -72,7 +72,7 @@ class Steps:
             self.desk.clock.sleep(self.apart_s)
 
     def until_the_end(self, most: int = 60) -> str:
-        """All steps that it takes."""
+        """All rounds that it takes."""
         return next(reason for _ in range(most) if (reason := self.call()))
 
 
@@ -84,19 +84,19 @@ def desk(workplace: Path, tmp_path: Path) -> Iterator[Desk]:
     made.close()
 
 
-def test_a_study_in_steps_runs_each_job_once_and_books_it(desk: Desk) -> None:
-    steps = Steps(desk, {"n_parallel": 2})
-    assert steps.until_the_end() == "every point was tried"
+def test_a_study_in_rounds_runs_each_job_once_and_books_it(desk: Desk) -> None:
+    rounds = Rounds(desk, {"n_parallel": 2})
+    assert rounds.until_the_end() == "every point was tried"
 
-    entries = entries_of(steps.drivers[-1].ledger)
+    entries = entries_of(rounds.drivers[-1].ledger)
     assert sorted(entry.note.point["learning_rate"] for entry in entries) == list(RATES)
     assert len(desk.launcher.created) == 4
-    assert steps.drivers[-1].ledger.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
-    assert len(steps.drivers) == 3  # two begin, two have ended and two begin, two have ended
+    assert rounds.drivers[-1].ledger.balance().spent_usd == pytest.approx(4 * SECONDS / 3600)
+    assert len(rounds.drivers) == 3  # two begin, two have ended and two begin, two have ended
 
 
 @pytest.mark.slow
-def test_a_pause_for_capacity_goes_on_from_step_to_step(desk: Desk) -> None:
+def test_a_pause_for_capacity_goes_on_from_round_to_round(desk: Desk) -> None:
     request: list[float] = []
 
     def judge(spec: JobSpec, times: int) -> Ending:
@@ -105,18 +105,18 @@ def test_a_pause_for_capacity_goes_on_from_step_to_step(desk: Desk) -> None:
 
     desk.launcher.judge = judge
     job = {"instance_type": SMALL, "max_runtime_minutes": 6, "capacity_wait_minutes": 30}
-    steps = Steps(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
-    steps.until_the_end()
+    rounds = Rounds(desk, {"job": job, "search": {"learning_rate": Choices(values=RATES[:1])}}, apart_s=25.0)
+    rounds.until_the_end()
 
     assert len(request) == 3
     assert all(60 <= later - before <= 60 + SECONDS + 2 * 25 for before, later in itertools.pairwise(request))
-    (entry,) = entries_of(steps.drivers[-1].ledger)
+    (entry,) = entries_of(rounds.drivers[-1].ledger)
     assert entry.end is not None
     assert entry.end.status is TrialStatus.COMPLETED
 
 
 @pytest.mark.slow
-def test_a_trial_without_capacity_waits_for_its_next_try_over_steps(desk: Desk) -> None:
+def test_a_trial_without_capacity_waits_for_its_next_try_over_rounds(desk: Desk) -> None:
     request: list[float] = []
 
     def judge(spec: JobSpec, times: int) -> Ending:
@@ -124,8 +124,8 @@ def test_a_trial_without_capacity_waits_for_its_next_try_over_steps(desk: Desk) 
         return CAPACITY if times < 2 else DONE
 
     desk.launcher.judge = judge
-    steps = Steps(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
-    steps.until_the_end()
+    rounds = Rounds(desk, {"search": {"learning_rate": Choices(values=RATES[:1])}})
+    rounds.until_the_end()
 
     assert request[1] - request[0] >= 300
     assert request[2] - request[1] >= 600
@@ -133,49 +133,49 @@ def test_a_trial_without_capacity_waits_for_its_next_try_over_steps(desk: Desk) 
 
 
 @pytest.mark.slow
-def test_what_one_step_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
+def test_what_one_round_learns_of_a_quota_the_next_ones_know(desk: Desk) -> None:
     refused: list[float] = []
 
     def judge(spec: JobSpec, times: int) -> Ending | Exception:
-        if len(steps.drivers[-1].running) > 1:
+        if len(rounds.drivers[-1].running) > 1:
             refused.append(desk.clock.now())
             return QUOTA
         return "endless"
 
     desk.launcher.judge = judge
-    steps = Steps(desk, {"n_parallel": 2}, apart_s=LIMIT_RETRY_S / 10)
+    rounds = Rounds(desk, {"n_parallel": 2}, apart_s=LIMIT_RETRY_S / 10)
     for _ in range(9):
-        steps.call()
+        rounds.call()
     assert len(refused) == 1
     for _ in range(4):
-        steps.call()
+        rounds.call()
     assert len(refused) == 2
 
 
-def test_a_launcher_that_refuses_every_step_is_reported_in_the_end(desk: Desk) -> None:
+def test_a_launcher_that_refuses_every_round_is_reported_in_the_end(desk: Desk) -> None:
     desk.launcher.judge = lambda spec, times: QUOTA
-    steps = Steps(desk, {}, apart_s=3600.0)
+    rounds = Rounds(desk, {}, apart_s=3600.0)
     for _ in range(MOST_REFUSED - 1):
-        assert steps.call() == ""
+        assert rounds.call() == ""
     with pytest.raises(LaunchRefused, match="3 times in a row"):
-        steps.call()
+        rounds.call()
 
 
-def test_a_job_that_cannot_be_is_asked_about_by_one_step_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_cannot_be_is_asked_about_by_one_round_only(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def check(spec: JobSpec) -> None:
         if spec.learning_rate == RATES[0]:
             raise BadInput(["no such thing"])
 
     monkeypatch.setattr(desk.launcher, "check", check)
     desk.launcher.judge = lambda spec, times: "endless"
-    steps = Steps(desk, {"n_parallel": 4})
+    rounds = Rounds(desk, {"n_parallel": 4})
     for _ in range(4):
-        steps.call()
+        rounds.call()
     assert sum("not possible" in text for text in desk.said) == 1
-    assert len(steps.drivers[-1].running) == 3
+    assert len(rounds.drivers[-1].running) == 3
 
 
-def test_an_error_of_a_step_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_round_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.launcher.judge = lambda spec, times: "endless"
     driver = desk.driver(once=True)
     driver.adopt()
@@ -186,7 +186,9 @@ def test_an_error_of_a_step_leaves_its_jobs_to_the_next_one(desk: Desk, monkeypa
 
 
 @pytest.mark.slow
-def test_the_command_takes_steps_until_the_study_has_ended(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_plays_rounds_until_the_study_has_ended(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = write_study(workplace, sampler="none", method="split", n_parallel=2, n_trials=4, budget_usd=20.0)
     path.write_text(path.read_text().replace("sampler: none\n", ""))
     codes: list[int] = []
@@ -208,7 +210,7 @@ def test_the_command_takes_steps_until_the_study_has_ended(workplace: Path, caps
     ledger.close()
 
 
-def test_steps_on_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
+def test_rounds_of_a_server_are_refused_where_each_machine_has_budgets_of_its_own(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (workplace / "team.yaml").write_text("budgets: [{name: all, usd_per_month: 10}]\n")
@@ -217,7 +219,7 @@ def test_steps_on_a_server_are_refused_where_each_machine_has_budgets_of_its_own
     assert f"needs the ledger of {workplace / 'team.yaml'} on a server, too" in capsys.readouterr().err
 
 
-def test_steps_are_refused_where_jobs_end_with_their_process(
+def test_rounds_are_refused_where_jobs_end_with_their_process(
     workplace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_study(workplace, job={"launcher": "local"}, search={"learning_rate": {"choices": [1e-5, 1e-4]}}, n_trials=2)

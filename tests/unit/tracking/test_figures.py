@@ -9,7 +9,7 @@ import pytest
 from sklearn.metrics import classification_report as sklearn_report
 
 from paretune.specification.container import JobReport
-from paretune.tracking.figures import classification_report, confusion_figure, label_table, prediction_figure
+from paretune.tracking.figures import classification_report, confusion_figure, label_table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -135,11 +135,3 @@ def test_the_table_of_labels_counts_as_scikit_learn_does() -> None:
     assert lines[0] == "label,rows,answered,precision,recall,f1"
     assert lines[1] == f"war,7,8,{6 / 8:.4f},{6 / 7:.4f},{12 / 15:.4f}"
     assert lines[2] == "'=1+1,3,0,0.0000,0.0000,0.0000"
-
-
-def test_predicted_numbers_are_drawn_over_true_ones() -> None:
-    figure = prediction_figure(JobReport(metrics={}, predictions=((1.0, 1.5), (3.0, 2.5))))
-
-    (axes,) = figure.axes
-    assert axes.collections[0].get_offsets().tolist() == [[1.0, 1.5], [3.0, 2.5]]
-    assert axes.get_title() == "Validation split, 2 rows"

@@ -15,9 +15,9 @@ PROJECT = {
     "paretune.instance_type": GPU,
     "paretune.logging": "collect",
     "paretune.instance_count": "2",
-    "paretune.state": "InProgress",
+    "paretune.state": "Running",
 }
-"""Tags of a run of another project, as they were until 2026-11-20."""
+"""Tags of a run of another project."""
 
 
 def job(tags: dict[str, str] | None = None, params: dict[str, str] | None = None, **metrics: float) -> RecordedJob:

@@ -392,9 +392,7 @@ def test_checkpoints_for_spot_instances_are_written_by_the_clock_and_seldom_if_t
     clock: HandTurned, events: Path
 ) -> None:
     training = Training(clock, events, steps=100)
-    training.callback = MetricsCallback(
-        EventWriter(events), training.callback._progress, lambda: False, clock=clock.monotonic, on_spot=True
-    )
+    training.callback = MetricsCallback(EventWriter(events), training.callback._progress, lambda: False, on_spot=True)
     saved = []
     training.begin()
     for _ in range(100):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoModelForTokenClassification, Trainer
+from transformers import AutoModelForTokenClassification, Trainer
 
 from paretune.specification.container import EventReader, JobDocument, JobFolder, JobReport, PreparedDataset
 from paretune.specification.job import JobSpec
@@ -176,37 +176,3 @@ def prepared_for(spec: JobSpec, folder: JobFolder, source: Path) -> PreparedData
         link.unlink()
         link.symlink_to(target)
     return prepared
-
-
-@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # of peft
-@pytest.mark.parametrize(
-    ("kind", "fine_tuning"),
-    [
-        ("t5", "full"),
-        pytest.param("bart", "full", marks=pytest.mark.slow),
-        pytest.param("t5", "lora", marks=pytest.mark.slow),
-    ],
-)
-def test_texts_are_learnt_and_judged_by_the_words_in_their_order(
-    folder: JobFolder, tmp_path: Path, tiny_seq2seq_models: dict[str, Path], kind: str, fine_tuning: str
-) -> None:
-    rows = tmp_path / "pairs.jsonl"
-    random = np.random.default_rng(0)
-    words = [str(word) for word in random.choice(["great", "cold"], size=60)]
-    rows.write_text("\n".join(json.dumps({"text": f"{row} {row} {row}", "label": f"the {row} film"}) for row in words))
-    spec = replace(
-        SPEC, task="seq2seq", dataset=str(rows), learning_rate=0.005, num_train_epochs=4.0, fine_tuning=fine_tuning
-    )
-    prepared = prepared_for(spec, folder, tiny_seq2seq_models[kind])
-
-    report = report_of(spec, folder)
-
-    assert prepared.facts["longest_target"] == 5  # three words between two special tokens
-    assert prepared.facts["baseline_rouge_l_lead"] == pytest.approx(1 / 3)
-    assert report.metrics["rouge_l"] > (0.9 if fine_tuning == "full" else 0.6)
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder.model)
-    tokenizer = load_tokenizer(folder.model)
-    (tokens,) = model.generate(tokenizer("cold cold cold", return_tensors="pt")["input_ids"])
-    assert len(tokens) <= 6
-    if fine_tuning == "full":
-        assert tokenizer.decode(tokens, skip_special_tokens=True) == "the cold film"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, LlamaConfig, T5Config
+from transformers import AutoModelForSequenceClassification, BertConfig, GPT2Config, LlamaConfig
 
 from paretune.estimating.traced_step import Division, StepSetting, TracedStep
 from paretune.training.memory_tracing import _answer, trace
@@ -121,13 +121,6 @@ def test_autocast_keeps_a_copy_of_the_weights_and_halves_what_layers_keep() -> N
     assert 0.4 < kept(half) / kept(full) < 0.8
 
 
-def test_embedding_rows_that_are_left_out_have_no_gradient_and_stay_in_memory() -> None:
-    result = traced(used_tokens=100)
-
-    assert result.gradients == traced().gradients - 900 * 32 * 4
-    assert result.other_weights == OTHER * 4 + 100 * 32 * 4
-
-
 @pytest.mark.parametrize(
     "config",
     [
@@ -143,14 +136,8 @@ def test_language_models_are_traced_with_their_logits(config: Any) -> None:
     assert result.peak(Division(rows=1, evaluated_rows=64)).passing > 64 * 64 * 1000 * 4
 
 
-@pytest.mark.parametrize("task", ["token-classification", "seq2seq"])
-def test_tasks_with_labels_of_tokens_are_traced(task: str) -> None:
-    sizes = {"d_model": 32, "d_ff": 64, "d_kv": 16, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
-    changes = {"config": T5Config(vocab_size=1000, **sizes).to_dict()} if task == "seq2seq" else {}
-    result = traced(task=task, on_processor=False, half="bf16", **changes)
-
-    assert result.layers == (4 if task == "seq2seq" else 2)
-    assert task != "seq2seq" or kept(result) > 64 * 1000 * 4  # a token's logits in fp32
+def test_a_task_with_labels_of_tokens_is_traced() -> None:
+    assert traced(task="token-classification", on_processor=False, half="bf16").layers == 2
 
 
 def test_a_model_that_transformers_does_not_know_is_answered_with_the_reason() -> None:

@@ -3,19 +3,15 @@
 import fnmatch
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import (
     AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     CLIPConfig,
     LlamaConfig,
@@ -26,18 +22,15 @@ from transformers import (
 )
 
 from paretune.core.errors import BadInput
-from paretune.estimating.workload import optimizer_skips_zero_gradients
 from paretune.specification.job import JobSpec
 from paretune.training import model as model_module
 from paretune.training.model import (
     Shape,
     build_model,
     find_model,
-    leave_out_unused_rows,
     load_tokenizer,
     longest_text,
     model_faults,
-    restore_embeddings,
 )
 
 pytestmark = [
@@ -303,183 +296,6 @@ def test_matrix_parameters_leave_out_tables_that_are_only_looked_up() -> None:
     assert found.matrices == 4 * 32 * 32 + 3 * 32 * 64 + 3 * 32 + 50 * 32
     assert found.trained_share == 1
     assert Shape.of(tied).matrices == found.matrices  # the shared table multiplies, so it counts
-
-
-# --- embedding rows that the data does not use
-
-USED = np.array([0, 2, 3, 5, 8, 13, 21, 30, 34])
-STEPS = 12
-
-
-def classifier(folder: Path) -> Any:
-    torch.manual_seed(0)
-    return AutoModelForSequenceClassification.from_pretrained(folder, num_labels=3, dtype=torch.float32)
-
-
-def batches() -> list[dict[str, torch.Tensor]]:
-    source = np.random.default_rng(0)
-    made = []
-    for _ in range(STEPS):
-        tokens = torch.from_numpy(source.choice(USED[1:], size=(4, 9)))
-        tokens[:2, 6:] = 0  # padding
-        labels = torch.from_numpy(source.integers(0, 3, size=4))
-        made.append({"input_ids": tokens, "attention_mask": (tokens != 0).long(), "labels": labels})
-    return made
-
-
-def train(model: Any, *, weight_decay: float = 0.0) -> None:
-    """AdamW with dropout and a clipping that takes effect, as the Trainer does it."""
-    torch.manual_seed(1)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=weight_decay)
-    model.train()
-    for batch in batches():
-        model(**batch).loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-        assert norm > 0.5
-        optimizer.step()
-        optimizer.zero_grad()
-
-
-def weights(model: Any) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-@pytest.fixture
-def trained(tiny_model: Path) -> tuple[Any, Any, dict[str, torch.Tensor]]:
-    """A model trained whole, one trained on its used rows (table still replaced), and the weights both began with."""
-    whole, part = classifier(tiny_model), classifier(tiny_model)
-    before = weights(whole)
-    assert leave_out_unused_rows(part, USED)
-    train(whole)
-    train(part)
-    return whole, part, before
-
-
-def test_training_the_used_rows_gives_the_same_weights_as_training_all(
-    trained: tuple[Any, Any, dict[str, torch.Tensor]],
-) -> None:
-    whole, part, before = trained
-    restore_embeddings(part)
-
-    expected, found = weights(whole), weights(part)
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-6, msg=name)
-    table = "bert.embeddings.word_embeddings.weight"
-    moved = (expected[table] != before[table]).any(dim=1).nonzero().flatten().tolist()
-    assert moved == USED[1:].tolist()  # padding, row 0, has no gradient
-
-
-def test_the_model_answers_the_same_before_and_after_the_table_is_put_back(
-    trained: tuple[Any, Any, dict[str, torch.Tensor]],
-) -> None:
-    _, part, _ = trained
-    part.eval()
-    batch = batches()[0]
-    with torch.no_grad():
-        replaced = part(**batch).logits
-        restore_embeddings(part)
-        restored = part(**batch).logits
-
-    assert torch.equal(replaced, restored)
-    assert type(part.get_input_embeddings()) is torch.nn.Embedding
-
-
-def test_a_restored_model_is_saved_and_loaded_whole(
-    trained: tuple[Any, Any, dict[str, torch.Tensor]], tmp_path: Path
-) -> None:
-    whole, part, _ = trained
-    restore_embeddings(part)
-    part.save_pretrained(tmp_path)
-
-    loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path)
-
-    assert loaded.state_dict().keys() == whole.state_dict().keys()
-    assert all(torch.equal(value, weights(part)[name]) for name, value in loaded.state_dict().items())
-
-
-def test_only_used_rows_are_parameters_and_the_others_are_counted(tiny_model: Path) -> None:
-    model = classifier(tiny_model)
-    total = sum(item.numel() for item in model.parameters())
-    rows, width = model.get_input_embeddings().weight.shape
-
-    leave_out_unused_rows(model, USED)
-
-    left_out = (rows - len(USED)) * width
-    assert sum(item.numel() for item in model.parameters()) == total - left_out
-    assert Shape.of(model).left_out == left_out
-    restore_embeddings(model)
-    assert Shape.of(model).left_out == 0
-
-
-def test_a_table_without_padding_among_the_used_rows_is_trained_the_same(tiny_model: Path) -> None:
-    whole, part = classifier(tiny_model), classifier(tiny_model)
-    tokens = torch.from_numpy(USED[1:])[None]
-    leave_out_unused_rows(part, USED[1:])
-
-    for model in (whole, part):
-        model.eval()
-        model(input_ids=tokens, labels=torch.tensor([1])).loss.backward()
-
-    expected = whole.get_input_embeddings().weight.grad[USED[1:]]
-    torch.testing.assert_close(part.get_input_embeddings().weight.grad, expected)
-
-
-@pytest.mark.parametrize(
-    "build",
-    [
-        pytest.param(lambda _, causal: (AutoModelForCausalLM.from_pretrained(causal), USED), id="output layer is tied"),
-        pytest.param(
-            lambda tiny, _: (
-                build_model(JobSpec(fine_tuning="head"), tiny, ("a", "b"), load_tokenizer(tiny)),
-                USED,
-            ),
-            id="table is frozen",
-        ),
-        pytest.param(
-            lambda tiny, _: (
-                build_model(JobSpec(fine_tuning="lora"), tiny, ("a", "b"), load_tokenizer(tiny)),
-                USED,
-            ),
-            id="adapters leave the table alone",
-        ),
-        pytest.param(
-            lambda tiny, _: (
-                classifier(tiny),
-                np.arange(classifier(tiny).get_input_embeddings().num_embeddings),
-            ),
-            id="every row is used",
-        ),
-    ],
-)
-def test_a_table_is_left_alone_where_a_part_of_it_would_change_the_result_or_gain_nothing(
-    tiny_model: Path, tiny_causal_model: Path, build: Callable[[Path, Path], tuple[Any, np.ndarray]]
-) -> None:
-    model, used = build(tiny_model, tiny_causal_model)
-    table = model.get_input_embeddings()
-
-    assert not leave_out_unused_rows(model, used)
-    assert model.get_input_embeddings() is table
-    restore_embeddings(model)
-    assert model.get_input_embeddings() is table
-    assert Shape.of(model).left_out == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "allowed"),
-    [
-        ({}, True),
-        ({"optim": "adamw_torch", "weight_decay": 0}, True),
-        ({"weight_decay": 0.01}, False),
-        ({"optim": "adafactor"}, False),
-        ({"optim": "sgd"}, False),
-        ({"optim_args": "weight_decay=0.1"}, False),
-    ],
-)
-def test_only_adamw_without_weight_decay_leaves_unused_rows_where_they_are(
-    options: dict[str, Any], allowed: bool
-) -> None:
-    assert optimizer_skips_zero_gradients(options) is allowed
 
 
 @pytest.mark.parametrize(("kind", "longest"), [("xlnet", None), ("gpt2", 1024), ("bert", 512), ("roberta", 510)])

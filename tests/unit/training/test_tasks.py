@@ -1,4 +1,4 @@
-"""Trainings on numbers and on several labels a row, from rows to the written model and its report."""
+"""Trainings on several labels a row, from rows to the written model and its report."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from paretune.specification.container import JobDocument, JobFolder, JobReport, PreparedDataset, read_report
+from paretune.specification.container import JobDocument, JobFolder, JobReport, read_report
 from paretune.specification.job import JobSpec
 from paretune.training.loop import train
 from paretune.training.rows import tokenised
 from paretune.training.rows.tokenised import Rows
 from paretune.training.stop_signal import StopSignal
-from paretune.training.tasks.evaluation import multi_label_metrics, regression_metrics
+from paretune.training.tasks.evaluation import multi_label_metrics
 from tests.conftest import BAD, GOOD, OTHER
 from tests.unit.training.conftest import SPEC
 
@@ -26,34 +26,31 @@ pytestmark = [  # of peft with transformers 5.23
 FINE_TUNINGS = ("full", pytest.param("lora", marks=pytest.mark.slow))
 TASK = replace(
     SPEC,
+    task="multi-label",
     per_device_train_batch_size=8,
     num_train_epochs=12.0,
     learning_rate=2e-3,
     training_arguments={"warmup_steps": 2},
 )
-"""A training that learns the tasks of this file in a second."""
+"""A training that learns its rows in a second."""
 
 
-def rows(task: str, count: int, seed: int) -> Rows:
-    """Texts with up to four good and up to four bad words: their difference x 50 + 1000, or which of them there are."""
+def rows(count: int, seed: int) -> Rows:
+    """Texts with up to four good and up to four bad words, and which of them there are."""
     random = np.random.default_rng(seed)
     good, bad = random.integers(0, 4, count), random.integers(0, 4, count)
     texts = [
         " ".join(random.permutation([*random.choice(GOOD, plus), *random.choice(BAD, minus), *random.choice(OTHER, 4)]))
         for plus, minus in zip(good, bad, strict=True)
     ]
-    if task == "regression":
-        return Rows(texts=texts, labels=1000.0 + 50.0 * (good - bad))
     return Rows(texts=texts, labels=np.stack([good > 0, bad > 0], axis=1).astype(np.float32))
 
 
-def job_folder(task: str, model: Path, workspace: Path) -> JobFolder:
+def job_folder(model: Path, workspace: Path) -> JobFolder:
     """A job with 96 rows to train, 24 to validate and 8 to test."""
-    splits = {"train": rows(task, 96, 0), "validation": rows(task, 24, 1), "test": rows(task, 8, 2)}
-    names = ("good", "bad") if task == "multi-label" else ()
-    made = tokenised.prepare(
-        replace(TASK, task=task), splits, names, AutoTokenizer.from_pretrained(model), workspace / "rows"
-    )
+    splits = {"train": rows(96, 0), "validation": rows(24, 1), "test": rows(8, 2)}
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    made = tokenised.prepare(TASK, splits, ("good", "bad"), tokenizer, workspace / "rows")
     folder = JobFolder(workspace / "job")
     folder.make()
     for link, source in ((folder.dataset, made.folder), (folder.model_source, model)):
@@ -88,35 +85,12 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
 @pytest.mark.slow
-def test_numbers_far_from_zero_are_learnt_and_the_written_model_answers_them(
-    tiny_model: Path, tmp_path: Path, fine_tuning: str
-) -> None:
-    folder = job_folder("regression", tiny_model, tmp_path)
-    report = trained(replace(TASK, task="regression", fine_tuning=fine_tuning), folder)
-    validation = rows("regression", 24, 1)
-    assert validation.labels is not None
-    predicted = answers(folder, list(validation.texts))[:, 0]
-
-    facts = PreparedDataset.read(folder.dataset).facts
-    assert report.metrics["rmse"] < 0.9 * facts["baseline_rmse_mean"]
-    expected = regression_metrics(validation.labels, predicted.astype(np.float64))
-    assert {name: report.metrics[name] for name in expected} == pytest.approx(expected, rel=1e-3)
-    assert {"test_rmse", "eval_loss"} <= set(report.metrics)
-    assert not {"f1", "perplexity", "accuracy"} & set(report.metrics)
-    assert len(report.predictions) == 24
-    assert report.labels == report.confusion_matrix == ()
-    learnt = report.metrics["eval_loss"]
-    assert learnt == pytest.approx((report.metrics["rmse"] / facts["label_std"]) ** 2, rel=1e-3)
-
-
-@pytest.mark.parametrize("fine_tuning", FINE_TUNINGS)
-@pytest.mark.slow
 def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
     tiny_model: Path, tmp_path: Path, fine_tuning: str
 ) -> None:
-    folder = job_folder("multi-label", tiny_model, tmp_path)
-    report = trained(replace(TASK, task="multi-label", fine_tuning=fine_tuning), folder)
-    validation = rows("multi-label", 24, 1)
+    folder = job_folder(tiny_model, tmp_path)
+    report = trained(replace(TASK, fine_tuning=fine_tuning), folder)
+    validation = rows(24, 1)
     assert validation.labels is not None
 
     assert report.metrics["f1"] > 0.8
@@ -136,20 +110,9 @@ def test_several_labels_a_row_are_learnt_and_the_written_model_answers_them(
 def test_accumulation_changes_rounding_only(tiny_model: Path, tmp_path: Path) -> None:
     result = []
     for number, batch in enumerate((8, 4)):
-        folder = job_folder("multi-label", tiny_model, tmp_path / str(number))
+        folder = job_folder(tiny_model, tmp_path / str(number))
         plan = {"per_device_train_batch_size": batch, "global_batch_size": 8, "num_train_epochs": 1.0}
-        spec = replace(TASK, task="multi-label", **plan)
+        spec = replace(TASK, **plan)
         result.append(trained(spec, folder).metrics["eval_loss"])
 
     assert result[0] == pytest.approx(result[1], rel=0.02)  # dropout draws other masks
-
-
-@pytest.mark.slow
-def test_a_model_of_numbers_is_trained_further_from_where_it_is(tiny_model: Path, tmp_path: Path) -> None:
-    first = trained(replace(TASK, task="regression"), job_folder("regression", tiny_model, tmp_path / "first"))
-    model = tmp_path / "first" / "job" / "model"
-    spec = replace(TASK, task="regression", learning_rate=1e-9, num_train_epochs=1.0)
-
-    further = trained(spec, job_folder("regression", model, tmp_path / "further"))
-
-    assert further.metrics["rmse"] == pytest.approx(first.metrics["rmse"], rel=1e-3)

@@ -19,7 +19,7 @@ from paretune.training.rows import tokenised
 from paretune.training.rows.batches import GlobalBatchSampler
 from paretune.training.rows.tokenised import Rows, TokenRows, as_batch, open_split
 from paretune.training.tasks import evaluation
-from paretune.training.tasks.losses import Units, loss_of
+from paretune.training.tasks.losses import loss_of
 from paretune.training.trainer import LengthGroupedTrainer, training_arguments
 
 BASE = JobSpec(precision="fp32")  # the same on every machine
@@ -182,7 +182,7 @@ def trainer_of(
         train_dataset=rows,
         eval_dataset=rows,
         data_collator=as_batch,
-        compute_metrics=evaluation.evaluation_of("classification", ("a", "b", "c"), Units()),
+        compute_metrics=evaluation.evaluation_of("classification", ("a", "b", "c")),
         compute_loss_func=loss_of("classification", 0.0),
         sampler=sampler,
         callback=callback,

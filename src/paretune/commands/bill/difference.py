@@ -89,7 +89,7 @@ class RunTally:
     _residue: list[Residue] = field(default_factory=list)
 
     def add(self, line: Line) -> None:
-        """Count a line, or this run's share of one."""
+        """Count a line of this run."""
         self.lines += 1
         if line.job_name:
             self.jobs[line.job_name] = None

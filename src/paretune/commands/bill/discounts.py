@@ -35,7 +35,7 @@ class Discounts:
             self._discounts.append(line)
 
     def add_usage(self, line: Line, payer: Payer) -> None:
-        """Count a line, or a run's share of one; without effect unless an agreement may discount it."""
+        """Count a line; without effect unless an agreement may discount it."""
         if line.type == "Usage" and line.unblended_usd > 0:
             key = line.sku, line.usage_type, line.account, line.start, payer
             self._usage[key] = self._usage.get(key, Decimal(0)) + line.unblended_usd

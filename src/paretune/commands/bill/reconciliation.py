@@ -11,7 +11,7 @@ from paretune.commands.bill.discounts import Discounts
 from paretune.commands.bill.lines import BILLED, EXACT, Line
 from paretune.commands.bill.rates import EffectiveRate, RateSums
 from paretune.commands.bill.reading import BillFiles, Sum
-from paretune.commands.bill.recorded_costs import QUEUED_JOB_PREFIX, RecordedCost, RunsByJob, shares
+from paretune.commands.bill.recorded_costs import RecordedCost, RunsByJob
 from paretune.launchers.base import job_name, parse_job_name
 
 RECORDED, APART, UNKNOWN, OTHERS = "recorded jobs", "tax, credits and plans", "unknown jobs of paretune", "others"
@@ -75,8 +75,8 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
     with localcontext(EXACT):
         for line in bill.lines():
             rates.add(line)
-            runs = runs_by_job.runs_of(line)
-            if not runs:
+            run = runs_by_job.run_of(line)
+            if run is None:
                 discounts.add(line)
                 discounts.add_usage(line, ("", line.rated))
                 name = _unknown_job_name(line)
@@ -85,9 +85,8 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
                     unknown.setdefault(name, Sum()).add(line.unblended_usd)
                 continue
             totals[RECORDED if line.kind in BILLED else APART].add(line.unblended_usd)
-            for cost, share in zip(runs, shares(line, runs), strict=True):
-                tallies.setdefault(cost.run_id, RunTally(cost)).add(share)
-                discounts.add_usage(share, (cost.run_id, share.rated))
+            tallies.setdefault(run.run_id, RunTally(run)).add(line)
+            discounts.add_usage(line, (run.run_id, line.rated))
         for (run_id, rated), usd in discounts.spread():
             rates.add_discount(rated, usd)
             if run_id:
@@ -115,7 +114,7 @@ def reconcile(bill: BillFiles, costs: Sequence[RecordedCost]) -> Reconciliation:
 
 def _unknown_job_name(line: Line) -> str:
     """Return the job or tagged run that a line without a recorded run names; empty if it is not paretune's."""
-    if parse_job_name(line.job_name) is not None or line.job_name.startswith(QUEUED_JOB_PREFIX):
+    if parse_job_name(line.job_name) is not None:
         return line.job_name
     if not line.run_tag:
         return ""

@@ -1,22 +1,19 @@
-"""Recorded costs of runs, and the runs that a line of the bill belongs to.
+"""Recorded costs of runs, and the run that a line of the bill belongs to.
 
-A run may have several jobs, its attempts; a job may train several runs, the trials of a study that share it.
+A run may have several jobs, its attempts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from paretune.commands.bill.lines import Line
-from paretune.launchers.base import BATCH_JOB_PREFIX, JOB_PREFIX, job_name, parse_job_name
-from paretune.launchers.shared_jobs import split_job_name
+from paretune.launchers.base import job_name, parse_job_name
 from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 
-QUEUED_JOB_PREFIX = f"{BATCH_JOB_PREFIX}{JOB_PREFIX}".lower()
-"""Start of the names of our training jobs that a queue has named, in lower case."""
 STEP = Decimal("1e-12")
-"""Shares of a line are rounded to it; the last share takes the rest, so that all add up to the line."""
+"""Shares are rounded to it; the last share takes the rest, so that all add up to the line."""
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
 _PRICE_DIGITS = 9  # after the point of a price that is computed from a cost: AWS gives at most ten
 _OPEN_STATES = ("Running", "Stopping")
@@ -35,8 +32,6 @@ class RecordedCost:
     price_usd_per_hour: Decimal | None  # of one instance
     started: datetime
     ended_at: datetime | None  # when the last of its instances was released; None while it runs or is kept
-    training_jobs: tuple[str, ...] = ()
-    """Names in lower case of its SageMaker jobs that a queue has named, not paretune."""
     instance_type: str = ""  # of its last attempt; empty if unknown, then all lines are taken to be of this type
 
     @property
@@ -75,7 +70,6 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         price_usd_per_hour=_exact(_price(job)),
         instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
-        training_jobs=tuple(arn.rpartition("/")[2].lower() for arn in run.tags.get(schema.JOB_ARNS, "").split()),
         ended_at=None if is_open else datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=pool_s),
     )
 
@@ -98,64 +92,25 @@ def _exact(number: float | None) -> Decimal | None:
 
 
 class RunsByJob:
-    """Finds the runs of a line."""
+    """Finds the run of a line."""
 
     def __init__(self, costs: Sequence[RecordedCost]) -> None:
         self._by_run: Mapping[str, RecordedCost] = {cost.run_id: cost for cost in costs}
-        self._groups: dict[tuple[str, int], list[RecordedCost]] = {}  # by the first trial and the attempt of their job
-        self._named_by_queue: dict[str, list[RecordedCost]] = {}
-        for cost in costs:
-            for name in cost.training_jobs:
-                self._named_by_queue.setdefault(name, []).append(cost)
-            group, key = split_job_name(cost.job_name)
-            if key and (last := parse_job_name(group)) is not None:
-                members = self._groups.setdefault((last[0], 1), [])
-                members.append(cost)
-                self._groups |= {(last[0], attempt): members for attempt in range(2, last[1] + 1)}
-        for (first, _), members in self._groups.items():  # its first trial may have had a job of its own later
-            leader = self._by_run.get(first)
-            if leader is not None and leader not in members:
-                members.append(leader)
 
-    def runs_of(self, line: Line) -> list[RecordedCost]:
-        """Return the runs that a line is billed for: by the job that its ARN names, else by its tag; may be empty.
+    def run_of(self, line: Line) -> RecordedCost | None:
+        """Return the run that a line is billed for: by the job that its ARN names, else by its tag.
 
-        A training job with another name carries a copied tag, unless a queue has named it.
+        A training job with another name carries a copied tag.
         """
-        runs = self._runs_of_job(line.job_name)
-        if runs or not line.run_tag:
-            return runs
-        has_copied_tag = (
-            line.resource.startswith("arn:") and line.job_name and not line.job_name.startswith(QUEUED_JOB_PREFIX)
-        )
-        return [] if has_copied_tag else self._runs_of_job(job_name(line.run_tag, 1))
+        run = self._run_of_job(line.job_name)
+        if run is not None or not line.run_tag:
+            return run
+        has_copied_tag = line.resource.startswith("arn:") and line.job_name
+        return None if has_copied_tag else self._run_of_job(job_name(line.run_tag, 1))
 
-    def _runs_of_job(self, name: str) -> list[RecordedCost]:
+    def _run_of_job(self, name: str) -> RecordedCost | None:
         run_and_attempt = parse_job_name(name)
-        if run_and_attempt is not None and run_and_attempt in self._groups:
-            return self._groups[run_and_attempt]
-        if name in self._named_by_queue:
-            return self._named_by_queue[name]
-        run = self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
-        return [run] if run is not None else []
-
-
-def shares(line: Line, runs: Sequence[RecordedCost]) -> list[Line]:
-    """Split a line among runs that share a job, in proportion to their seconds; all figures add up to the line's."""
-    if len(runs) == 1:
-        return [line]
-    weights = [run.seconds for run in runs]
-    if not any(weights):
-        weights = [Decimal(1)] * len(runs)
-    columns: dict[str, list[Decimal]] = {
-        name: split(value, weights)
-        for name in ("amount", "unblended_usd", "list_usd", "effective_usd")
-        if (value := getattr(line, name)) is not None
-    }
-    return [
-        replace(line, **{name: parts[number] for name, parts in columns.items()})  # type: ignore[arg-type]
-        for number in range(len(runs))
-    ]
+        return self._by_run.get(run_and_attempt[0]) if run_and_attempt else None
 
 
 def split(value: Decimal, weights: Sequence[Decimal]) -> list[Decimal]:

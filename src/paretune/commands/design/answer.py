@@ -15,7 +15,7 @@ from paretune.presentation.table import Column
 from paretune.specification import metrics
 from paretune.studies.results.trials import Trial
 
-_RESPONSES = (metrics.F1, metrics.RMSE, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
+_RESPONSES = (metrics.F1, metrics.PERPLEXITY, metrics.JOB_SECONDS, metrics.COST_USD)
 
 
 def plan_text(plan: DesignPlan, bill: Bill) -> str:

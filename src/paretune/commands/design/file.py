@@ -228,8 +228,6 @@ def _part_faults(draft: DesignDraft) -> Iterator[Fault]:
         yield ("job", "register"), "register cannot be in job: a design recommends no model to register; leave it out"
     if draft.job.get("probe_steps") is not None:
         yield ("job", "probe_steps"), "probe_steps cannot be in job: a job that is cut off has no F1; leave it out"
-    if draft.job.get("finish_by") is not None:
-        yield ("job", "finish_by"), "finish_by cannot be in job: a design runs all its rows; leave it out"
     for name, levels in draft.factors.items():
         yield from ((("factors", name), text) for text in _factor_faults(name, levels))
 

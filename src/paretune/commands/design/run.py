@@ -48,7 +48,7 @@ def run_design_file(file: DesignFile, *, say: Callable[[str], None] = say_on_std
         inputs_of(specs[0], workplace)  # first: a refused design leaves no store and no ledger
         bill = bill_of(specs, workplace, budget_usd=file.budget_usd)
         storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-        with closing(StudyLedger(storage, file.name)) as ledger, ledger.locked():
+        with closing(StudyLedger(storage, file.name)) as ledger:
             if not ledger.booked(0) and not ledger.running() and bill.refusal(file.budget_usd):
                 _keep_plan(plan, bill, workplace)
             say(plan_text(plan, bill))

@@ -45,11 +45,6 @@ class TableStudy(StudyFile):
         """Check nothing: the design was checked."""
 
     @property
-    def trials_per_job(self) -> int:
-        """Rows that one job trains."""
-        return max(job.trials_per_job for job in self.jobs)
-
-    @property
     def budget(self) -> str | None:
         """The shared budget file of its rows, which all have the same one."""
         return self.jobs[0].budget

@@ -9,13 +9,11 @@ from typing import Any
 from paretune.commands.doctor.command import PAID_INSTANCE_TYPE, DoctorRequest
 from paretune.core.checks import Finding, failed, not_checked, passed, run_check
 from paretune.core.errors import ParetuneError
-from paretune.estimating.uploading import billed_after_limit_s
 from paretune.launchers.sagemaker import images, preflight
 from paretune.launchers.sagemaker.account import Account, has_credentials
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain
 from paretune.launchers.sagemaker.permissions import PERMISSIONS, SERVICE, permission_findings, policy_text
 from paretune.launchers.sagemaker.preflight import ROLE, network_findings
-from paretune.launchers.sagemaker.training_plans import PLAN, plan_findings
 from paretune.pricing.prices import PriceList, price_remarks
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
@@ -57,7 +55,7 @@ def cloud_findings(request: DoctorRequest, environment: Mapping[str, str], now: 
 
 
 def _account_findings(spec: JobSpec, account: Account, now: float, environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield the identity, then role, bucket, network, quotas, queue and plan if the credentials are valid."""
+    """Yield the identity, then role, bucket, network and quotas if the credentials are valid."""
     try:
         identity = account.identity
     except ParetuneError as error:
@@ -65,18 +63,14 @@ def _account_findings(spec: JobSpec, account: Account, now: float, environment: 
         yield from _not_reached("credentials")
         return
     yield passed(CREDENTIALS, f"{identity['Arn']} in account {identity['Account']}")
-    tracking_uri = environment.get("MLFLOW_TRACKING_URI", "")
-    after_limit_s = billed_after_limit_s(spec, environment)
     others = [name for name in _USUAL_TYPES if name not in spec.instance_types()]
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         preflight.TYPE: lambda: preflight.type_findings(spec, account),
         ROLE: lambda: preflight.pass_findings(account),
-        PERMISSIONS: lambda: [] if _has_no_role(account) else permission_findings(spec, account, tracking_uri),
+        PERMISSIONS: lambda: [] if _has_no_role(account) else permission_findings(spec, account),
         preflight.BUCKET: lambda: preflight.bucket_findings(account),
         preflight.NETWORK: lambda: subnet_findings(spec, account),
         preflight.QUOTAS: lambda: preflight.quota_findings(spec, account, others),
-        preflight.QUEUE: lambda: preflight.queue_findings(spec, account),
-        PLAN: lambda: plan_findings(spec, account, now, after_limit_s),
     }
     for subject, check in checks.items():
         results = list(run_check(subject, check))
@@ -113,7 +107,7 @@ def subnet_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Yield whether the job's subnets, if it has any, reach S3 and the packages that pip has to install."""
     installed: Sequence[str] = ()
     with suppress(ValueError):  # a missing image is a finding of its own
-        installed = images.choose(spec, account.region, direct=False).requirements
+        installed = images.choose(spec, account.region).requirements
     yield from network_findings(spec, account, installed)
 
 
@@ -164,7 +158,7 @@ def image_findings(spec: JobSpec, region: str) -> list[Finding]:
     faults = images.faults(spec, region)
     if faults:
         return [failed(IMAGE, fault) for fault in faults]
-    uri = images.choose(spec, region, direct=False).uri
+    uri = images.choose(spec, region).uri
     listed = f"newest on {images.LIST_READ_ON} in the list of sagemaker-core, {version('sagemaker-core')} is installed"
     origin = "image_uri" if spec.image_uri else listed
     name = uri.rpartition("/")[2]

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 from paretune.commands.doctor.paid_job import ObservedJob
-from paretune.launchers.base import BATCH_JOB_PREFIX
 from paretune.specification import metrics
 from paretune.specification.container import Event
 from paretune.tracking import schema
@@ -82,10 +81,7 @@ def _request(job: ObservedJob) -> Iterator[Comparison]:
     """Compare the created job with the request."""
     for name, sent in job.request.items():
         actual = job.description.get(name, _MISSING)
-        if name == "TrainingJobName" and job.spec.queue is not None:
-            is_of_queue = str(actual).startswith(BATCH_JOB_PREFIX)
-            yield _row("request", "the queue has named the training job", f"{BATCH_JOB_PREFIX}...", actual, is_of_queue)
-        elif name not in NOT_DESCRIBED:
+        if name not in NOT_DESCRIBED:
             yield _row("request", f"{name} is as it was sent", sent, actual, _contains(actual, sent))
 
 

@@ -87,10 +87,9 @@ def _fill_in(observed: ObservedJob, launcher: SageMakerLauncher, tracking: Track
     if job is None:
         return
     job.state()
-    if (training := job.training) is not None:
-        observed.description = training.description
-        observed.logged, observed.written = training.logged_events(), training.written_events()
-        observed.log_fault = training.log_fault
+    observed.description = job.description
+    observed.logged, observed.written = job.logged_events(), job.written_events()
+    observed.log_fault = job.log_fault
     observed.curves = _curves(run, observed.written)
 
 

@@ -17,7 +17,6 @@ from paretune.core.checks import Finding
 from paretune.core.errors import ParetuneError
 from paretune.core.packages import installed
 from paretune.launchers.sagemaker.account import Account
-from paretune.specification.limits import OF_A_QUEUE
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
@@ -48,7 +47,7 @@ class Mask:
     def of(cls, cluster: Placement, account: Account | None) -> "Mask":
         """Return the mask of a job's account and of this machine; names that AWS does not answer are left out."""
         names = {str(Path.home()): "~", getpass.getuser(): "<user>", socket.gethostname(): "<host>"}
-        private_fields = ("kms_key", "package_index", "user", "budget", "queue", *OF_A_QUEUE[:2])
+        private_fields = ("kms_key", "package_index", "user", "budget")
         private = [getattr(cluster, name) or "" for name in private_fields]
         private += [*split_list(cluster.subnets), *split_list(cluster.security_group_ids)]
         names |= dict.fromkeys((*private, *cluster.tags, *cluster.tags.values()), "<private>")

@@ -144,7 +144,7 @@ def _estimate_ours(request: EstimateRequest, *, say: Callable[[str], None], quie
     return EstimateTable(
         estimates=estimates,
         region=region,
-        remarks=[*_left_out(request.specs), *_plan_remarks(request.specs, workplaces), *_remarks(estimates)],
+        remarks=[*_left_out(request.specs), *_remarks(estimates)],
         warnings=warnings_of(with_history(jobs, tracking)),
         record=lambda: _record(estimates, tracking.for_estimates()),
     )
@@ -191,7 +191,7 @@ def step_settings(
     settings = []
     for spec, facts_of_job in zip(specs, facts, strict=True):
         work = workload(spec, spec.plan(), built[spec.model], facts_of_job)
-        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens, facts_of_job)
+        setting = None if work is None else step_setting(spec, built[spec.model], work.tokens)
         settings += [] if setting is None else [setting]
     return settings
 
@@ -281,21 +281,6 @@ def _left_out(specs: Sequence[JobSpec]) -> list[str]:
     """The reasons why instance types are not in the table."""
     types = {spec.instance_type: spec.instance() for spec in specs if spec.has_instances}
     return [remark for instance in types.values() for remark in speed_remarks(instance)]
-
-
-def _plan_remarks(specs: Sequence[JobSpec], workplaces: Workplaces) -> list[str]:
-    """Remarks of AWS on the named training plan, or on those that it offers for each cluster."""
-    specs_on_plans = {
-        (spec.instance_type, spec.instance_count): spec for spec in specs if spec.training_plan is not None
-    }
-    remarks: list[str] = []
-    for spec in specs_on_plans.values():
-        launcher = workplaces.of(spec).launcher
-        if spec.on_sagemaker:
-            from paretune.commands.estimate.plans import plan_remarks  # imports boto3
-
-            remarks += plan_remarks(spec, launcher)
-    return list(dict.fromkeys(remarks))
 
 
 def _remarks(estimates: Sequence[Estimate]) -> list[str]:

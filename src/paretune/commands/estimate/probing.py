@@ -44,7 +44,6 @@ def probe_of(item: Estimate) -> JobSpec:
         keep_alive_minutes=0.0,
         spot=False,
         max_wait_minutes=None,
-        finish_by=None,
     )
 
 

@@ -27,12 +27,12 @@ ALLOWED = frozenset(
         *("learning_rate", "learning_rate_scaling", "reference_batch_size", "warmup_ratio"),
         *("num_train_epochs", "seed", "precision", "fine_tuning", "lora_rank", "lora_alpha", "lora_dropout"),
         *("lora_target_modules", "compiler", "strategy", "hybrid_shard_degree", "tensor_parallel_degree"),
-        *("context_parallel_degree", "expert_parallel_degree", "pipeline_parallel_degree", "micro_batches"),
+        *("pipeline_parallel_degree", "micro_batches"),
         *("activation_checkpointing", "activation_offloading", "cpu_offload", "instance_type"),
         *("instance_count", "processes_per_instance", "launcher", "recorded_runs", "simulation"),
         *("max_runtime_minutes", "max_silence_minutes", "spot", "max_wait_minutes"),
         *("fallback_instance_types", "capacity_wait_minutes", "volume_gib", "size", "probe_steps"),
-        *("profile_steps", "merge", "log_model", "trials_per_job"),
+        *("profile_steps", "merge", "log_model"),
     )
 )
 """Parameters of a job that an agent may set or search."""

@@ -14,7 +14,7 @@ from typing import Any
 from paretune.commands.mcp.commands import Running
 from paretune.commands.mcp.quotes import Quote
 from paretune.core.errors import BadInput, BudgetRefused
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialEnd, TrialEntry, TrialNote, TrialStatus
 from paretune.pricing.budget import Balance
 
@@ -66,24 +66,24 @@ class Session:
         self._book_ended()
         number = int(quote.number[:7], 16)  # an integer of 32 bits
         name = f"{quote.command}-{number}"
-        if any(entry.trial == number for entry in [*self._ledger.running(), *self._ledger.booked(0)]):
-            return self._launched(self._ledger.entry(number))
         try:
-            self._ledger.reserve(
+            reservation = self._ledger.reserve(
                 number,
                 quote.parameters,
                 TrialNote(kind=quote.command),
                 worst_usd=quote.worst_case_usd,
                 budget_usd=self.budget_usd,
+                identity=quote.number,
             )
         except BudgetRefused as error:
             hint = "wait for what runs, or have the server started with more, or with another --session"
             raise BudgetRefused(f"session {self.name}: {error}: {hint}") from error
-        try:
-            self._start(quote, name)
-        except BaseException:
-            self._book(self._ledger.entry(number), {"error": "not started"})
-            raise
+        if reservation is Reservation.GRANTED:
+            try:
+                self._start(quote, name)
+            except BaseException:
+                self._book(self._ledger.entry(number), {"error": "not started"})
+                raise
         return self._launched(self._ledger.entry(number))
 
     def find(self, name: str) -> LaunchedCommand:
@@ -123,7 +123,7 @@ class Session:
         usd = cost_usd(entry.note.kind, outcome)
         status = TrialStatus.FAILED if "error" in outcome else TrialStatus.COMPLETED
         end = TrialEnd(status=status, cost_usd=entry.worst_usd if usd is None else usd)
-        self._ledger.book(entry.trial, end)
+        self._ledger.book(entry.trial, end, settled=True)
 
 
 def cost_usd(command: str, outcome: Mapping[str, Any]) -> float | None:

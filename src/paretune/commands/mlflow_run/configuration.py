@@ -1,19 +1,11 @@
 """The keys of --backend-config: the cluster, and how the run is filled: by the job itself, or at its end."""
 
-import ipaddress
-import re
-import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
-
-from mlflow.utils.credentials import get_default_host_creds
 
 from paretune.core.errors import collecting, did_you_mean, refuse
-from paretune.core.untrusted import without_secrets
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import OF_A_QUEUE
 from paretune.specification.parameters import annotations, spell
 from paretune.specification.placement import Placement
 from paretune.specification.profile import read_profile
@@ -23,10 +15,9 @@ CLUSTER_KEYS = (
     *("instance_type", "instance_count", "spot", "max_runtime_minutes", "max_wait_minutes", "max_cost_usd"),
     "max_silence_minutes",
     *("region", "role", "bucket", "image_uri", "volume_gib", "keep_alive_minutes"),
-    *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget", "queue", *OF_A_QUEUE),
+    *("subnets", "security_group_ids", "kms_key", "tags", "user", "budget"),
 )
 """Parameters of a job that apply to any command, whatever it trains."""
-LOGGING = ("auto", "direct", "collect")
 # Keys that MLflow 3.17 itself adds to the user's (mlflow/projects/utils.py).
 _ADDED_BY_MLFLOW = {"ENV_MANAGER", "SYNCHRONOUS", "DOCKER_ARGS", "STORAGE_DIR", "build_image", "docker_auth"}
 _LISTS = {"subnets", "security_group_ids"}
@@ -37,9 +28,6 @@ class Configuration:
     """One backend configuration, checked."""
 
     spec: JobSpec  # the cluster and the limits of the job; its parameters of training have no effect here
-    logging: str = "auto"
-    """`direct`, the job writes to the tracking server; `collect`, its records are copied at the end; `auto` chooses one
-    of them."""
     wait: bool = True  # whether `mlflow run` waits for the end; from Python, `synchronous` decides
     run_id: str | None = None  # a run whose job is followed again instead of starting one
     again: bool = False  # whether a job is started although one of the same command is running that nobody watches
@@ -54,10 +42,8 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         for option, name in (("--docker-args", "DOCKER_ARGS"), ("--build-image", "build_image"))
         if raw.get(name)
     ]
-    logging, run_id = keys.get("mlflow_logging", "auto"), keys.get("run_id")
+    run_id = keys.get("run_id")
     wait, again = keys.get("wait", True), keys.get("again", False)
-    if logging not in LOGGING:
-        faults.append(f"mlflow_logging must be one of {', '.join(LOGGING)}, got {logging!r}")
     for name, value in (("wait", wait), ("again", again)):
         if not isinstance(value, bool):
             faults.append(f"{name} must be true or false, got {value!r}")
@@ -72,7 +58,7 @@ def read_configuration(raw: Mapping[str, Any], environment: Mapping[str, str]) -
         spec = JobSpec.from_text({**texts, "launcher": "sagemaker", "entry_script": PROJECT})
     refuse(faults)
     installs = raw.get("ENV_MANAGER") != "local"
-    return Configuration(spec=spec, logging=logging, wait=wait, run_id=run_id, again=again, installs=installs)
+    return Configuration(spec=spec, wait=wait, run_id=run_id, again=again, installs=installs)
 
 
 def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +67,7 @@ def user_keys(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown_key_faults(keys: Mapping[str, Any]) -> list[str]:
-    allowed = (*CLUSTER_KEYS, "mlflow_logging", "wait", "run_id", "again")
+    allowed = (*CLUSTER_KEYS, "wait", "run_id", "again")
     faults = []
     for name in keys:
         if name not in allowed:
@@ -109,42 +95,3 @@ def _as_typed(name: str, value: Any, faults: list[str]) -> str:
         faults.append(f"{name} must be a text, got {value!r}")
         return ""
     return spell(value)
-
-
-def resolve(host: str) -> list[str]:
-    """The IP addresses of a host name; empty if it has none."""
-    try:
-        return [str(entry[4][0]) for entry in socket.getaddrinfo(host, None)]
-    except OSError:
-        return []
-
-
-def can_log_directly(tracking_uri: str, addresses: Callable[[str], list[str]] = resolve) -> bool:
-    """Whether a job can write to this tracking server without a secret.
-
-    It can write to a SageMaker managed server, with the role of the job, and to a public web address, unless that needs
-    a password or a certificate. It cannot write to a file, a database, this machine or a private network.
-    """
-    if re.match(r"arn:aws[\w-]*:sagemaker:", tracking_uri):
-        return True
-    url = urlsplit(tracking_uri)
-    if url.scheme not in {"http", "https"} or not url.hostname:
-        return False
-    has_password = url.username or url.password or without_secrets(tracking_uri) != tracking_uri
-    if has_password or _needs_secret(tracking_uri):
-        return False
-    try:
-        ips = [ipaddress.ip_address(url.hostname)]
-    except ValueError:
-        ips = [ipaddress.ip_address(address.partition("%")[0]) for address in addresses(url.hostname)]
-    return bool(ips) and all(ip.is_global for ip in ips)
-
-
-def _needs_secret(tracking_uri: str) -> bool:
-    credentials = get_default_host_creds(tracking_uri)  # type: ignore[no-untyped-call]  # MLflow
-    secrets = (
-        *(credentials.username, credentials.password, credentials.token, credentials.auth),
-        *(credentials.client_cert_path, credentials.aws_sigv4),
-        *(credentials.ignore_tls_verification, credentials.server_cert_path),
-    )
-    return any(secrets)

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from json import dumps
@@ -13,7 +13,7 @@ from mlflow import MlflowClient
 from mlflow.projects.utils import fetch_and_validate_project, get_or_create_run, load_project
 from mlflow.utils.mlflow_tags import MLFLOW_PROJECT_BACKEND
 
-from paretune.commands.mlflow_run.configuration import Configuration, can_log_directly, read_configuration, user_keys
+from paretune.commands.mlflow_run.configuration import Configuration, read_configuration, user_keys
 from paretune.commands.mlflow_run.submitted_run import SageMakerSubmittedRun, tell
 from paretune.core.clock import Clock, SystemClock
 from paretune.core.errors import BadInput, LostContact, collecting, refuse
@@ -28,11 +28,10 @@ from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.request import tracking_environment
 from paretune.launchers.sagemaker.results import ProjectResults
 from paretune.pricing.prices import price_remarks
 from paretune.projects.collection import Collector
-from paretune.projects.environment import Environment, read_environment, scripts_with
+from paretune.projects.environment import Environment, read_environment
 from paretune.projects.project import Command, project_payload, read_command
 from paretune.specification.container import JobInputs, ProjectPayload
 from paretune.tracking import Run, Tracking, schema
@@ -98,28 +97,21 @@ def start(
     with interruption.listening():  # Ctrl-C and SIGTERM take effect between two calls to AWS
         source = (request.uri, request.experiment_id, str(job.root), request.version, request.entry_point)
         run = get_or_create_run(run_id, *source, request.parameters)  # type: ignore[no-untyped-call]  # MLflow
-        logging = configuration.logging
-        direct = can_log_directly(request.tracking_uri) if logging == "auto" else logging == "direct"
         record = JobRecord(
             configuration.spec,
             workplace,
             run=Run(client, run.info.run_id, _CLOCK),
-            collector=None if direct else Collector(_CLOCK, client),
+            collector=Collector(_CLOCK, client),
         )
         if is_running:
             record.adopt()
         else:
-            tags = {schema.LOGGING: "direct" if direct else "collect", schema.COMMAND: request.command()}
+            tags = {schema.LOGGING: "collect", schema.COMMAND: request.command()}
             record.describe_project({MLFLOW_PROJECT_BACKEND: "sagemaker", **tags})
 
         def inputs() -> JobInputs:
             tell(_announcement(run.info.run_id, configuration, launcher))
-            info, variables = run.info, None
-            if direct:
-                variables = tracking_environment(request.tracking_uri, info.run_id, environment)
-                variables["MLFLOW_EXPERIMENT_ID"] = info.experiment_id
-            experiment = client.get_experiment(info.experiment_id).name
-            return JobInputs(project=_payload(job, files, info.run_id, experiment, variables))
+            return JobInputs(project=_payload(job, files, client.get_experiment(run.info.experiment_id).name))
 
         submitted = SageMakerSubmittedRun(record, inputs)
         submitted.start()
@@ -208,7 +200,7 @@ def _check(job: _ProjectJob, launcher: SageMakerLauncher, workplace: Workplace) 
         if not files:
             faults.append(f"the project in {job.root} has no files that git would not ignore")
     refuse(faults)
-    image = images.choose(spec, account.region, direct=False).uri
+    image = images.choose(spec, account.region).uri
     remarks = price_remarks(price, spec.instance_type, account.region, date.today())
     for note in (*needs.notes, python_note(needs.python, image), *remarks):
         if note is not None:
@@ -228,33 +220,14 @@ def python_note(version: str | None, image_uri: str) -> str | None:
     return f"the project asks for Python {version}, but the image {has}, which will be used"
 
 
-def mentions_mlflow(requirements: Iterable[str], files: Iterable[Path]) -> bool:
-    """Return whether a project seems to use MLflow, because a requirement or a script names it."""
-    return any("mlflow" in line for line in requirements) or any(scripts_with("mlflow", files))
-
-
-def _payload(
-    job: _ProjectJob, files: Mapping[str, Path], run_id: str, experiment: str, direct: Mapping[str, str] | None
-) -> ProjectPayload:
-    """The payload of the job.
-
-    `direct` are variables that name the tracking server; None if the command records into a store inside the job.
-    """
-    requirements = [*job.environment.requirements]
-    on_sagemaker = direct is not None and direct["MLFLOW_TRACKING_URI"].startswith("arn:")
-    if on_sagemaker and mentions_mlflow(requirements, files.values()):
-        requirements.append("sagemaker-mlflow")  # SageMaker's own tracking server needs this plugin
+def _payload(job: _ProjectJob, files: Mapping[str, Path], experiment: str) -> ProjectPayload:
+    """The payload of the job, whose command records into a store inside the job."""
     return project_payload(
         files,
         job.command,
-        replace(job.environment, requirements=tuple(requirements)),
-        document={
-            "run_id": run_id,
-            "experiment": experiment,
-            "collect": direct is None,
-            "max_silence_minutes": job.configuration.spec.max_silence_minutes,
-        },
-        variables=dict(job.environment.variables) | dict(direct or {}),
+        job.environment,
+        document={"experiment": experiment, "max_silence_minutes": job.configuration.spec.max_silence_minutes},
+        variables=dict(job.environment.variables),
     )
 
 

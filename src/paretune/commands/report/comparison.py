@@ -23,7 +23,6 @@ _COMPARED = {
     metrics.COST_USD: "cost (USD)",
     metrics.PEAK_MEMORY_GIB: "memory per device (GiB)",
     metrics.F1: "F1",
-    metrics.ROUGE_L: "ROUGE-L",
     metrics.PERPLEXITY: "perplexity",
 }
 

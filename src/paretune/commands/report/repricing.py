@@ -138,9 +138,6 @@ def _cost(job: RecordedJob, prices: PriceList, terms: Terms) -> RunCost:
         return replace(cost, cost_usd=job.bill.cost_usd, remark="local, its notional price is kept")
     if terms.rates is not None and job.bill.effective_usd is not None:
         return replace(cost, cost_usd=job.bill.effective_usd, basis="bill", remark=_BILL_REMARK)
-    if terms.rates is not None and job.bill.is_on_plan:
-        remark = "on a training plan, which is paid in advance: the recorded cost, and the share of its fee beside it"
-        return replace(cost, cost_usd=job.bill.cost_usd, basis="plan", remark=remark)
     seconds, why_not = _seconds(job, terms)
     if seconds is None:
         return replace(cost, remark=f"{why_not}: it cannot be priced again")

@@ -16,7 +16,7 @@ _QUANTITIES = {"seconds": "billable seconds", "cost_usd": "cost, USD", "memory_g
 
 def cost_table(costs: Sequence[RunCost], terms: Terms) -> Table:
     """Return a row per run: its settings, results and cost, and its cost on other terms."""
-    columns = _RECORDED + _PLANNED + (_REPRICED if terms.are_new else [])
+    columns = _RECORDED + (_REPRICED if terms.are_new else [])
     return Table.of(columns, costs).without_empty_columns()
 
 
@@ -42,7 +42,6 @@ def cost_rows(costs: Sequence[RunCost], errors: Sequence[EstimateError]) -> list
             "f1": job.f1,
             "billable_seconds": job.bill.billable_seconds,
             "cost_usd": job.bill.cost_usd,
-            "plan_share_usd": job.bill.plan_share_usd,
             "price_usd_per_hour": _text(job.bill.price_usd_per_hour, "g"),
             **{f"price_{name}": getattr(job.bill, f"price_{name}") for name in _OF_A_PRICE[1:]},
             "on_front": cost.was_on_front,
@@ -135,9 +134,6 @@ _RECORDED: list[Column[RunCost]] = [
     Column("USD/hour", lambda cost: cost.job.bill.price_usd_per_hour, "g"),
     Column("price of", lambda cost: _price_of(cost.job.bill.price_region, cost.job.bill.price_as_of)),
     Column("front", lambda cost: "*" if cost.was_on_front else ""),
-]
-_PLANNED: list[Column[RunCost]] = [
-    Column("share of plan USD", lambda cost: cost.job.bill.plan_share_usd, ".5g"),  # paid in advance, in no cost
 ]
 _REPRICED: list[Column[RunCost]] = [
     Column("new seconds", lambda cost: cost.seconds, ",.0f"),

@@ -17,13 +17,12 @@ from paretune.jobs.adoption import elsewhere
 from paretune.jobs.preparation import inputs_of
 from paretune.jobs.record import JobRecord
 from paretune.jobs.result import JobResult
-from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, RetryingJob, first_job_name
+from paretune.jobs.retrying_job import SHOWN_WITHIN_S, WATCH_INTERVAL_S, RetryingJob
 from paretune.jobs.warm_pools import KeptPool, kept_runs
 from paretune.jobs.watch import watcher
 from paretune.jobs.workplace import Workplace
 from paretune.launchers.base import CREATED_WITHIN_S, JobState, job_name
 from paretune.launchers.processes import is_alive
-from paretune.launchers.shared_jobs import TrialOfSharedJob, attach
 from paretune.ledger.budget_ledger import BudgetLedger
 from paretune.models.register import overdue, register
 from paretune.projects.collection import Collector
@@ -98,7 +97,7 @@ class Sync:
         if isinstance(location, str):
             return location
         spec, workplace = location
-        name = first_job_name(run.run_id, run.tags)  # the next attempts follow from it
+        name = job_name(run.run_id, 1)  # the next attempts follow from it
         try:
             if not _is_there(name, run, workplace):
                 if run.tags.get(schema.STATE) == JobState.COMPLETED.value:
@@ -107,7 +106,7 @@ class Sync:
                 return _close_never_created(run, spec, workplace)
         except (BadInput, LaunchRefused, LostContact) as error:
             return f"its job cannot be looked at: {error}"
-        collector = Collector(workplace.clock) if run.tags.get(schema.LOGGING) == "collect" else None
+        collector = Collector(workplace.clock) if schema.LOGGING in run.tags else None
         record = JobRecord(spec, workplace, run=workplace.tracking.run(run.run_id), collector=collector)
         record.adopt()
         document = JobDocument.first(name, spec, first_plan(spec, run.tags), record.attribution)
@@ -197,12 +196,12 @@ class Sync:
 
 def _is_there(name: str, run: RecordedRun, workplace: Workplace) -> bool:
     """Whether the job exists; AWS may show a job a moment after its watcher was killed while it created the job."""
-    if attach(workplace.launcher, name) is not None:
+    if workplace.launcher.attach(name) is not None:
         return True
     if not workplace.launcher.jobs_may_appear_late or is_alive(run.tags.get(schema.WATCHED_BY, "")) is not False:
         return False
     workplace.clock.sleep(SHOWN_WITHIN_S)
-    return attach(workplace.launcher, name) is not None
+    return workplace.launcher.attach(name) is not None
 
 
 def _close_never_created(run: RecordedRun, spec: JobSpec, workplace: Workplace) -> str:
@@ -254,19 +253,8 @@ def _poll(job: RetryingJob) -> Collected | None:
     if end is None:
         return None
     if end.completed is None:
-        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks, *_continuation(job)]))
+        return Collected(run_id=run_id, remark="\n".join([str(end.error()), *end.remarks]))
     remarks = [*end.remarks]
     if spec.register is not None:
         remarks.append(register(spec.register, run_id, job.record.workplace.tracking))
     return Collected(run_id=run_id, result=end.completed, remark="; ".join(remarks))
-
-
-def _continuation(job: RetryingJob) -> list[str]:
-    """A sentence with the command that goes on with a killed job that searches, which only its study can direct."""
-    trial, record = job.current, job.record
-    if not isinstance(trial, TrialOfSharedJob) or trial.next_attempt(job.document, record.workplace.launcher) is None:
-        return []
-    tracking = record.workplace.tracking
-    parent = record.run.tags().get(schema.PARENT, "")
-    command = tracking.run(parent).tags().get(schema.COMMAND) if parent else None
-    return [f"the search goes on with {f'`{command}`' if command else 'the command of its study'}, where it was typed"]

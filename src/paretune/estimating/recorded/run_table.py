@@ -222,7 +222,7 @@ class _LineReader:
             self._fault(error.faults[0])
             return {}
         processes = 1 if is_local else int(others.get("processes_per_instance") or max(1, accelerators))
-        shared = math.prod(int(others.get(f"{name}_parallel_degree") or 1) for name in ("tensor", "context"))
+        shared = int(others.get("tensor_parallel_degree") or 1)
         rows = values["per_device_train_batch_size"] * max(1, processes * values["instance_count"] // shared)
         total, accumulation = self._parameter("global_batch_size"), self._parameter("gradient_accumulation_steps")
         if total is not None and (total % rows or accumulation not in (None, total // rows)):

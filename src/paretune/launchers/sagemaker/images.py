@@ -26,7 +26,6 @@ _SMP = {"version": "2.5.1", "py_version": "py311"}
 
 OLDEST_TRANSFORMERS = (5, 3)  # the oldest version that our training is tested with
 _TRAINING_NEEDS = ("accelerate", "peft", "psutil", "pyarrow", "scikit-learn")
-_DIRECT_LOGGING_NEEDS = ("mlflow", "sagemaker-mlflow", "sqlalchemy")
 # The CUDA version that AWS's PyTorch images are built with, by the first PyTorch version that has it. Source: the SDK's
 # list of Hugging Face images; Dockerfiles of PyTorch 2.6 and 2.8 in aws/deep-learning-containers, read 2026-11-21.
 _CUDA_OF_AWS_IMAGES = (
@@ -44,11 +43,10 @@ class Image:
     requirements: tuple[str, ...]
 
 
-def choose(spec: JobSpec, region: str, *, direct: bool) -> Image:
-    """The image for a job; `direct` if the job itself writes to MLflow. Raises ValueError if AWS has none."""
-    added = pinned(_DIRECT_LOGGING_NEEDS) if direct else ()
-    if spec.fine_tuning == "qlora" and not spec.runs_own_training:
-        added = (*pinned(("bitsandbytes",)), *added)
+def choose(spec: JobSpec, region: str) -> Image:
+    """The image for a job. Raises ValueError if AWS has none."""
+    has_qlora = spec.fine_tuning == "qlora" and not spec.runs_own_training
+    added = pinned(("bitsandbytes",)) if has_qlora else ()
     if spec.image_uri is not None:
         return Image(uri=spec.image_uri, requirements=added)
     target = {"region": region, "instance_type": spec.instance_type}
@@ -126,31 +124,13 @@ def faults(spec: JobSpec, region: str) -> list[str]:
     """The reasons why strategy, instance type and image do not go together; empty if they do."""
     faults = launch_faults(spec)
     if spec.image_uri is not None:
-        return faults + _image_faults(spec, spec.image_uri, region) + _shared_image_faults(spec, region)
-    faults = faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
-    return faults or _shared_image_faults(spec, region)
-
-
-def _shared_image_faults(spec: JobSpec, region: str) -> list[str]:
-    if not spec.ranks_instance_types:
-        return []
-    types: dict[object, str] = {}  # image, or kind of image, to the first type that needs it
-    for cluster in spec.clusters():
-        has_gpu = cluster.instance().has_gpu
-        image = has_gpu if spec.image_uri else choose(cluster, region, direct=False).uri.rpartition("/")[2]
-        types.setdefault(image, cluster.instance_type)
-    if len(types) == 1:
-        return []
-    return [
-        f"fallback_instance_types must run one image on demand, where one job names all types, and "
-        f"{' and '.join(types.values())} need images of their own: leave some out, or set spot=true, with which the "
-        "types are tried in turn"
-    ]
+        return faults + _image_faults(spec, spec.image_uri, region)
+    return faults or [fault for cluster in spec.clusters() for fault in _missing_image(cluster, region)]
 
 
 def _missing_image(spec: JobSpec, region: str) -> list[str]:
     try:
-        choose(spec, region, direct=False)
+        choose(spec, region)
     except ValueError as error:
         reason = str(error).partition(". ")[0].strip()
         return [

@@ -1,7 +1,6 @@
 """One SageMaker training job as a `Job`, with its warm pool and the output of a project's command."""
 
 import re
-from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -9,15 +8,14 @@ from heapq import merge
 from typing import Any
 
 from paretune.core.clock import Clock
-from paretune.core.errors import LaunchRefused, LostContact
+from paretune.core.errors import LostContact
 from paretune.estimating.phases import kind_of
 from paretune.estimating.phases import usual as usual_seconds
-from paretune.launchers.base import Capacity, Job, JobState, ProjectOutput, Trials, WarmPool, WarmPoolStatus
+from paretune.launchers.base import Job, JobState, ProjectOutput, WarmPool, WarmPoolStatus
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_transient
 from paretune.launchers.sagemaker.failures import classify
 from paretune.launchers.sagemaker.polling import DELETED, GROUP, Poller, Watched
-from paretune.launchers.sagemaker.request import lost_plan
 from paretune.launchers.sagemaker.results import OutputArchive, Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.catalog import instances
@@ -41,16 +39,7 @@ _LIMITS = {
 }
 
 
-class AwsJob(Job):
-    """A job in an AWS account, created in SageMaker or through an AWS Batch queue."""
-
-    @property
-    @abstractmethod
-    def training(self) -> "SageMakerJob | None":
-        """The training job, the latest of several; None before there is one."""
-
-
-class SageMakerJob(AwsJob):
+class SageMakerJob(Job):
     """A training job, seen from the process that created it or from any other."""
 
     def __init__(
@@ -62,19 +51,14 @@ class SageMakerJob(AwsJob):
         clock: Clock,
         results: type[Results],  # reads what the job leaves
         description: Mapping[str, Any] | None = None,  # an answer of DescribeTrainingJob, if there is one already
-        *,
-        trials: Trials,  # those that it trains
-        training_job: str = "",  # its name in SageMaker if that is not `name`: AWS Batch names its training jobs itself
     ) -> None:
         self.name = name
-        self._training_job = training_job or name
-        self.trials = trials
         self._account = account
         self._staging = staging
         self._poller = poller
         self._clock = clock
-        self._results = results(OutputArchive(staging, name, self._training_job))
-        self._watched = poller.watch(self._training_job, description, is_project=results.is_project)
+        self._results = results(OutputArchive(staging, name))
+        self._watched = poller.watch(name, description, is_project=results.is_project)
         self.warm_pool = _SageMakerWarmPool(self._watched, account, poller, clock)
         self.output: ProjectOutput = ProjectOutput(fetch=self._results.archive.download, printed=self._printed)
         self._created = clock.now()
@@ -83,7 +67,6 @@ class SageMakerJob(AwsJob):
         self._seen_lines: set[str] = set()  # of events, which come from the log and from the results
         self._events_read = 0  # of the log, whose reader is shared by all who look at this job
         self._transitions_read = 0
-        self._rejected = ""
 
     def state(self) -> JobState:
         """The state as SageMaker last described it, asked again if the rate of calls allows."""
@@ -109,7 +92,7 @@ class SageMakerJob(AwsJob):
 
     def events(self) -> list[Event]:
         """The events of the training, and each new secondary status as a message."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         events = self._watched.log.events[self._events_read :]
         self._events_read += len(events)
         events += self.written_events()
@@ -127,11 +110,6 @@ class SageMakerJob(AwsJob):
         self._asked_to_stop = True
         self._request_stop()
 
-    def reject(self, reason: str) -> None:
-        """Stop it with `reason` as its failure, unless it completes all the same; raises LostContact."""
-        self._rejected = reason
-        self.stop()
-
     def report(self) -> JobReport | None:
         """The report in the job's results in S3."""
         return self._results.report() if self.state() is JobState.COMPLETED else None
@@ -139,8 +117,6 @@ class SageMakerJob(AwsJob):
     def failure(self) -> tuple[FailureKind, str] | None:
         """SageMaker's reason, which is that of the instance that failed first; or the limit that stopped the job."""
         state = self.state()
-        if self._rejected and state in {JobState.FAILED, JobState.STOPPED}:
-            return FailureKind.OFF_PLAN, self._rejected
         if self._stopped_itself:
             return _LIMITS["MaxRuntimeExceeded"]
         if state is JobState.FAILED:
@@ -162,13 +138,6 @@ class SageMakerJob(AwsJob):
         """Whether the container has ended the job at its deadline, which AWS calls a failure."""
         reason = str(self.description.get("FailureReason", ""))
         return self.description.get("TrainingJobStatus") == "Failed" and "MaxRuntimeExceeded: it stopped it" in reason
-
-    def capacity(self) -> Capacity:
-        """SelectedInstanceType and SelectedInstanceCount, and whether AWS shows the requested training plan."""
-        resources = self.description.get("ResourceConfig", {})
-        kind, count = resources.get("SelectedInstanceType"), resources.get("SelectedInstanceCount")
-        instances = (str(kind), int(count)) if kind and count else None
-        return Capacity(instances=instances, has_lost_plan=bool(lost_plan(self.description)))
 
     def seconds(self) -> float:
         """Seconds from the job's creation to its end, or to now; waiting for instances included."""
@@ -202,13 +171,13 @@ class SageMakerJob(AwsJob):
 
     def log_tail(self, lines: int = 15) -> list[str]:
         """The last lines of the instance that failed first."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         return self._watched.log.tail(lines)
 
     def log_location(self) -> str:
         """The command that shows the whole log."""
         region = self._account.region
-        return f"aws logs tail {GROUP} --log-stream-name-prefix {self._training_job} --since 7d --region {region}"
+        return f"aws logs tail {GROUP} --log-stream-name-prefix {self.name} --since 7d --region {region}"
 
     def profile(self) -> Mapping[str, bytes]:
         """The profile in the job's results."""
@@ -220,20 +189,13 @@ class SageMakerJob(AwsJob):
         return self._results.model_uri(is_compressed=compression != "NONE")
 
     def clean_up(self) -> None:
-        """Remove our training's checkpoints from S3, which cost by the month, unless another job has claimed them."""
+        """Remove our training's checkpoints from S3, which cost by the month."""
         checkpoints = str(self.description.get("CheckpointConfig", {}).get("S3Uri", ""))
         prefix = checkpoints.removeprefix(self._staging.uri(""))
         if self._results.is_project or not prefix.startswith(f"{PREFIX}/checkpoints/"):
             return
-        with suppress(LaunchRefused, *AWS_ERRORS):  # the next job sees that what is left belongs to a finished one
-            claim = self._staging.claim(f"{prefix.rstrip('/')}.claim")
-            if claim is None or claim.owner == self.name:
-                self._staging.remove(prefix)
-
-    @property
-    def training(self) -> "SageMakerJob":
-        """The job itself."""
-        return self
+        with suppress(*AWS_ERRORS):
+            self._staging.remove(prefix)
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -242,7 +204,7 @@ class SageMakerJob(AwsJob):
 
     def logged_events(self) -> list[Event]:
         """The events read from CloudWatch so far; all of them once the job has ended."""
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         return list(self._watched.log.events)
 
     @property
@@ -255,7 +217,7 @@ class SageMakerJob(AwsJob):
         return self._results.events() if self._watched.has_ended else []
 
     def _printed(self) -> list[str]:
-        self._poller.drain(self._training_job)
+        self._poller.drain(self.name)
         lines = self._watched.log.printed
         return [lines.popleft() for _ in range(len(lines))]
 
@@ -299,14 +261,14 @@ class SageMakerJob(AwsJob):
     def _request_stop(self) -> None:
         self._must_stop_again = False
         try:
-            self._account.client("sagemaker").stop_training_job(TrainingJobName=self._training_job)
+            self._account.client("sagemaker").stop_training_job(TrainingJobName=self.name)
         except AWS_ERRORS as error:
             is_refused = code(error) == "ValidationException"  # it has ended, or stops already, or is not known yet
             self._must_stop_again = is_transient(error) or (is_refused and not self.description)
             if not is_transient(error) and not is_refused:
                 raise LostContact(
                     f"{explain(error, f'stop {self.name}')}\nit may still be running: "
-                    f"`aws sagemaker stop-training-job --training-job-name {self._training_job} --region "
+                    f"`aws sagemaker stop-training-job --training-job-name {self.name} --region "
                     f"{self._account.region}`"
                 ) from error
         self._watched.changed = True

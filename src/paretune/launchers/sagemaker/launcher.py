@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from paretune.core.checks import faults_of
 from paretune.core.clock import Clock
 from paretune.core.errors import collecting, refuse
 from paretune.core.tags import AWS_PREFIX
@@ -15,43 +14,34 @@ from paretune.core.untrusted import at_home
 from paretune.estimating import uploading
 from paretune.estimating.uploading import deadline_s, is_compressed
 from paretune.launchers import archive
-from paretune.launchers.base import Launcher, parse_job_name
+from paretune.launchers.base import Launcher, checkpoint_folder, parse_job_name
 from paretune.launchers.sagemaker import images
 from paretune.launchers.sagemaker.account import PREFIX, Account
-from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS
-from paretune.launchers.sagemaker.jobs import AwsJob
+from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import CALLS_PER_MINUTE, Poller
 from paretune.launchers.sagemaker.preflight import account_faults
-from paretune.launchers.sagemaker.queue import QueuedJobs
 from paretune.launchers.sagemaker.request import (
     TrainingJobRequest,
     build,
     index_environment,
     load_sdk,
-    mlflow_config,
     network_environment,
-    tracking_environment,
 )
 from paretune.launchers.sagemaker.results import Results
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.launchers.sagemaker.training_jobs import TrainingJobs
-from paretune.launchers.sagemaker.training_plans import plan_findings, training_plan
-from paretune.launchers.sagemaker.trials import document_key, stop_request_prefix, without_account
-from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, search_volume_faults, volume_for_gib
-from paretune.pricing.prices import Price, PriceList, plan_price
+from paretune.launchers.storage import LARGEST_VOLUME_GIB, bytes_on_disk, volume_for_gib
+from paretune.pricing.prices import Price, PriceList
 from paretune.specification.catalog import Instance
 from paretune.specification.container import (
     ALLOW_NO_GPU,
-    SEARCHES,
-    STOP_REQUESTS,
-    TRIALS,
     JobDocument,
     JobInputs,
     ProjectPayload,
 )
 from paretune.specification.inputs import SCRIPT_CHANNELS
 from paretune.specification.job import JobSpec
-from paretune.specification.limits import SEARCHED_PLAN
+from paretune.specification.parameters import affecting
 from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT, Program
 
@@ -59,8 +49,6 @@ _CODE = "/opt/ml/input/data/code"
 _SMP = {  # parameter to its name in SMP v2
     "hybrid_shard_degree": "hybrid_shard_degree",
     "tensor_parallel_degree": "tensor_parallel_degree",
-    "context_parallel_degree": "context_parallel_degree",
-    "expert_parallel_degree": "expert_parallel_degree",
     "activation_offloading": "sm_activation_offloading",
     "seed": "random_seed",
 }
@@ -73,8 +61,6 @@ class Packager:
     account: Account
     environment: Mapping[str, str]  # of this machine; few variables travel
     package: Path  # folder of paretune's own code
-    tracking_uri: str  # ARN of the MLflow server if jobs write to it themselves, else ""
-    jobs: TrainingJobs  # tells whether the owner of checkpoints still runs
 
     def request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> TrainingJobRequest:
         """The request of a job; its inputs have been uploaded, unless `staging` is dry.
@@ -86,38 +72,31 @@ class Packager:
         if inputs.project is not None:
             return self._project_request(document, inputs, inputs.project, staging)
         spec = document.spec
-        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        image = images.choose(spec, self.account.region)
         channels, inner_spec, code = self._inputs(document, inputs, staging)
         code |= archive.package_files(self.package)
         if image.requirements:
             content = code.get(archive.REQUIREMENTS, "")
             text = content if isinstance(content, str) else content.read_text()
             code[archive.REQUIREMENTS] = "\n".join([text.strip(), *image.requirements]).strip() + "\n"
-        members = tuple(replace(member, spec=without_account(member.spec)) for member in document.members)
         inner = replace(
             document,
             spec=without_account(inner_spec),
-            members=members,
             deadline_s=deadline_s(spec, document.max_seconds, self.environment),
         )
         channels["job"] = _upload_document(document.job_name, inner.as_json(), staging)
-        logs_to_mlflow = self.tracking_uri and not document.members  # trials are recorded in several runs
-        module = "paretune.tracking.in_job" if logs_to_mlflow else "paretune.training"
         return TrainingJobRequest(
             document=document,
             image_uri=image.uri,
             code=code,
-            command=f"python3 -m {module} /opt/ml",
+            command="python3 -m paretune.training /opt/ml",
             channels=channels,
-            environment=self._training_environment(document, staging),
-            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            environment=self._training_environment(document),
+            checkpoints=staging.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
             volume_gib=_volume_gib(document, inputs),
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
             smp=_smp(spec) if spec.strategy == "smp" else None,
-            mlflow=mlflow_config(
-                self.tracking_uri, "" if document.members else _run_id(document.job_name), self.environment
-            ),
         )
 
     def installed(self, spec: JobSpec) -> list[str]:
@@ -126,7 +105,7 @@ class Packager:
             return []
         requirements = at_home(spec.entry_script or "").parent / archive.REQUIREMENTS
         has_file = spec.entry_script and requirements.is_file()
-        image = images.choose(spec, self.account.region, direct=bool(self.tracking_uri))
+        image = images.choose(spec, self.account.region)
         return [*image.requirements, *([f"{archive.REQUIREMENTS} of {spec.entry_script}"] if has_file else [])]
 
     def _project_request(
@@ -134,19 +113,18 @@ class Packager:
     ) -> TrainingJobRequest:
         channels = {name: staging.upload("files", path) for name, path in project.inputs.items()}
         content = {
-            "run_id": _run_id(document.job_name),
             "deadline_s": deadline_s(document.spec, document.max_seconds, self.environment),
             **project.document,
         }
         channels["job"] = _upload_document(document.job_name, content, staging)
         return TrainingJobRequest(
             document=document,
-            image_uri=images.choose(document.spec, self.account.region, direct=False).uri,
+            image_uri=images.choose(document.spec, self.account.region).uri,
             code=project.code,
             command=f"python3 {project.program} /opt/ml",
             channels=channels,
             environment={"PYTHONUNBUFFERED": "1", **_network(document), **project.variables},
-            checkpoints=_checkpoints_uri(document, inputs, staging, self.jobs),
+            checkpoints=staging.uri(f"{PREFIX}/checkpoints/{checkpoint_folder(document)}/"),
             volume_gib=_volume_gib(document, inputs),
             tags=_tags(document),
             compresses_output=is_compressed(document.spec, self.environment),
@@ -179,7 +157,7 @@ class Packager:
                 moved[name] = f"/opt/ml/input/data/{channel}" + ("" if path.is_dir() else f"/{path.resolve().name}")
         return channels, spec.replace(**moved), files
 
-    def _training_environment(self, document: JobDocument, staging: Staging) -> dict[str, str]:
+    def _training_environment(self, document: JobDocument) -> dict[str, str]:
         environment = {
             "PYTHONUNBUFFERED": "1",
             "TOKENIZERS_PARALLELISM": "false",
@@ -191,43 +169,17 @@ class Packager:
             environment["HF_HUB_OFFLINE"] = "1"  # model and data come as channels
         if document.spec.strategy == "smddp":
             environment["SM_FRAMEWORK_PARAMS"] = '{"sagemaker_distributed_dataparallel_enabled": true}'
-        if document.members:  # the job, and whoever looks at it, must know its trials
-            environment[TRIALS] = str(len(document.members))
-            if document.queue is not None:
-                environment[SEARCHES] = "1"
-            environment[STOP_REQUESTS] = staging.uri(stop_request_prefix(document.job_name))
-        elif self.tracking_uri:
-            environment |= tracking_environment(self.tracking_uri, _run_id(document.job_name), self.environment)
         return environment
-
-
-def _checkpoints_uri(document: JobDocument, inputs: JobInputs, staging: Staging, jobs: TrainingJobs) -> str:
-    """S3 URI for a job's checkpoints, shared by all jobs of one specification and data set, one after the other.
-
-    The first job claims it. A later job takes the claim over if the owner has ended; else it gets a place of its own.
-    """
-    run = _run_id(document.job_name)
-    separate = staging.uri(f"{PREFIX}/checkpoints/{run}/")
-    if inputs.project is not None or document.members:  # no other job has the same trials
-        return separate
-    data = inputs.dataset.key[:12] if inputs.dataset else "script"
-    key = f"{document.checkpoint_key or document.spec.spec_hash()}-{data}{jobs.checkpoint_suffix}"
-    prefix = f"{PREFIX}/checkpoints/{key}"
-    shared = staging.uri(f"{prefix}/")
-    if staging.dry:
-        return shared
-    claim = staging.claim(f"{prefix}.claim")
-    if claim is not None:
-        if claim.owner == document.job_name:
-            return shared
-        if _run_id(claim.owner) != run and jobs.is_alive(claim):
-            return separate
-    return shared if staging.take(f"{prefix}.claim", document.job_name, claim) else separate
 
 
 def _run_id(job_name: str) -> str:
     parsed = parse_job_name(job_name)
     return parsed[0] if parsed is not None else job_name
+
+
+def without_account(spec: JobSpec) -> JobSpec:
+    """The specification as the training sees it: nothing of account, network and money."""
+    return JobSpec.from_text(spec.as_text() | dict.fromkeys(affecting(JobSpec, "ownership"), ""))
 
 
 def script_faults(spec: Program) -> list[str]:
@@ -253,7 +205,7 @@ def disk_faults(instance: Instance, needed_gib: int) -> list[str]:
 
 
 def _network(document: JobDocument) -> dict[str, str]:
-    return {**network_environment(document.clusters), **index_environment(document.spec)}
+    return {**network_environment(document.spec), **index_environment(document.spec)}
 
 
 def _tags(document: JobDocument) -> dict[str, str]:
@@ -270,7 +222,7 @@ def _smp(spec: JobSpec) -> dict[str, Any]:
 
 
 def _upload_document(job_name: str, document: Mapping[str, Any], staging: Staging) -> str:
-    return staging.text(document_key(job_name), json.dumps(document, indent=2))
+    return staging.text(f"{PREFIX}/jobs/{job_name}/job.json", json.dumps(document, indent=2))
 
 
 def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
@@ -278,16 +230,14 @@ def _volume_gib(document: JobDocument, inputs: JobInputs) -> int:
 
     Source: ResourceConfig, VolumeSizeInGB (botocore 1.44.5): AWS provisions no volume beside NVMe disks.
     """
-    local_gib = [cluster.instance().local_storage_gib for cluster in document.clusters]
-    searches = document.queue is not None
-    size = bytes_on_disk(document.spec, inputs, searches=searches)
-    refuse(search_volume_faults(document.spec, size) if searches else [])
-    needed_gib = volume_for_gib(size)
-    return document.spec.volume_gib or min(needed_gib, *filter(None, local_gib), LARGEST_VOLUME_GIB)
+    needed_gib = volume_for_gib(bytes_on_disk(document.spec, inputs))
+    return document.spec.volume_gib or min(
+        needed_gib, document.spec.instance().local_storage_gib or LARGEST_VOLUME_GIB, LARGEST_VOLUME_GIB
+    )
 
 
 class SageMakerLauncher(Launcher):
-    """Starts jobs in an AWS account, directly or through the queue that the cluster names, and finds them again."""
+    """Starts jobs in an AWS account, and finds them again."""
 
     name = "sagemaker"
 
@@ -297,8 +247,7 @@ class SageMakerLauncher(Launcher):
         clock: Clock,
         environment: Mapping[str, str],
         *,
-        tracking_uri: str = "",  # of the MLflow server; if it is an ARN, jobs write to the server themselves
-        calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller, and of the calls about a queue
+        calls_per_minute: float = CALLS_PER_MINUTE,  # limit of the poller
         poller: Poller | None = None,  # shared with other launchers of the same account and region
         package: Path | None = None,  # folder of the code of paretune that travels
         results: type[Results] = Results,  # how the results of its jobs are read
@@ -306,40 +255,25 @@ class SageMakerLauncher(Launcher):
         check: Callable[[], None] = lambda: None,
     ) -> None:
         self.account = Account(cluster, environment)
-        self.jobs_log_to_mlflow = tracking_uri.startswith("arn:")  # of a SageMaker managed tracking server or app
         self._clock = clock
         self._environment = environment
         self._check_interruption = check
         poller = poller or Poller(self.account, clock, calls_per_minute)
-        arguments = (self.account, poller, clock, results, self._staging)
-        self._jobs = (
-            TrainingJobs(*arguments)
-            if cluster.queue is None
-            else QueuedJobs(cluster.queue, calls_per_minute, *arguments)
-        )
-        self._packager = Packager(
-            self.account,
-            environment,
-            package or Path(__file__).parents[2],
-            tracking_uri if self.jobs_log_to_mlflow else "",
-            self._jobs,
-        )
-        self._plan = cache(partial(training_plan, account=self.account))
+        self._jobs = TrainingJobs(self.account, poller, clock, results, self._staging)
+        self._packager = Packager(self.account, environment, package or Path(__file__).parents[2])
         self.last_request: Mapping[str, Any] = {}
         """The CreateTrainingJob request that was sent last."""
 
     def location_tags(self) -> Mapping[str, str]:
-        """Account, region and bucket, and the queue if there is one."""
+        """Account, region and bucket."""
         account = self.account
-        tags = {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
-        return {**tags, **self._jobs.location_tags}
+        return {"account": account.identity["Account"], "region": account.region, "bucket": account.bucket}
 
     def check(self, spec: JobSpec) -> None:
-        """Check strategy, image and instance type together; credentials, role, bucket, quotas, queue and plan."""
+        """Check strategy, image and instance type together; credentials, role, bucket and quotas."""
         faults = images.faults(spec, self.account.region)
         installed = () if faults else self._packager.installed(spec)
-        faults += account_faults(spec, self.account, installed=installed, tracking_uri=self._packager.tracking_uri)
-        faults += faults_of(plan_findings(spec, self.account, self._clock.now(), self.billed_after_limit_s(spec)))
+        faults += account_faults(spec, self.account, installed=installed)
         refuse([*faults, *script_faults(spec)])
         load_sdk()  # takes a second or two, in which the data are still being prepared
 
@@ -354,7 +288,7 @@ class SageMakerLauncher(Launcher):
             types = spec.instance_types()
             refuse([fault for name in types for fault in disk_faults(spec.instance(name), needed_gib)])
 
-    def submit(self, document: JobDocument, inputs: JobInputs) -> AwsJob:
+    def submit(self, document: JobDocument, inputs: JobInputs) -> SageMakerJob:
         """Upload what is not in S3 yet and create the job, or adopt the one that has this name."""
         self.account.create_default_bucket()
         staging = self._staging(document.spec.kms_key)
@@ -363,24 +297,13 @@ class SageMakerLauncher(Launcher):
         self.last_request = request
         return self._jobs.create(document, request, staging)
 
-    def attach(self, job_name: str) -> AwsJob | None:
-        """The job with this name in this account, region and queue."""
+    def attach(self, job_name: str) -> SageMakerJob | None:
+        """The job with this name in this account and region."""
         return self._jobs.find(job_name)
 
     def price(self, spec: JobSpec) -> Price | None:
-        """The on-demand price of the instance type in this region; 0 USD on a training plan, which is paid already."""
-        if spec.training_plan not in (None, SEARCHED_PLAN):
-            return plan_price(spec, self.account.region)
+        """The on-demand price of the instance type in this region."""
         return self.on_demand_price(spec)
-
-    def plan_share_usd(self, spec: JobSpec, seconds: float) -> float | None:
-        """The job's instance-seconds as a share of the plan's upfront fee."""
-        if spec.training_plan in (None, SEARCHED_PLAN):
-            return None
-        try:
-            return self._plan(spec.training_plan or "").share_usd(seconds * spec.instance_count)
-        except AWS_ERRORS:
-            return None
 
     def billed_after_limit_s(self, spec: JobSpec) -> float:
         """Seconds until the job has stopped, saved and uploaded what it may leave, by its bytes."""
@@ -395,10 +318,10 @@ class SageMakerLauncher(Launcher):
         return uploading.first_upload_s(spec, self._environment)
 
     def preview(self, document: JobDocument, inputs: JobInputs) -> Mapping[str, Any]:
-        """The CreateTrainingJob or SubmitServiceJob request, exactly; nothing is uploaded."""
+        """The CreateTrainingJob request, exactly; nothing is uploaded."""
         staging = self._staging(document.spec.kms_key)
         staging.dry = True
-        return self._jobs.preview(document.spec, self._request(document, inputs, staging))
+        return self._request(document, inputs, staging)
 
     def _request(self, document: JobDocument, inputs: JobInputs, staging: Staging) -> dict[str, Any]:
         self.check_inputs(document.spec, inputs)

@@ -46,7 +46,7 @@ class Statement:
         return [f"{self.service}:{action}" for action in self.actions]
 
 
-def launcher_statements(spec: JobSpec, account: Account, tracking_uri: str = "") -> Iterator[Statement]:
+def launcher_statements(spec: JobSpec, account: Account) -> Iterator[Statement]:
     """The permissions to launch a job: the first and third documented policy, as far as `spec` uses them."""
     jobs = _arn(account, "sagemaker", "training-job/paretune-check")
     bucket = f"arn:{account.partition}:s3:::{account.bucket}"
@@ -65,19 +65,9 @@ def launcher_statements(spec: JobSpec, account: Account, tracking_uri: str = "")
         yield Statement("kms", ["Decrypt", "GenerateDataKey"], _key(spec.kms_key, account))
     if spec.subnets:
         yield Statement("ec2", ["DescribeSubnets", "DescribeRouteTables", "DescribeVpcEndpoints"])
-    if spec.training_plan:
-        yield Statement("sagemaker", ["DescribeTrainingPlan", "SearchTrainingPlanOfferings"])
-    if spec.queue:
-        queue_jobs = _arn(account, "sagemaker", "training-job/AWSBatch-check")
-        yield Statement("sagemaker", ["DescribeTrainingJob", "StopTrainingJob"], queue_jobs)
-        yield Statement("batch", ["SubmitServiceJob", "TagResource"], _arn(account, "batch", f"job-queue/{spec.queue}"))
-        yield Statement("batch", ["TerminateServiceJob"], _arn(account, "batch", "service-job/check"))
-        described = ("JobQueues", "ServiceEnvironments", "ServiceJob")
-        yield Statement("batch", [*(f"Describe{name}" for name in described), "ListServiceJobs"])
-    yield from _mlflow_statements(tracking_uri)
 
 
-def role_statements(spec: JobSpec, account: Account, tracking_uri: str = "") -> Iterator[Statement]:
+def role_statements(spec: JobSpec, account: Account) -> Iterator[Statement]:
     """The permissions of the role of jobs: the second documented policy, as far as `spec` uses it."""
     bucket = f"arn:{account.partition}:s3:::{account.bucket}"
     yield Statement("s3", ["ListBucket"], bucket)
@@ -93,21 +83,18 @@ def role_statements(spec: JobSpec, account: Account, tracking_uri: str = "") -> 
         yield Statement("kms", actions, _key(spec.kms_key, account))
     if spec.subnets:
         yield Statement("ec2", _NETWORK)
-    yield from _mlflow_statements(tracking_uri)
 
 
-def permission_findings(spec: JobSpec, account: Account, tracking_uri: str = "") -> Iterator[Finding]:
+def permission_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """For launcher and job role each documented action: it may, it may not, or that could not be asked."""
-    launcher = launcher_statements(spec, account, tracking_uri)
+    launcher = launcher_statements(spec, account)
     yield from _findings("launcher", account.caller_arn, launcher, account)
-    yield from role_findings(spec, account, tracking_uri)
+    yield from role_findings(spec, account)
 
 
-def role_findings(
-    spec: JobSpec, account: Account, tracking_uri: str = "", without: Collection[str] = ()
-) -> Iterator[Finding]:
+def role_findings(spec: JobSpec, account: Account, without: Collection[str] = ()) -> Iterator[Finding]:
     """The same for the job role alone, leaving out the services in `without`."""
-    statements = (each for each in role_statements(spec, account, tracking_uri) if each.service not in without)
+    statements = (each for each in role_statements(spec, account) if each.service not in without)
     yield from _findings("job role", account.role_arn, statements, account)
 
 
@@ -177,17 +164,9 @@ def _other_policy(statement: Statement, account: Account) -> str:
     return f"IAM does not allow it, and the policy of bucket {account.bucket} may"
 
 
-def _mlflow_statements(tracking_uri: str) -> Iterator[Statement]:
-    if not tracking_uri.startswith("arn:"):
-        return
-    yield Statement("sagemaker-mlflow", _MLFLOW, tracking_uri)
-    if ":mlflow-app/" in tracking_uri:
-        yield Statement("sagemaker", ["CallMlflowAppApi"], tracking_uri)
-
-
 def _repository(spec: JobSpec, account: Account) -> str:
     try:
-        uri = images.choose(spec, account.region, direct=False).uri
+        uri = images.choose(spec, account.region).uri
     except ValueError:  # a missing image is a finding of its own
         return "*"
     registry, _, name = uri.partition("/")

@@ -1,4 +1,4 @@
-"""Checks of an AWS account before a job costs anything: credentials, role, bucket, network, quotas and queue.
+"""Checks of an AWS account before a job costs anything: credentials, role, bucket, network and quotas.
 
 What an identity may not ask (many may not simulate policies or list quotas) is left to CreateTrainingJob itself.
 """
@@ -18,18 +18,14 @@ from paretune.specification.job import JobSpec
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
-TYPE, ROLE, BUCKET, NETWORK, QUOTAS, QUEUE = "type", "role", "bucket", "network", "quotas", "queue"
+TYPE, ROLE, BUCKET, NETWORK, QUOTAS = "type", "role", "bucket", "network", "quotas"
 _DISPENSABLE = {"cloudwatch"}  # services without which a job still trains
-_QUEUE_TYPE = "SAGEMAKER_TRAINING"
-_USABLE = {"VALID", "UPDATING"}
 
 
-def account_faults(
-    cluster: JobSpec, account: Account, *, installed: Sequence[str] = (), tracking_uri: str = ""
-) -> list[str]:
+def account_faults(cluster: JobSpec, account: Account, *, installed: Sequence[str] = ()) -> list[str]:
     """The reasons why the account cannot run a job on this cluster; empty if it can, as far as can be asked.
 
-    `installed` names what pip installs when the job starts; `tracking_uri` is the server that it writes to itself.
+    `installed` names what pip installs when the job starts.
 
     Raises:
         LaunchRefused: AWS does not answer, or does not accept the credentials.
@@ -39,11 +35,10 @@ def account_faults(
         [
             *type_findings(cluster, account),
             *pass_findings(account),
-            *job_role_findings(cluster, account, tracking_uri),
+            *job_role_findings(cluster, account),
             *bucket_findings(account),
             *network_findings(cluster, account, installed),
             *quota_findings(cluster, account),
-            *queue_findings(cluster, account),
         ]
     )
 
@@ -82,11 +77,11 @@ def pass_findings(account: Account) -> Iterator[Finding]:
         yield passed(ROLE, f"{caller} may pass {role} to SageMaker")
 
 
-def job_role_findings(spec: JobSpec, account: Account, tracking_uri: str) -> Iterator[Finding]:
+def job_role_findings(spec: JobSpec, account: Account) -> Iterator[Finding]:
     """Whether the job role has the rights without which a job fails after it was created."""
     with suppress(BadInput):  # no role: a finding of its own
         if account.role_arn.split(":")[4] == account.identity["Account"]:
-            yield from role_findings(spec, account, tracking_uri, without=_DISPENSABLE)
+            yield from role_findings(spec, account, without=_DISPENSABLE)
 
 
 def bucket_findings(account: Account) -> Iterator[Finding]:
@@ -199,7 +194,7 @@ def quota_findings(cluster: Placement, account: Account, besides: Collection[str
     """Whether each quota that the job uses is sufficient, and one finding with the quotas of the types `besides`."""
     usage = f"{'spot ' if cluster.spot else ''}training job usage"
     # The instances of a training plan are reserved already.
-    clusters = [each for each in cluster.clusters() if each.training_plan is None]
+    clusters = cluster.clusters()
     needed = {f"{each.instance_type} for {usage}": each.instance_count for each in clusters}
     if cluster.keep_alive_minutes:
         needed[f"{cluster.instance_type} for training warm pool usage"] = cluster.instance_count
@@ -243,67 +238,3 @@ def _quotas(account: Account, names: set[str]) -> dict[str, dict[str, Any]]:
         if len(quotas) == len(names):
             break
     return quotas
-
-
-def queue_findings(cluster: Placement, account: Account) -> Iterator[Finding]:
-    """Whether the queue exists, takes training jobs, and takes this one. No findings if the job has no queue."""
-    if cluster.queue is None:
-        return
-    name, region = cluster.queue, account.region
-    try:
-        queues = account.client("batch").describe_job_queues(jobQueues=[name])["jobQueues"]
-    except AWS_ERRORS as error:  # the identity may not ask; SubmitServiceJob will tell
-        yield not_checked(QUEUE, explain(error, f"look at the queue {name}"))
-        return
-    if not queues:
-        command = f"`aws batch describe-job-queues --region {region}` shows the existing ones"
-        yield failed(QUEUE, f"queue {name} does not exist in {region}: {command}")
-        return
-    (queue,) = queues
-    if queue.get("jobQueueType") != _QUEUE_TYPE:
-        kind = queue.get("jobQueueType", "unknown")
-        yield failed(QUEUE, f"queue {name} must be of type {_QUEUE_TYPE}, got {kind}: ask its owner for another one")
-        return
-    faults = []
-    if queue["state"] != "ENABLED":
-        mend = f"`aws batch update-job-queue --job-queue {name} --state ENABLED --region {region}`"
-        faults.append(f"queue {name} must be ENABLED to take jobs, got {queue['state']}: enable it with {mend}")
-    if queue.get("status", "VALID") not in _USABLE:
-        reason = queue.get("statusReason") or "AWS gives no reason"
-        faults.append(f"queue {name} must be VALID, got {queue['status']} ({reason}): ask its owner")
-    faults += _share_faults(cluster, has_policy=bool(queue.get("schedulingPolicyArn")))
-    faults += _size_faults(cluster, queue, account)
-    yield from (failed(QUEUE, fault) for fault in faults)
-    if not faults:
-        yield passed(QUEUE, f"{name} in {region} takes training jobs")
-
-
-def _size_faults(cluster: Placement, queue: Mapping[str, Any], account: Account) -> list[str]:
-    """A fault if the job needs more instances than any service environment of the queue has: it would wait forever.
-
-    No fault if the identity may not ask, or if an environment does not count instances.
-    """
-    names = [entry["serviceEnvironment"] for entry in queue.get("serviceEnvironmentOrder", [])]
-    with suppress(*AWS_ERRORS):
-        answer = account.client("batch").describe_service_environments(serviceEnvironments=names) if names else {}
-        limits = [limit for entry in answer.get("serviceEnvironments", []) for limit in entry["capacityLimits"]]
-        sizes = [limit.get("maxCapacity", 0) for limit in limits if limit.get("capacityUnit") == "NUM_INSTANCES"]
-        if sizes and len(sizes) == len(limits) and max(sizes) < cluster.instance_count:
-            rule = (
-                f"instance_count must be at most {max(sizes)} in the queue {cluster.queue}, whose service environment"
-            )
-            return [f"{rule} holds no more, got {cluster.instance_count}: lower it, or take another queue"]
-    return []
-
-
-def _share_faults(cluster: Placement, *, has_policy: bool) -> list[str]:
-    """A fault if the job names a share and the queue has no scheduling policy, or the reverse (SubmitServiceJob)."""
-    shares = [name for name in ("share_identifier", "quota_share_name") if getattr(cluster, name) is not None]
-    if has_policy and not shares:
-        return [
-            f"queue {cluster.queue} has a scheduling policy and needs the share of each job: set "
-            "share_identifier (fair share) or quota_share_name (quota shares)"
-        ]
-    if shares and not has_policy:
-        return [f"queue {cluster.queue} has no scheduling policy and takes no {shares[0]}: leave it out"]
-    return []

@@ -14,17 +14,17 @@ import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paretune.core.errors import LaunchRefused, refuse
+from paretune.core.errors import refuse
 from paretune.launchers.archive import NAME, REQUIREMENTS, pack
 from paretune.launchers.sagemaker.account import PREFIX, Account
 from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.account import AccountSettings
-from paretune.specification.container import TRAINING_PLAN, JobDocument
+from paretune.specification.container import JobDocument
 from paretune.specification.parameters import split_list
 from paretune.specification.placement import Placement
 
@@ -40,7 +40,7 @@ _RDMA_FAMILIES = {"p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "trn
 class TrainingJobRequest:
     """A job in our terms; `build` translates it into AWS's."""
 
-    document: JobDocument  # its name, clusters and maximum runtime; SageMaker takes the first with capacity
+    document: JobDocument  # its name, cluster and maximum runtime
     image_uri: str
     code: Mapping[str, Path | str]  # names to files or texts, unpacked in the job's current folder
     command: str  # shell command. It replaces the shell, so that it receives SIGTERM.
@@ -51,7 +51,6 @@ class TrainingJobRequest:
     tags: Mapping[str, str]
     compresses_output: bool = True  # whether SageMaker packs model and results into archives; else they are files in S3
     smp: Mapping[str, Any] | None = None  # settings of AWS's model parallel library; None without it
-    mlflow: Mapping[str, str] = field(default_factory=dict)
     """MlflowConfig of a managed MLflow server, which links job and run in Studio; empty without one."""
 
 
@@ -81,39 +80,7 @@ def build(order: TrainingJobRequest, account: Account, staging: Staging) -> dict
         request: dict[str, Any] = trainer._create_training_job_args(boto3=True)
     request = {name: value for name, value in request.items() if value not in (None, {}, [])}
     request["TrainingJobName"] = order.document.job_name
-    shape = account.client("sagemaker").meta.service_model.shape_for("CreateTrainingJobRequest")
-    if order.mlflow and "MlflowConfig" in shape.members:  # older versions of boto lack it
-        request["MlflowConfig"] = dict(order.mlflow)
-    if (plan := order.document.spec.training_plan) is not None:
-        request["Environment"] = {**request.get("Environment", {}), TRAINING_PLAN: plan}
-    if lost := lost_capacity(order.document, request.get("ResourceConfig", {})):
-        raise LaunchRefused(f"the SageMaker SDK has left {lost} out of the request: another version of it may not")
     return request
-
-
-def lost_capacity(document: JobDocument, resources: Mapping[str, Any]) -> str:
-    """The requested part of the capacity that a ResourceConfig lacks; "" if it has all.
-
-    SDKs have dropped a training plan without a word (aws/sagemaker-python-sdk#6258), and the job ran on demand.
-    """
-    is_ranked = len(document.clusters) > 1
-    ranked = resources.get("InstancePreferences", ())
-    types = [entry.get("InstanceType") for entry in ranked] if is_ranked else [resources.get("InstanceType")]
-    if types != [cluster.instance_type for cluster in document.clusters]:
-        return "InstancePreferences" if is_ranked else "InstanceType"
-    return "TrainingPlanArn" if document.spec.training_plan not in (None, *_plans(resources)) else ""
-
-
-def lost_plan(described: Mapping[str, Any]) -> str:
-    """The training plan in a job's environment if AWS does not show the job with it, else ""."""
-    plan = str(described.get("Environment", {}).get(TRAINING_PLAN, ""))
-    return "" if plan in _plans(described.get("ResourceConfig", {})) else plan
-
-
-def _plans(resources: Mapping[str, Any]) -> list[str]:
-    """The training plans in a ResourceConfig; of several instance types only the first can have any."""
-    ranked = resources.get("InstancePreferences", ())
-    return [resources.get("TrainingPlanArn", ""), *(ranked[0].get("TrainingPlanArns", ()) if ranked else ())]
 
 
 def _sdk_classes(staging: Staging) -> tuple[Any, Any]:
@@ -184,30 +151,14 @@ def _compute(order: TrainingJobRequest, configs: Any) -> Any:
     cluster, keep_alive_s = order.document.spec, int(order.document.spec.keep_alive_minutes * 60)
     has_disks = cluster.instance().has_local_storage
     return configs.Compute(
-        **_instances(order.document.clusters),
+        instance_type=cluster.instance_type,
+        instance_count=cluster.instance_count,
         volume_size_in_gb=order.volume_gib,
         enable_managed_spot_training=cluster.spot,
         **({"keep_alive_period_in_seconds": keep_alive_s} if cluster.keep_alive_minutes else {}),
         # CreateTrainingJob refuses a key for disks that the instance's own hardware encrypts.
         **({"volume_kms_key_id": cluster.kms_key} if cluster.kms_key and not has_disks else {}),
     )
-
-
-def _instances(clusters: Sequence[Placement]) -> dict[str, Any]:
-    """Instance type and count, or several, best first; only the first may have a training plan."""
-    first, plan = clusters[0], clusters[0].training_plan
-    if len(clusters) == 1:
-        arn = {} if plan is None else {"training_plan_arn": plan}
-        return {"instance_type": first.instance_type, "instance_count": first.instance_count, **arn}
-    from sagemaker.core.shapes import InstancePreference
-
-    preferences = []
-    for cluster in clusters:
-        arns = {} if cluster.training_plan is None else {"training_plan_arns": [cluster.training_plan]}
-        preferences.append(
-            InstancePreference(instance_type=cluster.instance_type, instance_count=cluster.instance_count, **arns)
-        )
-    return {"instance_preferences": preferences}
 
 
 def _longest_wait_s(cluster: Placement, max_runtime_s: int) -> int:
@@ -217,12 +168,9 @@ def _longest_wait_s(cluster: Placement, max_runtime_s: int) -> int:
     return max(max_runtime_s, int(wait_s))
 
 
-def network_environment(clusters: Sequence[Placement]) -> dict[str, str]:
-    """Variables for NCCL on instances with EFA: the settings of the SDK's own torchrun driver, also for newer types.
-
-    Empty if SageMaker may choose a type without EFA: current images find EFA by themselves.
-    """
-    if not all(cluster.instance().family in _RDMA_FAMILIES for cluster in clusters):
+def network_environment(cluster: Placement) -> dict[str, str]:
+    """Variables for NCCL on instances with EFA: the settings of the SDK's own torchrun driver, also for newer types."""
+    if cluster.instance().family not in _RDMA_FAMILIES:
         return {}
     return {"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
@@ -233,21 +181,6 @@ def index_environment(cluster: AccountSettings) -> dict[str, str]:
         return {}
     name = "CA_REPOSITORY_ARN" if cluster.package_index.startswith("arn:") else "PIP_INDEX_URL"
     return {name: cluster.package_index}
-
-
-def mlflow_config(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
-    """MlflowConfig of CreateTrainingJob. `run_id` is "" for a job of several runs; `here` is our environment."""
-    if not tracking_uri:
-        return {}
-    experiment = "" if "MLFLOW_EXPERIMENT_ID" in here else here.get("MLFLOW_EXPERIMENT_NAME", "Default")
-    named = {"MlflowExperimentName": experiment, "MlflowRunName": run_id}
-    return {"MlflowResourceArn": tracking_uri, **{name: text for name, text in named.items() if text}}
-
-
-def tracking_environment(tracking_uri: str, run_id: str, here: Mapping[str, str]) -> dict[str, str]:
-    """Variables for a job that writes to the tracking server itself; `here` is this machine's environment."""
-    endpoint = {name: here[name] for name in ("SAGEMAKER_MLFLOW_CUSTOM_ENDPOINT",) if here.get(name)}
-    return {"MLFLOW_TRACKING_URI": tracking_uri, "MLFLOW_RUN_ID": run_id, **endpoint}
 
 
 def _clean(path: str) -> Path:

@@ -29,10 +29,9 @@ class OutputArchive:
     Each is an archive, output.tar.gz and model.tar.gz, or with CompressionType NONE a prefix with one object per file.
     """
 
-    def __init__(self, staging: Staging, job_name: str, training_job: str) -> None:
+    def __init__(self, staging: Staging, job_name: str) -> None:
         self._staging = staging
         self._job_name = job_name
-        self._training_job = training_job
         self._files: Mapping[str, bytes] | None = None
 
     def files(self) -> Mapping[str, bytes] | None:
@@ -103,7 +102,7 @@ class OutputArchive:
         return folder if objects else None
 
     def _key(self, name: str) -> str:
-        return f"{PREFIX}/jobs/{self._training_job}/output/{name}"
+        return f"{PREFIX}/jobs/{self._job_name}/output/{name}"
 
 
 class Results:

@@ -4,7 +4,7 @@ s3://BUCKET/paretune/code/HASH/            the code that travels, and the SDK's 
 s3://BUCKET/paretune/datasets/KEY/         prepared data sets
 s3://BUCKET/paretune/models/HASH/          pretrained models
 s3://BUCKET/paretune/files/HASH/           files that a user's own script reads
-s3://BUCKET/paretune/checkpoints/...       checkpoints, by specification
+s3://BUCKET/paretune/checkpoints/RUN/      checkpoints of a run's attempts
 s3://BUCKET/paretune/jobs/NAME/            one job's document and results
 """
 
@@ -76,17 +76,6 @@ class Staging:
         with refused_to(self._doing):
             answer = self._get(key)
             return answer and Claim(answer["Body"].read().decode(), answer["ETag"], answer["LastModified"].timestamp())
-
-    def take(self, key: str, owner: str, previous: Claim | None) -> bool:
-        """Claim a key for `owner` in place of the `previous` claim; False if another job was faster."""
-        condition = {"IfMatch": previous.version} if previous is not None else {"IfNoneMatch": "*"}
-        try:
-            self.s3.put_object(Bucket=self.bucket, Key=key, Body=owner.encode(), **condition, **self._encryption())
-        except AWS_ERRORS as error:
-            if code(error) in {"PreconditionFailed", "ConditionalRequestConflict", "NoSuchKey", "412", "409", "404"}:
-                return False
-            raise LaunchRefused(explain(error, self._doing)) from error
-        return True
 
     def remove(self, prefix: str) -> None:
         """Delete all objects whose keys start with `prefix`."""

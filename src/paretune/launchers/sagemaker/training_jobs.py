@@ -6,17 +6,13 @@ from typing import Any, TypeVar
 from paretune.core.clock import Clock
 from paretune.core.commands import command_line
 from paretune.core.errors import LaunchRefused, LostContact
-from paretune.launchers.base import CREATED_WITHIN_S
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, is_missing, is_transient, was_heard
-from paretune.launchers.sagemaker.jobs import AwsJob, SageMakerJob
+from paretune.launchers.sagemaker.jobs import SageMakerJob
 from paretune.launchers.sagemaker.polling import Poller
-from paretune.launchers.sagemaker.request import lost_capacity, lost_plan
 from paretune.launchers.sagemaker.results import Results
-from paretune.launchers.sagemaker.staging import Claim, Staging
-from paretune.launchers.sagemaker.trials import trials_of
+from paretune.launchers.sagemaker.staging import Staging
 from paretune.specification.container import JobDocument
-from paretune.specification.placement import Placement
 
 _SHOWN_WITHIN_S = 60.0  # DescribeTrainingJob may know a job later than CreateTrainingJob does
 _LOOK_EVERY_S = 2.0
@@ -24,84 +20,48 @@ _Value = TypeVar("_Value")
 
 
 class TrainingJobs:
-    """Creates training jobs directly. The subclass `QueuedJobs` submits them to a queue.
+    """Creates training jobs, and finds them again.
 
     Args:
         results: reads what the jobs leave.
         staging: makes a `Staging` for jobs that are found.
     """
 
-    location_tags: Mapping[str, str] = {}  # tags that `find` depends on, beside those of the account
-    checkpoint_suffix = ""  # keeps apart the checkpoints of jobs whose states cannot be asked in one place
-
     def __init__(
         self, account: Account, poller: Poller, clock: Clock, results: type[Results], staging: Callable[[], Staging]
     ) -> None:
-        self.account = account
-        self.staging = staging
+        self._account = account
+        self._staging = staging
         self._poller = poller
-        self.clock = clock
+        self._clock = clock
         self._results = results
 
-    def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> AwsJob:
+    def create(self, document: JobDocument, request: Mapping[str, Any], staging: Staging) -> SageMakerJob:
         """Create the job of a CreateTrainingJob request, or adopt the one that has its name.
-
-        A job requested on a training plan is stopped at once if AWS shows it without the plan.
 
         Raises:
             LaunchRefused: AWS refuses.
             LostContact: the job may have been created.
         """
         name = document.job_name
-        job: AwsJob
         try:
-            self.account.client("sagemaker").create_training_job(**request)
-            job = self.job(name, staging, request)
+            self._account.client("sagemaker").create_training_job(**request)
         except AWS_ERRORS as error:
-            job = self.adopt_after(error, name)
-        if document.spec.training_plan is not None and job.training is not None:
-            self._require_plan(document, job.training)
-        return job
+            return self._adopt_after(error, name)
+        return self._job(name, staging)
 
-    def find(self, name: str) -> AwsJob | None:
-        """The job with this name here; one that has lost its training plan is stopped. Raises LaunchRefused."""
+    def find(self, name: str) -> SageMakerJob | None:
+        """The job with this name here, or None. Raises LaunchRefused."""
         description = self._describe(name)
-        if description is None:
-            return None
-        job = self.job(name, self.staging(), description, description)
-        if plan := lost_plan(description):  # the process that created it was killed before it saw that
-            job.reject(_off_plan(name, plan))
-        return job
+        return None if description is None else self._job(name, self._staging(), description)
 
-    def is_alive(self, claim: Claim) -> bool:
-        """Whether the job that owns a claim runs; one that AWS does not know may still come for CREATED_WITHIN_S."""
-        try:
-            description = self.account.client("sagemaker").describe_training_job(TrainingJobName=claim.owner)
-        except AWS_ERRORS as error:
-            return not is_missing(error) or self.clock.now() - claim.since < CREATED_WITHIN_S
-        return description["TrainingJobStatus"] in {"InProgress", "Stopping"}
-
-    def preview(self, cluster: Placement, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The request that `create` would send."""
-        return request
-
-    def job(
-        self,
-        name: str,
-        staging: Staging,
-        request: Mapping[str, Any],
-        description: Mapping[str, Any] | None = None,
-        *,
-        training_job: str = "",
-    ) -> SageMakerJob:
-        """The `Job` of a request, or of a description; `training_job` is its name in SageMaker if not `name`."""
+    def _job(self, name: str, staging: Staging, description: Mapping[str, Any] | None = None) -> SageMakerJob:
+        """The `Job` of this name."""
         return SageMakerJob(
-            *(name, self.account, staging, self._poller, self.clock, self._results, description),
-            trials=trials_of(name, request.get("Environment", {}), staging, self.clock),
-            training_job=training_job,
+            *(name, self._account, staging, self._poller, self._clock, self._results, description),
         )
 
-    def adopt_after(self, error: Exception, name: str) -> AwsJob:
+    def _adopt_after(self, error: Exception, name: str) -> SageMakerJob:
         """The job that exists although its creation failed: an earlier one, or one whose answer was lost.
 
         Raises:
@@ -113,7 +73,7 @@ class TrainingJobs:
             raise LaunchRefused(explain(error, "create the training job")) from error
         hint = f"{name} may have been created: `{command_line('sync')}` finds it"
         try:
-            job = look_for(_SHOWN_WITHIN_S if is_in_use else 0.0, lambda: self.find(name), self.clock)
+            job = _look_for(_SHOWN_WITHIN_S if is_in_use else 0.0, lambda: self.find(name), self._clock)
         except LaunchRefused as refused:
             raise LostContact(f"{refused}\n{hint}") from error
         if job is not None:
@@ -127,21 +87,9 @@ class TrainingJobs:
             raise LostContact(f"{explain(error, 'create the training job')}\n{hint}") from error
         raise LaunchRefused(explain(error, "create the training job")) from error
 
-    def _require_plan(self, document: JobDocument, job: SageMakerJob) -> None:
-        """Stop a job without its training plan, which is billed on demand; raises LostContact if it may still run."""
-        name, spec, doubt = document.job_name, document.spec, ""
-        resources: Mapping[str, Any] = {}
-        try:
-            description = look_for(_SHOWN_WITHIN_S, lambda: self._describe(name), self.clock)
-            resources = {} if description is None else description.get("ResourceConfig", {})
-        except LaunchRefused as error:
-            doubt = f" ({error})"
-        if lost_capacity(document, resources):
-            job.reject(_off_plan(name, f"{spec.training_plan}{doubt}"))
-
     def _describe(self, name: str) -> Mapping[str, Any] | None:
         try:
-            answer: Mapping[str, Any] = self.account.client("sagemaker").describe_training_job(TrainingJobName=name)
+            answer: Mapping[str, Any] = self._account.client("sagemaker").describe_training_job(TrainingJobName=name)
         except AWS_ERRORS as error:
             if is_missing(error):
                 return None
@@ -149,17 +97,9 @@ class TrainingJobs:
         return answer
 
 
-def look_for(seconds: float, look: Callable[[], _Value | None], clock: Clock) -> _Value | None:
+def _look_for(seconds: float, look: Callable[[], _Value | None], clock: Clock) -> _Value | None:
     """Call `look` until it returns something; None after `seconds`."""
     until = clock.monotonic() + seconds
     while (value := look()) is None and clock.monotonic() < until:
         clock.sleep(_LOOK_EVERY_S)
     return value
-
-
-def _off_plan(name: str, plan: str) -> str:
-    return (
-        f"AWS does not show {name} with the training plan {plan}, so it would be billed on demand: it was stopped "
-        "at once, and what it has cost until then is booked at the on-demand price; a newer sagemaker and boto3 may "
-        "know training plans, or leave training_plan out"
-    )

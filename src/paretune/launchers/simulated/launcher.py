@@ -3,8 +3,6 @@
     HOME/simulated/clock                the virtual time (virtual_clock)
     HOME/simulated/jobs/NAME.json       the job document, the time of its creation and its timeline; written once
     HOME/simulated/jobs/NAME.stop.json  the time of the first stop request; written once
-    HOME/simulated/jobs/NAME.queue.VERSION.json  of a job that searches: a queue that it was sent, when, and the
-                                        timelines of the trials that join with it; written once
 
 Thus nothing is lost when a process is killed, and a later change of the table of recorded runs changes no existing job.
 """
@@ -21,8 +19,8 @@ from typing import Any
 
 from paretune.core.errors import BadInput, collecting
 from paretune.estimating.uploading import billed_after_limit_s
-from paretune.launchers.base import Job, JobState, Launcher, Trials, job_name, parse_job_name
-from paretune.launchers.simulated.timeline import Timeline, in_searching_job
+from paretune.launchers.base import Job, JobState, Launcher, job_name, parse_job_name
+from paretune.launchers.simulated.timeline import Timeline
 from paretune.launchers.simulated.virtual_clock import VirtualClock
 from paretune.pricing.prices import Price, PriceList, usual_price
 from paretune.specification.container import (
@@ -31,7 +29,6 @@ from paretune.specification.container import (
     JobDocument,
     JobInputs,
     JobReport,
-    TrialQueue,
     write_json_once,
 )
 from paretune.specification.job import JobSpec, launch_faults
@@ -50,30 +47,19 @@ class SimulatedJob(Job):
         self, document: JobDocument, created: float, stop_file: Path, clock: VirtualClock, timeline: Timeline
     ) -> None:
         self.name = document.job_name
-        members = [each.member for each in document.members]
-        self.trials = Trials(max(1, len(members)), members=lambda: members)  # single ones cannot be stopped
         self._document = document
         self._created = created
         self._stop_file = stop_file
         self._clock = clock
-        self._fixed = timeline
-        self._changes_of: Timeline | None = None
-        self._moments: list[float] = []
+        self._timeline = timeline
         self._events_read = 0
         self._stop_requested: float | None = None  # virtual seconds since the creation; cached once known
         clock.watch(self)
 
-    @property
-    def _timeline(self) -> Timeline:
-        return self._fixed
-
-    @property
+    @cached_property
     def _changes(self) -> list[float]:
         """Virtual seconds since the epoch at which state, detail or events change."""
-        timeline = self._timeline
-        if self._changes_of is not timeline:
-            self._changes_of, self._moments = timeline, [self._created + moment for moment in timeline.changes()]
-        return self._moments
+        return [self._created + moment for moment in self._timeline.changes()]
 
     def checkpointed_seconds(self, spec_hash: str) -> float:
         """Seconds of progress that a job with this hash finds in the checkpoints of this one, which was stopped."""
@@ -204,61 +190,6 @@ class SimulatedJob(Job):
         return min(limits)
 
 
-class SearchingSimulatedJob(SimulatedJob):
-    """A simulated job that searches: its timeline follows the queues that it was sent, with their virtual times.
-
-    `timelines` has the timeline of each trial that the job was created with, by its key; `timeline_of` makes that of a
-    trial that joins.
-    """
-
-    def __init__(
-        self,
-        document: JobDocument,
-        created: float,
-        stop_file: Path,
-        clock: VirtualClock,
-        *,
-        timelines: Mapping[str, Timeline],
-        timeline_of: Callable[[JobDocument], Timeline],
-    ) -> None:
-        self._timelines = dict(timelines)
-        self._timeline_of = timeline_of
-        self._sent: list[tuple[float, TrialQueue]] = []
-        self._followed: tuple[int, Timeline] | None = None
-        super().__init__(document, created, stop_file, clock, next(iter(timelines.values())))
-        self.trials = replace(self.trials, direct=self._direct, queue=self._queue)
-
-    @property
-    def _timeline(self) -> Timeline:
-        self._read_queues()
-        if self._followed is None or self._followed[0] != len(self._sent):
-            sent = [(moment - self._created, queue) for moment, queue in self._sent]
-            self._followed = len(self._sent), in_searching_job(self._document, self._timelines, sent)
-        return self._followed[1]
-
-    def _direct(self, queue: TrialQueue) -> None:
-        timelines = {document.member: self._timeline_of(document) for document in queue.members}
-        timelines = {key: timeline for key, timeline in timelines.items() if key not in self._timelines}
-        raw = {"time": self._clock.now(), "queue": queue.as_json()}
-        raw["timelines"] = {key: timeline.as_json() for key, timeline in timelines.items()}
-        write_json_once(self._queue_file(queue.version), raw)
-
-    def _queue(self) -> TrialQueue | None:
-        self._read_queues()
-        return self._sent[-1][1] if self._sent else self._document.queue
-
-    def _read_queues(self) -> None:
-        newest = self._sent[-1][1] if self._sent else self._document.queue
-        while newest is not None and (path := self._queue_file(newest.version + 1)).exists():
-            raw = json.loads(path.read_text())
-            newest = TrialQueue.from_json(raw["queue"])
-            self._sent.append((float(raw["time"]), newest))
-            self._timelines |= {key: Timeline.from_json(value) for key, value in raw["timelines"].items()}
-
-    def _queue_file(self, version: int) -> Path:
-        return self._stop_file.with_name(self._stop_file.name.replace(".stop.json", f".queue.{version}.json"))
-
-
 class SimulatedLauncher(Launcher):
     """Creates jobs on `clock`, the virtual clock of the folder `home`; their origin is `simulated`.
 
@@ -290,13 +221,11 @@ class SimulatedLauncher(Launcher):
             return existing
         timeline = self._timeline_of(document)  # may raise: then nothing was created
         timeline = timeline.resumed(self._trained_before(document))
-        timelines = {member.member: self._timeline_of(member) for member in document.members} if document.queue else {}
         created = self._clock.now()
         raw = {**document.as_json(), "created": created, "timeline": timeline.as_json()}
-        raw["timelines"] = {key: value.as_json() for key, value in timelines.items()}
         if not write_json_once(self._path(document.job_name), raw):
             return self._read(document.job_name)  # created by another process meanwhile
-        return self._job(document, created, timeline, timelines)
+        return self._job(document, created, timeline)
 
     def attach(self, job_name: str) -> SimulatedJob | None:
         """The job with this name, running or ended."""
@@ -345,19 +274,10 @@ class SimulatedLauncher(Launcher):
     def _read(self, job_name: str) -> SimulatedJob:
         path = self._path(job_name)
         raw = json.loads(path.read_text())
-        timelines = {key: Timeline.from_json(value) for key, value in raw.get("timelines", {}).items()}
-        timeline = Timeline.from_json(raw["timeline"])
-        return self._job(JobDocument.read(path), float(raw["created"]), timeline, timelines)
+        return self._job(JobDocument.read(path), float(raw["created"]), Timeline.from_json(raw["timeline"]))
 
     def _path(self, job_name: str) -> Path:
         return self._jobs / f"{job_name}.json"
 
-    def _job(
-        self, document: JobDocument, created: float, timeline: Timeline, timelines: Mapping[str, Timeline]
-    ) -> SimulatedJob:
-        stop_file = self._jobs / f"{document.job_name}.stop.json"
-        # Without capacity the job fails before its trials begin.
-        if document.queue is None or timeline.failure is not None:
-            return SimulatedJob(document, created, stop_file, self._clock, timeline)
-        of = {"timelines": timelines, "timeline_of": self._timeline_of}
-        return SearchingSimulatedJob(document, created, stop_file, self._clock, **of)  # type: ignore[arg-type]
+    def _job(self, document: JobDocument, created: float, timeline: Timeline) -> SimulatedJob:
+        return SimulatedJob(document, created, self._jobs / f"{document.job_name}.stop.json", self._clock, timeline)

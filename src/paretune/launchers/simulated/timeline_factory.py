@@ -17,7 +17,7 @@ from paretune.estimating.hardware import speed_remarks
 from paretune.estimating.phases import BOOT_SECONDS, Seconds, kind_of, phases_of, usual
 from paretune.estimating.recorded.recorded_runs import RecordedRuns, ReplayedJob
 from paretune.estimating.recorded.run_table import COMPLETED, OUT_OF_MEMORY
-from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline, in_one_job
+from paretune.launchers.simulated.timeline import TRAINING, UPLOADING, Phase, Timeline
 from paretune.specification import metrics
 from paretune.specification.cluster import Simulation
 from paretune.specification.container import CHECKPOINT_EVERY_S, Event, FailureKind, JobDocument, JobReport
@@ -42,16 +42,6 @@ class TimelineFactory:
 
     def __call__(self, document: JobDocument) -> Timeline:
         """The timeline of the job; raises BadInput if neither table nor estimate covers it."""
-        if document.member:  # it joins a job that runs
-            return self._single(document, has_capacity=True)
-        first = self._single(document.members[0] if document.members else document)
-        if not document.members or (first.failure is not None and first.failure[0] is FailureKind.CAPACITY):
-            return first
-        others = [self._single(member, has_capacity=True) for member in document.members[1:]]
-        return in_one_job(document, [first, *others])
-
-    def _single(self, document: JobDocument, *, has_capacity: bool = False) -> Timeline:
-        """The timeline of a job with one trial. With `has_capacity` it does not fail for lack of capacity."""
         settings = Simulation.read(document.spec.simulation)
         draws = _Draws(settings, document)
         delay = draws.exponential(settings.startup_delay_seconds, "delay")
@@ -66,7 +56,7 @@ class TimelineFactory:
                 raise
             # A smaller batch after an out-of-memory failure, not in the table.
             unknown = f"no recorded run with the smaller per-device batch: {error.faults[0]}"
-        if not has_capacity and draws.share("capacity") < settings.capacity_error_rate:
+        if draws.share("capacity") < settings.capacity_error_rate:
             sentence = f"no capacity for {document.spec.instance_type} (simulated)"
             waiting = replace(wait, seconds=wait.seconds + CAPACITY_SECONDS)
             return Timeline(phases=(waiting,), failure=(FailureKind.CAPACITY, sentence), log=(sentence,))

@@ -9,7 +9,6 @@ yet, so that one mistake is reported once. Every fault carries its line in the f
 import json
 import math
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
@@ -22,7 +21,6 @@ from paretune.core.own_script import read_own_script
 from paretune.core.untrusted import at_home
 from paretune.specification.cluster import ONLY_SIMULATED, SIMULATED
 from paretune.specification.inputs import PATHS
-from paretune.specification.limits import past_faults
 from paretune.specification.parameters import Value, annotations, parameter_hint, parse, range_faults, spell
 from paretune.specification.placement import Placement
 from paretune.specification.program import PROJECT
@@ -140,8 +138,6 @@ class FileReader:
         for fault_path, text in faults:
             self._refuse(fault_path, text)
         if self._faults:
-            for text in past_faults(str(self._job.get("finish_by") or ""), time.time()):
-                self._refuse(("job", "finish_by"), text)
             raise BadInput(list(dict.fromkeys(text for _, text in sorted(self._faults, key=lambda fault: fault[0]))))
 
     def _refuse(self, fault_path: FaultPath, text: str) -> None:

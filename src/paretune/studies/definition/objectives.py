@@ -11,10 +11,12 @@ from paretune.specification.program import OWN_TRAINING
 from paretune.studies.definition.quality import BEST, DIRECTIONS, KNOWN, LAST, TAKES
 from paretune.studies.definition.space import Fault
 
+OWN = "own training"  # in place of a task, of a metric that only a training of the user's own logs
+
 
 @dataclass(frozen=True)
 class _Objective:
-    """The better direction, the name in words, the unit, and the task that measures it, or None for all tasks."""
+    """The better direction, the name in words, the unit, and the task that measures it: None for all, OWN for none."""
 
     direction: str
     label: str
@@ -28,13 +30,13 @@ OBJECTIVES = {
     metrics.JOB_SECONDS: _Objective("minimize", "job time", "s"),
     metrics.BILLABLE_SECONDS: _Objective("minimize", "billed time", "s"),
     metrics.F1: _Objective("maximize", "F1", task="classification"),
-    metrics.RMSE: _Objective("minimize", "RMSE", task="regression"),
-    metrics.MAE: _Objective("minimize", "mean absolute error", task="regression"),
-    metrics.R2: _Objective("maximize", "R2", task="regression"),
-    metrics.SPEARMAN: _Objective("maximize", "rank correlation", task="regression"),
+    "rmse": _Objective("minimize", "RMSE", task=OWN),
+    "mae": _Objective("minimize", "mean absolute error", task=OWN),
+    "r2": _Objective("maximize", "R2", task=OWN),
+    "spearman": _Objective("maximize", "rank correlation", task=OWN),
     metrics.F1_MICRO: _Objective("maximize", "micro F1", task="multi-label"),
     metrics.SUBSET_ACCURACY: _Objective("maximize", "rows all right", task="multi-label"),
-    metrics.ROUGE_L: _Objective("maximize", "ROUGE-L", task="seq2seq"),
+    "rouge_l": _Objective("maximize", "ROUGE-L", task=OWN),
     metrics.THROUGHPUT_SAMPLES: _Objective("maximize", "throughput", "samples/s"),
     metrics.PERPLEXITY: _Objective("minimize", "perplexity", task="causal-lm"),
     metrics.EVAL_LOSS: _Objective("minimize", "evaluation loss"),
@@ -148,9 +150,10 @@ def unmeasured(task: str, section: str, names: Iterable[str]) -> Iterator[Fault]
     if task not in metrics.TASKS:  # another rule refuses unknown tasks
         return
     instead = metrics.TASKS[task].quality
-    advice = f"is not measured with task {task}: use {instead} or eval_loss, or set task:"
     for name in names:
         if name in metrics.TASKS[task].measures:
             continue
-        if name in OBJECTIVES and OBJECTIVES[name].task not in (None, task):
-            yield (section, name), f"{section}: {name} {advice} {OBJECTIVES[name].task} in job"
+        if name in OBJECTIVES and (other := OBJECTIVES[name].task) not in (None, task):
+            way = "log it in a script of your own (entry_script)" if other == OWN else f"set task: {other} in job"
+            advice = f"use {instead} or eval_loss, or {way}"
+            yield (section, name), f"{section}: {name} is not measured with task {task}: {advice}"

@@ -41,15 +41,19 @@ class Quality:
         """Whether it is a share of the validation rows, 0 to 1, as F1 is."""
         return (self.lowest, self.highest) == (0.0, 1.0)
 
+    def better(self, first: float, second: float) -> float:
+        """The better of two values."""
+        return max(first, second, key=lambda value: self.sign * value)
+
 
 F1 = Quality(metric=metrics.F1, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0, factors=None)
 _KNOWN = (
     F1,
-    Quality(metric=metrics.ROUGE_L, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
-    Quality(metric=metrics.RMSE, direction="minimize", lowest=0.0),
-    Quality(metric=metrics.R2, direction="maximize", highest=1.0),
-    Quality(metric=metrics.MAE, direction="minimize", lowest=0.0),
-    Quality(metric=metrics.SPEARMAN, direction="maximize", lowest=-1.0, highest=1.0),
+    Quality(metric="rouge_l", direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
+    Quality(metric="rmse", direction="minimize", lowest=0.0),
+    Quality(metric="r2", direction="maximize", highest=1.0),
+    Quality(metric="mae", direction="minimize", lowest=0.0),
+    Quality(metric="spearman", direction="maximize", lowest=-1.0, highest=1.0),
     Quality(metric=metrics.F1_MICRO, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     Quality(metric=metrics.SUBSET_ACCURACY, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0),
     # exp(loss): an absolute difference of the loss is a relative one here.

@@ -77,7 +77,7 @@ class StudyTerms:
         choices=(),
     )
     once: bool = parameter(
-        False, "one step: collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
+        False, "collect jobs that have ended, launch the next ones, exit with code 75 until the study ends"
     )
     later_runs: int = parameter(0, "how often the winner will be trained again", minimum=0)
     borrow: bool = parameter(
@@ -216,9 +216,6 @@ def _clashes(draft: Draft) -> Iterator[Fault]:
     if "instance_type" in draft.search and draft.job.get("fallback_instance_types"):
         text = "fallback_instance_types cannot be with a searched instance_type: a trial would be measured on another "
         yield ("job", "fallback_instance_types"), f"{text}one than it says; leave it out"
-    if draft.job.get("training_plan") and metrics.COST_USD in draft.objectives:
-        text = "training_plan makes cost_usd of every trial 0, for its fee is paid already: take billable_seconds as"
-        yield ("job", "training_plan"), f"{text} objective in place of cost_usd, or leave it out"
 
 
 def _missing_search(draft: Draft) -> Iterator[Fault]:

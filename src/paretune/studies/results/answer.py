@@ -190,11 +190,10 @@ class StudyAnswer:
         return self.front.hypervolume_growth[-1][1] if self.front.feasible else 0.0
 
     def opening(self, *, has_reason: bool = True) -> list[str]:
-        """The answer in a few sentences, `has_reason` as in `headline`, and what was borrowed."""
-        over_usd = self.over_budget_usd
-        over = [f"The study has cost {usd(over_usd)} more than its budget."] if over_usd else []
+        """The answer in a few sentences, `has_reason` as in `headline` and what was borrowed."""
+        over = f"The study has cost {usd(self.over_budget_usd)} more than its budget." if self.over_budget_usd else ""
         borrowed = [f"Borrowed before its first job: {'; '.join(map(str, self.borrowed))}."] if self.borrowed else []
-        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *over]
+        return [*headline(self.front, self.picks, has_reason=has_reason), *borrowed, *filter(None, [over])]
 
     @property
     def over_budget_usd(self) -> float:

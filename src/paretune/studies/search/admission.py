@@ -10,7 +10,7 @@ from paretune.core.errors import BudgetRefused
 from paretune.core.tags import Attribution
 from paretune.jobs.workplace import Workplace
 from paretune.ledger.budget_ledger import BudgetRequest, BudgetStatus
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.account import AccountSettings
 from paretune.specification.job import JobSpec
@@ -29,32 +29,43 @@ class Admission:
         self._shared = workplace.budget_ledger(file.budget)
         self._history = history
         self.worst_case = WorstCase(workplace, history.longest_s, has_budget=file.budget_usd is not None)
+        self.is_full = False  # whether the study has begun as many trials as it may have
 
     @property
     def has_budget(self) -> bool:
         """Whether any budget limits the study's jobs."""
         return self._file.budget_usd is not None or self._shared is not None
 
+    def refresh(self, *, has_news: bool) -> None:
+        """Take into account that trials have ended, if there are any new ones."""
+        if has_news:
+            self.is_full = False
+        self.worst_case.learn(len(self._history.trials))
+
     def has_enough(self, count: int) -> bool:
         """Whether the study may have no more trials than these."""
-        return self._file.n_trials is not None and count >= self._file.n_trials
+        return self._file.n_trials is not None and (self.is_full or count >= self._file.n_trials)
 
-    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str) -> None:
-        """Reserve a job's worst case in all budgets.
+    def reserve(self, trial: int, spec: JobSpec, note: TrialNote, *, identity: str) -> bool:
+        """Reserve a job's worst case in all budgets; False if the job is a duplicate or the study has enough trials.
 
         Raises:
             BudgetRefused: some budget does not cover it, or its price is unknown.
         """
         worst_usd = self.worst_case.reserved_usd(spec)
-        self._ledger.reserve(
+        reservation = self._ledger.reserve(
             trial,
             spec.as_text(),
             note,
             worst_usd=worst_usd,
             budget_usd=self._file.budget_usd,
             identity=identity,
+            most_trials=self._file.n_trials,
             reserve_shared=self._shared_reservation(trial, spec, worst_usd),
         )
+        if reservation is not Reservation.GRANTED:
+            self.is_full = reservation is Reservation.TRIAL_LIMIT
+        return reservation is Reservation.GRANTED
 
     def name_run(self, trial: int, run_id: str) -> None:
         """Record the MLflow run of a trial, by which its job is booked."""

@@ -32,7 +32,7 @@ class ConcurrencyLimit:
         self._refused = 0
 
     def recall(self, ends: Iterable[TrialEnd]) -> None:
-        """Learn what earlier steps have learnt, from the ends of trials in the order of booking."""
+        """Learn what earlier drivers have learnt, from the ends of trials in the order of booking."""
         for end in ends:
             if end.refused_beside is not None:
                 self._learn(end.refused_beside, end.at)

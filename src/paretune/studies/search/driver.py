@@ -4,12 +4,12 @@ The order of writing lets another driver replace one that is killed at any momen
 
     asked in Optuna -> reserved in the ledger -> run created in MLflow -> job created -> run filled -> booked -> told
 
-One driver at a time works on a study: its process holds the study's lock. A driver takes over all trials that its
-predecessor was running, finishes them, and tells Optuna what is booked and was not told. A local job has died with its
-driver: its trial ends as failed, what it has cost is booked, and its job is started again from its checkpoint.
+A driver that starts continues the trials that an earlier one has not ended, and tells Optuna what is booked and was not
+told. A local job has died with its driver: its trial ends as failed, what it has cost is booked, and its job is started
+again from its checkpoint. One driver at a time works on a study, see `StudyLedger.locked`.
 
-With `once` a driver takes one step: it does what can be done now, and where it would wait, it raises CallAgain and
-leaves its jobs to the next one.
+With `once` a driver does what can be done now and leaves its jobs to the next one: it raises CallAgain where another
+would wait. What it must know of earlier ones it reads in the ledger, in Optuna's storage and in the tags of runs.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,7 +23,6 @@ from paretune.core.errors import (
     CallAgain,
     Interrupted,
     JobFailed,
-    LaunchRefused,
     LostContact,
     ParetuneError,
 )
@@ -45,11 +44,12 @@ from paretune.studies.search.trial_job import TrialJob
 from paretune.tracking import schema
 
 MOST_REFUSALS = 12  # suggestions in a row that make no job, or repeat one, before untried points are listed instead
+ROUND_S = 600.0  # virtual seconds from one call with `once` to the next, of a study of simulated jobs
 _MOST_NAMED = 8
 
 
 class Driver:
-    """The process at work on a study."""
+    """One process at work on a study."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Driver:
         *,
         run_id: str,  # MLflow run of the study
         workplace: Workplace,
-        on_trial: Callable[[Trial], None],  # called with each trial that this driver has booked
+        on_trial: Callable[[Trial], None],  # called with each trial that was booked
         say: Callable[[str], None],  # prints a line
     ) -> None:
         self.file = file
@@ -72,10 +72,10 @@ class Driver:
         self.admission = Admission(file, ledger, workplace, self.history)  # what the budgets still allow
         self._on_trial = on_trial
         self._say = say
-        self._has_moved = False  # something has happened since this driver has waited last
+        self._once = file.once
+        self._has_moved = False  # something has happened since `wait` was called last
         self._jobs: dict[int, TrialJob] = {}  # jobs that have not ended, by trial
         self._pools = KeptPools(file.name, ledger, workplace, say)
-        self._off_plan: TrialEntry | None = None  # a trial whose training plan was dropped: no more are started
         self._code_errors = CodeErrors(file.search)
         self._concurrency = ConcurrencyLimit(workplace.clock, workplace.launcher)
 
@@ -90,23 +90,23 @@ class Driver:
         return tuple(self._jobs.values())
 
     def adopt(self) -> None:
-        """Continue what the driver before this one has begun, and tell Optuna what it has booked and not told."""
+        """Continue the trials of earlier drivers, and tell Optuna what they have booked and not told."""
         entries = self._refresh()
-        if self.file.once:
+        if self._once:
             self._concurrency.recall(entry.end for entry in entries if entry.end is not None)
             self.history.impossible |= self.study.impossible()
-        else:  # this driver was started after the plan was dropped, or after the code was corrected
-            self._off_plan = None
+        else:  # this driver was started after the code was corrected
             self._code_errors = CodeErrors(self.file.search, has_completed=bool(self.history.measured))
         running = self.ledger.running()
         for entry in running:
-            if not self.file.once:
-                self._say(f"trial {entry.trial}: taken over")
+            self._say(f"trial {entry.trial}: taken over")
             self._begin(entry.trial, JobSpec.from_text(entry.parameters), entry.run_id, entry.note, adopt=True)
         self._pools.find()
-        for number in self.study.running() - {entry.trial for entry in running}:  # asked for and never reserved
-            self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
-            self.study.tell_failed(number)
+        reserved = {*self.trials, *(entry.trial for entry in running)}
+        for number in self.study.running():  # asked for and never reserved: nothing was begun
+            if number not in reserved:
+                self.admission.release(number)  # first: once Optuna is told, no driver finds it here any more
+                self.study.tell_failed(number)
 
     def start(self, suggestion: Suggestion, note: TrialNote | None = None) -> bool:
         """Start the job of a trial; False if none was started, for example because its outcome is known.
@@ -121,15 +121,14 @@ class Driver:
         if (equal_trial := self.history.settled.get(identity)) is not None:
             self.study.report_outcome(self.ledger.entry(equal_trial), self.history, number)
             return False
-        if identity in self._running_identities() or (note.counts and self._has_enough()):
-            self.study.tell_failed(number)
-            return False
         try:
             has_limit = "max_runtime_minutes" in note.changes and note.repeats is None
             limited = spec if has_limit else self.admission.worst_case.limited(spec)
-            self.admission.reserve(number, limited, note, identity=identity)
+            is_reserved = self.admission.reserve(number, limited, note, identity=identity)
         except BudgetRefused as error:
+            is_reserved = False
             self._say(f"trial {number}: {error}")
+        if not is_reserved:
             self.study.tell_failed(number)
             return False
         self.history.retries.pop(identity, None)
@@ -147,20 +146,14 @@ class Driver:
     def has_free_slot(self) -> bool:
         """Whether a further job may be started; False for good after a dropped plan or two equal errors of the code."""
         running = len(self._jobs)
-        may_start = self._off_plan is None and not self._code_errors.reason and self._concurrency.has_free_slot(running)
+        may_start = not self._code_errors.reason and self._concurrency.has_free_slot(running)
         return may_start and running < self.file.n_parallel
 
     def is_open(self, spec: JobSpec) -> bool:
-        """Whether the job could be started now: not closed, not running, not waiting for a retry."""
-        is_taken = spec.spec_hash() in self._running_identities() | set(self.history.retries)
+        """Whether the job could be started now: not closed, not running anywhere, not waiting for a retry."""
+        running = {job.spec.spec_hash() for job in self.running}
+        is_taken = spec.spec_hash() in running | set(self.history.retries)
         return not is_taken and not self.history.is_closed(spec)
-
-    def _running_identities(self) -> set[str]:
-        return {job.spec.spec_hash() for job in self.running}
-
-    def _has_enough(self) -> bool:
-        """Whether the trials that count, with those under way, are as many as the study may have."""
-        return self.admission.has_enough(self.history.counted + sum(job.counts for job in self.running))
 
     def poll(self) -> None:
         """Ask for the state of all jobs once, and book those that have ended.
@@ -175,27 +168,28 @@ class Driver:
             self._has_moved |= job.attempt != attempt
         self._pools.settle()
         if not self._jobs:
-            again = "the command without once=true" if self.file.once else "the same command"
+            again = "the command without once=true" if self._once else "the same command"
             if self.admission.has_enough(self.history.counted):  # failed trials count, too
                 again += f" with --n_trials {self.history.counted + (self.file.n_trials or 0)}"
-            _refuse_more(self._code_errors, self._off_plan, again)
+            if self._code_errors.reason:
+                raise JobFailed("of the study", f"{self._code_errors.reason}; then {again} continues")
 
     def wait(self) -> None:
-        """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened meanwhile."""
+        """Sleep until the next poll; with `once`, raise CallAgain instead if nothing has happened since then."""
         self.workplace.interruption.check()
-        if not self.file.once:
+        if not self._once:
             self.workplace.clock.sleep(WATCH_INTERVAL_S)
         elif not self._has_moved:
             raise CallAgain(_progress(self.file.name, len(self.trials), self._jobs.keys()))
         self._has_moved = False
 
     def stop(self, error: BaseException) -> None:
-        """Stop and book running jobs, or leave them running if `on_interrupt` is detach, and with `once`."""
+        """Stop and book running jobs, or leave them running if `on_interrupt` is detach; with `once`, all of them."""
         jobs = dict(self._jobs)
         left = {
             number
             for number, job in jobs.items()
-            if self.file.once
+            if self._once
             or isinstance(error, LostContact)
             or (isinstance(error, Interrupted) and job.spec.on_interrupt == "detach" and job.spec.on_sagemaker)
         }
@@ -211,15 +205,15 @@ class Driver:
             except ParetuneError as failure:
                 self._say(f"trial {job.number}: {failure}")
             job.record.leave()
-        if not left and not self.file.once:
-            with suppress(LostContact):
-                self.finish()
+        with suppress(LostContact):
+            self.finish(gives_back=not left and not self._once)
 
-    def finish(self) -> None:
-        """Give back the warm pools of the study."""
-        self._pools.find()
-        self._pools.give_back(waits=not self.file.once)
-        self.history.refresh()
+    def finish(self, *, gives_back: bool = True) -> None:
+        """Give back warm pools."""
+        if gives_back:
+            self._pools.find()
+            self._pools.give_back(waits=not self._once)
+            self.history.refresh()
 
     def _spec_of(self, suggestion: Suggestion, changes: Mapping[str, Any]) -> JobSpec | None:
         """The job of a trial; None if its point makes none, which Optuna is told."""
@@ -268,7 +262,7 @@ class Driver:
         if end.refused_beside is not None:
             end = replace(end, refused_beside=len(self._jobs) - 1)
         self._has_moved = True
-        self.ledger.book(job.number, end)
+        self.ledger.book(job.number, end, settled=self.history.is_settled(job.spec.spec_hash(), end))
         self._jobs.pop(job.number, None)
         if end.kept_usd:
             self._pools.find()
@@ -283,9 +277,7 @@ class Driver:
                 self._say(remark)
             self.study.report_outcome(entry, self.history)
             self._code_errors.add(entry)
-            if entry.end is not None and entry.end.off_plan:
-                self._off_plan = entry
-        self.admission.worst_case.learn(len(self.trials))
+        self.admission.refresh(has_news=bool(entries))
         for retry in self.history.retries.values():
             if (virtual_clock := self.workplace.launcher.virtual_clock) is not None:
                 virtual_clock.wake_at(retry.not_before)
@@ -293,18 +285,7 @@ class Driver:
 
 
 def _progress(study: str, count: int, running: Collection[int]) -> str:
-    """In words, the state in which a step leaves the study: how many trials have ended, and which are under way."""
+    """In words, the state in which `once` leaves the study: how many trials have ended, and which are under way."""
     names = ", ".join(map(str, sorted(running)[:_MOST_NAMED])) + (", ..." if len(running) > _MOST_NAMED else "")
     under_way = f"{len(running)} under way ({names})" if running else "none under way"
     return f"study {study} has not ended: {count} trials have ended, {under_way}: call again"
-
-
-def _refuse_more(code_errors: CodeErrors, off_plan: TrialEntry | None, again: str) -> None:
-    """Raise LaunchRefused or JobFailed if no further job of the study may be started."""
-    if code_errors.reason:
-        raise JobFailed("of the study", f"{code_errors.reason}; then {again} continues")
-    if off_plan is not None and off_plan.end is not None:
-        raise LaunchRefused(
-            f"trial {off_plan.trial}: {off_plan.end.reason}: no further job is started, for it would run on demand, "
-            f"too; look at the plan (`aws sagemaker list-training-plans`), then {again} continues"
-        )

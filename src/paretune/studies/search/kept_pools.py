@@ -12,7 +12,7 @@ from paretune.ledger.study_ledger import StudyLedger
 
 
 class KeptPools:
-    """The warm pools of one study, by the number of the trial whose job left them."""
+    """The warm pools of one study, by the number of the trial whose job left them, whichever driver ran it."""
 
     def __init__(self, study: str, ledger: StudyLedger, workplace: Workplace, say: Callable[[str], None]) -> None:
         self._study = study

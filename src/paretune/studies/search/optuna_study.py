@@ -75,6 +75,7 @@ class OptunaStudy:
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
         trials = self._study.get_trials(deepcopy=False)
         self._study.sampler = _sampler(file, (file.seed + 7919 * len(trials)) % 2**32)
+        self._finished_before = frozenset(trial.number for trial in trials if trial.state.is_finished())
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
@@ -134,7 +135,7 @@ class OptunaStudy:
         return self._ranked[name].index(value) if name in self._ranked else value
 
     def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
-        """A trial at this point, whatever the sampler thinks."""
+        """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
         params = {self._key(name): self._coded(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
@@ -162,15 +163,11 @@ class OptunaStudy:
         """
         number, end = entry.trial if number is None else number, entry.end
         assert end is not None  # it was booked
-        if self._is_finished(number):
-            return
         is_off_point = bool(set(entry.note.changes) - _HARMLESS)
-        status = "Probe" if entry.parameters.get("probe_steps") else end.status.value
-        for name, text in {_RUN_ID: entry.run_id, _STATUS: status}.items():
-            self._study._storage.set_trial_user_attr(self._id_of(number), name, text)
+        self._describe(number, entry, "Probe" if entry.parameters.get("probe_steps") else end.status.value)
         values = history.values(end.metrics, entry.parameters)
         if is_off_point and end.status is TrialStatus.COMPLETED:
-            self._study.tell(number, state=TrialState.PRUNED)
+            self._tell_state(number, TrialState.PRUNED)
         elif end.retryable or is_off_point:
             self.tell_failed(number)
         elif set(self._file.objectives) <= set(values):
@@ -190,13 +187,16 @@ class OptunaStudy:
     def tell(self, number: int, values: Mapping[str, float], violations: Mapping[str, float] | None = None) -> None:
         """Tell Optuna all objectives of a trial, and by how much it misses each constraint; 0 or less is met."""
         trial = self._study._storage.get_trial(self._id_of(number))
-        with warnings.catch_warnings():
+        if trial.state.is_finished():
+            return
+        # Another driver may be faster and tell the same; then Optuna warns about a constraint that is set already.
+        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             live = optuna.trial.Trial(self._study, trial._trial_id)
             for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **(violations or {})}.items():
-                if name not in trial.constraints:  # a driver may have been killed before it told the rest
+                if name not in trial.constraints:
                     live.set_constraint(name, amount)
-            self._study.tell(number, values=[values[name] for name in self._file.objectives])
+            self._study.tell(number, values=[values[name] for name in self._file.objectives], skip_if_finished=True)
 
     def tell_infeasible(self, number: int, *, out_of_memory: bool = False, job: str = "") -> None:
         """Tell Optuna by a violated constraint that a point is impossible: a plain failure would be suggested again.
@@ -218,19 +218,27 @@ class OptunaStudy:
 
     def tell_failed(self, number: int) -> None:
         """Tell Optuna that a trial has shown nothing: no capacity, a quota, a broken instance, a budget."""
-        self._study.tell(number, state=TrialState.FAIL)
+        self._tell_state(number, TrialState.FAIL)
 
-    def _is_finished(self, number: int) -> bool:
-        return self._study._storage.get_trial(self._id_of(number)).state.is_finished()
+    def _tell_state(self, number: int, state: TrialState) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+            self._study.tell(number, state=state, skip_if_finished=True)
+
+    def _describe(self, number: int, entry: TrialEntry, status: str) -> None:
+        """Set the attributes with run and status, unless the trial is finished."""
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
+            for name, text in {_RUN_ID: entry.run_id, _STATUS: status}.items():
+                self._study._storage.set_trial_user_attr(self._id_of(number), name, text)
 
     def impossible(self) -> set[str]:
         """Hashes of jobs that a driver was refused for what they ask."""
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in complete if _IMPOSSIBLE in trial.user_attrs}
 
-    def running(self) -> set[int]:
-        """Unfinished trials."""
-        return {trial.number for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))}
+    def running(self) -> dict[int, float]:
+        """Unfinished trials, each with the time it was asked for in seconds since the epoch."""
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in running}
 
     def close(self) -> None:
         """Close the connections to the storage; the next call opens new ones."""
@@ -245,7 +253,7 @@ def _storage(address: str) -> RDBStorage:
     options = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else {}  # seconds for a lock
     address = with_driver(address)
     for _ in range(_TRIES - 1):
-        with suppress(Exception):  # another study may be making the tables at this moment
+        with suppress(Exception):  # another driver may be making the tables at this moment
             return RDBStorage(address, engine_kwargs=options)
     return RDBStorage(address, engine_kwargs=options)
 

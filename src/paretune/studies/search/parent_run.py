@@ -29,7 +29,7 @@ class ParentRun(ABC):
         tracking: Tracking,
         say: Callable[[str], None],
         *,
-        described: str,  # text that stays the same while the study goes on, see `StudyLedger.open`
+        described: str,  # text that is equal for all drivers, see `StudyLedger.open`
         yaml: str,  # text of its file
     ) -> None:
         self.say = say
@@ -89,7 +89,7 @@ class ParentRun(ABC):
         self._run.log_metrics({name: value for name, value in values.items() if value is not None})
 
     def _close(self, status: RunStatus | None) -> None:
-        """Write the bill and end the run; a `status` of None leaves it open for the next driver."""
+        """Write the bill and end the run; a `status` of None leaves it open."""
         balance = self._ledger.balance()
         self._run.log_metrics({metrics.COST_USD: balance.spent_usd, "trials": float(len(self._driver.trials))})
         self._run.log_text(self._yaml, f"{self._kind}.yaml")
@@ -103,7 +103,7 @@ def without_payer(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _open(tracking: Tracking, ledger: StudyLedger, kind: str, name: str, described: str) -> str:
-    """Id of the parent run: that of `mlflow run`, the one that an earlier driver has opened, or a new one."""
+    """Id of the parent run: that of `mlflow run`, the one of an earlier driver, or a new one."""
     title = f"{kind} {name}"
     command_run = tracking.begin(title) if tracking.opened_run_id() else None  # `mlflow run` opens one per command
     run_id = ledger.open(command_run.run_id if command_run is not None else "", described)

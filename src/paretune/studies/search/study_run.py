@@ -50,7 +50,7 @@ class StudyRunWriter(ParentRun):
         tracking.keep_view(self.run_id, view)
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
         self._knows_front = False  # whether the front in the store was read, which another process may have written
-        self._next_page = math.inf if file.once else 0.0  # one step writes one page, at its end
+        self._next_page = math.inf if file.once else 0.0  # a round writes one page, at its end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.borrowed: Callable[[], Sequence[Borrowed]] = tuple
@@ -114,8 +114,11 @@ class StudyRunWriter(ParentRun):
         again = f"; recommended points were trained again, {times}" if repeats else ""
         again += self._register(final)
         again += "" if final.front.points else self._after_failures()
+        return self._result(final, f"{reason}{again}")
+
+    def _result(self, answer: StudyAnswer, ending: str) -> StudyResult:
         open_command = self._tracking.open_command(self.run_id, view=self.run_id)
-        return StudyResult(answer=final, run_id=self.run_id, ending=f"{reason}{again}", open_command=open_command)
+        return StudyResult(answer=answer, run_id=self.run_id, ending=ending, open_command=open_command)
 
     def _after_failures(self) -> str:
         """How to continue a study whose trials have all failed; empty if it has not ended by their number."""
@@ -136,7 +139,7 @@ class StudyRunWriter(ParentRun):
         return f"; recommended trial {trial.number}: {register(str(name), trial.run_id, self._tracking)}"
 
     def paused(self) -> None:
-        """Write the results of this step, and leave the run open for the next one."""
+        """Write the results of this round, and leave the run open for the next one."""
         with suppress(ParetuneError):
             if self._is_stale:
                 self._write(self.answer())
@@ -224,7 +227,7 @@ def scatter_of_earlier_runs(file: StudyFile, tracking: Tracking, own_run_id: str
 
 
 def described(file: StudyFile) -> str:
-    """Job, search and objectives as JSON, equal while a study goes on: without budget, concurrency and payer."""
+    """Job, search and objectives as JSON, equal for all drivers of one study: without budget, concurrency and payer."""
     texts = {name: text for name, text in file.as_text().items() if name in {"job", "search", "objectives"}}
     job = json.loads(texts.pop("job", "{}"))
     texts = ({"job": json.dumps(rest, ensure_ascii=False)} if (rest := without_payer(job)) else {}) | texts

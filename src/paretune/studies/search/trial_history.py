@@ -1,10 +1,9 @@
-"""The history of a study: all trials that are booked, and what follows from them."""
+"""The history of a study: all trials that any driver has booked, and what follows from them."""
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
 
 from paretune.estimating.memory_limits import Footprint, MemoryLimits
 from paretune.ledger.study_ledger import StudyLedger
@@ -18,28 +17,6 @@ from paretune.studies.results.trials import Trial
 MOST_TRIES = 4  # of a job after no capacity, a quota or an interruption; then it counts as failed
 MOST_FAILURES = 2  # times that a job is run which fails by itself; then its point counts as impossible
 _FIRST_PAUSE_S = 300.0  # before a job without capacity is tried again; twice as long each time
-_Value = TypeVar("_Value")
-
-
-class _Record(Mapping[str, _Value]):
-    """A mapping that shares its names with all others of the same names, for a third of a dict's memory."""
-
-    __slots__ = ("_positions", "_values")
-    _positions_of: ClassVar[dict[tuple[str, ...], dict[str, int]]] = {}
-
-    def __init__(self, values: Mapping[str, _Value]) -> None:
-        names = tuple(values)
-        self._positions = self._positions_of.setdefault(names, {name: index for index, name in enumerate(names)})
-        self._values = tuple(values.values())
-
-    def __getitem__(self, name: str) -> _Value:
-        return self._values[self._positions[name]]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._positions)
-
-    def __len__(self) -> int:
-        return len(self._values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +57,7 @@ class TrialHistory:
         self.counted = 0  # number of ended trials that count towards the study's n_trials
 
     def refresh(self) -> list[TrialEntry]:
-        """Bring everything up to date; returns the entries that were booked since the last call."""
+        """Bring everything up to date; returns the entries that any driver has booked since the last call."""
         entries = self._ledger.booked(self.booking_order)
         for entry in entries:
             self._add(entry)
@@ -148,14 +125,14 @@ class TrialHistory:
         if end.status in {TrialStatus.OUT_OF_MEMORY, TrialStatus.COMPLETED}:
             self._add_footprint(JobSpec.from_text(entry.parameters), end)
         if end.status is TrialStatus.COMPLETED:
-            self.measured[entry.trial] = _Record(end.metrics)
+            self.measured[entry.trial] = end.metrics
         self._add_outcome(entry, end)
         self.counted += note.counts and not end.retryable
         self.trials[entry.trial] = Trial(
             number=entry.trial,
             run_id=entry.run_id,
             point=note.point,
-            parameters=_Record(entry.parameters),
+            parameters=entry.parameters,
             status=end.status,
             values=self.values(end.metrics, entry.parameters),
             cost_usd=end.cost_usd,

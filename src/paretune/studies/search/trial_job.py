@@ -43,7 +43,7 @@ class TrialJob:
         self._workplace = workplace
         self._is_adopted = False
         self.record = JobRecord(spec, workplace, run=run, study=file.name, retries_smaller=False)
-        self._job = self._retrying_job()
+        self._job = self._retrying_job(job_name(run.run_id, 1))
 
     @property
     def counts(self) -> bool:
@@ -68,6 +68,7 @@ class TrialJob:
                 self.record.watch()
             self._is_adopted = adopt and self._can_adopt(tags)
             if self._is_adopted:
+                self._job = self._retrying_job(job_name(self.record.run.run_id, 1))
                 self._job.capacity.resume(tags)
                 self.record.adopt()
             else:
@@ -105,8 +106,7 @@ class TrialJob:
             return self._completed(end)
         return self._end(TrialStatus.STOPPED, str(error), retryable=True)
 
-    def _retrying_job(self) -> RetryingJob:
-        name = job_name(self.record.run.run_id, 1)
+    def _retrying_job(self, name: str) -> RetryingJob:
         document = JobDocument.first(name, self.spec, attribution=self.record.attribution)
         return RetryingJob(self.record, document, self._follow, partial(inputs_of, self.spec, self._workplace))
 
@@ -146,8 +146,7 @@ class TrialJob:
             end.reason,
             retryable=retryable and kind is not FailureKind.DIVERGED,
             transient=kind is FailureKind.CAPACITY,
-            conclusive=kind in {FailureKind.DIVERGED, FailureKind.OFF_PLAN},
-            off_plan=kind is FailureKind.OFF_PLAN,
+            conclusive=kind is FailureKind.DIVERGED,
         )
 
     def _completed(self, end: JobEnd) -> TrialEnd:
@@ -168,8 +167,9 @@ class TrialJob:
         )
 
     def _follow(self, events: list[Event]) -> None:
-        for name, values in self._logged.items():
-            values += [value for event in events if (value := _value_in(name, event)) is not None]
+        for event in events:
+            for name, values in self._logged.items():
+                values += [value for value in [_value_in(name, event)] if value is not None]
 
     def _with_best(self, measured: Mapping[str, float]) -> dict[str, float]:
         """The metrics, with the best value over the steps in place of the last one for those of `best_of`.

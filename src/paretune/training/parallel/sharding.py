@@ -16,7 +16,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 
 from paretune.specification.parallelism import ParallelDegrees
 from paretune.training import device
-from paretune.training.model import UsedRows, layers_of
+from paretune.training.model import layers_of
 from paretune.training.parallel import pipeline
 from paretune.training.parallel.stages import Stage
 from paretune.training.trainer import LengthGroupedTrainer
@@ -32,7 +32,7 @@ def mesh_of(degrees: ParallelDegrees, device_type: str) -> DeviceMesh:
 
     The process group must be initialised. `device_type` is `cuda` or `cpu`.
     """
-    shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.group)
+    shape = (degrees.pipeline, degrees.replicas, degrees.sharers, degrees.tensor)
     return init_device_mesh(device_type, shape, mesh_dim_names=(PIPELINE, REPLICATE, SHARD, TENSOR))
 
 
@@ -86,45 +86,6 @@ def _whole_weights(model: Any) -> dict[str, Any] | None:
     options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True)
     state: dict[str, Any] = state_dict.get_model_state_dict(model, options=options)
     return state if torch.distributed.get_rank() == 0 else None
-
-
-def _in_whole_table(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """The state with the whole embedding table if `model` trains only its used rows; other divisions train all rows."""
-    name, part = _used_rows(model)
-    if part is None:
-        return state
-    table = part.table[0].weight.detach().cpu()
-
-    def whole(rows: torch.Tensor, background: torch.Tensor) -> torch.Tensor:
-        return background.clone().index_copy_(0, part.used.cpu(), rows)
-
-    moments = state["optimizer"]["state"][name]
-    for key, value in moments.items():
-        if value.ndim == table.ndim:
-            moments[key] = whole(value, torch.zeros_like(table))
-    state["model"][name] = whole(state["model"][name], table)
-    return state
-
-
-def _of_used_rows(state: dict[str, Any], model: torch.nn.Module) -> dict[str, Any]:
-    """The state with only those rows of the embedding table that `model` trains."""
-    name, part = _used_rows(model)
-    if part is None or len(state["model"][name]) == len(part.used):  # versions before 0.2 wrote only these rows
-        return state
-    moments = state["optimizer"]["state"][name]
-    for key, value in moments.items():
-        if value.ndim == 2:
-            moments[key] = value[part.used.cpu()]
-    state["model"][name] = state["model"][name][part.used.cpu()]
-    return state
-
-
-def _used_rows(model: torch.nn.Module) -> tuple[str, UsedRows | None]:
-    """Name of the weight and the module of the trained rows of the embedding table; None if all rows are trained."""
-    for name, module in model.named_modules():
-        if isinstance(module, UsedRows):
-            return f"{name}.weight", module
-    return "", None
 
 
 class ShardedTrainer(LengthGroupedTrainer):
@@ -181,7 +142,7 @@ class ShardedTrainer(LengthGroupedTrainer):
         options = state_dict.StateDictOptions(full_state_dict=True, cpu_offload=True, ignore_frozen_params=True)
         weights, moments = state_dict.get_state_dict(self.model, self._bare_optimizer(), options=options)
         if self.args.should_save:
-            self._write_state(_in_whole_table({"model": weights, "optimizer": moments}, self.model), output_dir)
+            self._write_state({"model": weights, "optimizer": moments}, output_dir)
 
     def _write_state(self, state: dict[str, Any], output_dir: str) -> None:
         os.makedirs(output_dir, exist_ok=True)
@@ -205,8 +166,7 @@ class ShardedTrainer(LengthGroupedTrainer):
         self.lr_scheduler.load_state_dict(schedule[0])
 
     def _load_state(self, checkpoint: str) -> None:
-        state = self._read(checkpoint, _STATE)
-        state = {"model": {}, "optimizer": {}} if state is None else _of_used_rows(state, self.model)
+        state = self._read(checkpoint, _STATE) or {"model": {}, "optimizer": {}}
         options = state_dict.StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         # Not `set_state_dict`: it rejects the empty mappings of all processes but the first.
         state_dict.set_model_state_dict(self.model, state["model"], options=options)

@@ -5,7 +5,7 @@ The `datasets` library reads; splits, samples and checks are made here.
 
 import codecs
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,27 +72,6 @@ def _texts(spec: Data, table: datasets.Dataset, index: np.ndarray) -> list[str]:
     return [" ".join("_".join(word.split()) or "_" for word in words_of(cell)) for cell in cells]
 
 
-def stream(path: Path, size: int) -> Iterator[dict[str, list[Any]]]:
-    """The rows of a file in order, at most `size` at a time: column to values, None for an empty cell.
-
-    Cells of CSV and TSV are texts, as in the file. Memory does not grow with the file, except for a `.json` file that
-    is one list.
-
-    Raises:
-        BadInput: the file does not exist, has another suffix, is empty or cannot be read.
-    """
-    check_file(path, "data")
-    reader, options = _reader_of(path)
-    try:
-        if reader == "csv":
-            names = pd.read_csv(path, nrows=0, sep=options.get("sep", ",")).columns
-            options = options | {"features": datasets.Features({name: datasets.Value("string") for name in names})}
-        rows = datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", streaming=True, **options)
-        yield from rows.iter(batch_size=size)
-    except Exception as error:
-        raise BadInput([_load_fault("data", str(path), error, is_local=True)]) from error
-
-
 def _read_tables(spec: Data) -> dict[str, datasets.Dataset]:
     tables: dict[str, datasets.Dataset] = {}
     faults: list[str] = []
@@ -151,18 +130,13 @@ def _folder_options(path: str, configuration: str | None) -> dict[str, Any]:
     return _READERS[".csv"][1] if isinstance(builder.config, CsvConfig) else {}
 
 
-def check_file(path: Path, parameter: str) -> None:
-    """Raise BadInput if the file of `parameter` does not exist, has a suffix that cannot be read, or is empty."""
+def _read_file(path: Path, parameter: str) -> datasets.Dataset:
     if not is_file(path):
         raise BadInput([f"{parameter} {path} does not exist (looked from {Path.cwd()})"])
     if path.suffix.lower() not in _READERS:
         raise BadInput([f"{parameter} must end in {', '.join(_READERS)}, got {path}"])
     if path.stat().st_size == 0:
         raise BadInput([f"{parameter} {path} is empty"])
-
-
-def _read_file(path: Path, parameter: str) -> datasets.Dataset:
-    check_file(path, parameter)
     reader, options = _reader_of(path)
     try:
         return datasets.load_dataset(reader, data_files={"train": str(path)}, split="train", **options)

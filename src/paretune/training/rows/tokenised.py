@@ -1,10 +1,7 @@
 """Data sets as token ids in Arrow files, memory-mapped by every job with equal rows and an equal tokenizer.
 
 <key>/train.arrow, validation.arrow, test.arrow    input_ids (list<int32>); label, absent for causal-lm: int64, or
-                                                   float64 for regression, list<float32>[C] for C labels per row,
-                                                   or list<int32>: labels of tokens, or tokens of the text to write
-                                                   reference: that text, of evaluated splits
-<key>/vocabulary.arrow                             token ids that occur in any split
+                                                   list<float32>[C] for C labels per row, or list<int32> for tokens
 <key>/dataset.json                                 PreparedDataset; written last, so that it marks a complete folder
 
 `key` is a hash of rows, labels, tokenizer, task and max_seq_length.
@@ -16,7 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +23,31 @@ import pyarrow as pa
 import torch
 
 from paretune.core.errors import BadInput
-from paretune.estimating.timing_features import USED_TOKENS
 from paretune.specification.container import JobFolder, PreparedDataset
 from paretune.specification.inputs import Data
 from paretune.specification.job import JobSpec
 from paretune.specification.metrics import (
     CLASSIFICATION,
-    LABEL_MEAN,
-    LABEL_STD,
     MULTI_LABEL,
-    SEQ2SEQ,
     TRUNCATED_SHARE,
     WORDS,
 )
 from paretune.training import device
 from paretune.training.tasks.evaluation import (
     classification_baselines,
-    lead_baselines,
     multi_label_baselines,
-    regression_baselines,
     word_baselines,
 )
-from paretune.training.tasks.losses import Units
 
-LONGEST_TARGET = "longest_target"  # fact of prepared data: tokens of the longest text to write among the training rows
 _FORMAT = 1
 _BATCH = 1000  # texts given to the tokenizer at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of one split: N texts with N class ids (int64), N numbers (float64), (N, C) flags (float32), or N objects.
+    """Rows of one split: N texts with N class ids (int64), (N, C) flags (float32), or N objects.
 
-    These are lists with a class for each word, where words have one space between them, or texts to write.
+    These are lists with a class for each word, where words have one space between them.
     """
 
     texts: Sequence[str]
@@ -73,7 +62,7 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
     Token ids stay in the memory-mapped file. Batches are as long as their longest row, rounded up to a multiple of
     `pad_multiple`. With `longest_first`, for evaluation, rows are sorted by descending length: batches need little
-    padding and the one that needs most memory comes first. Labels of regression are scaled by `units`.
+    padding and the one that needs most memory comes first.
     """
 
     def __init__(
@@ -83,7 +72,6 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         pad_id: int,
         pad_multiple: int = 1,
         longest_first: bool = False,
-        units: Units | None = None,
     ) -> None:
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all().combine_chunks()
         column = table.column("input_ids").chunk(0)
@@ -91,13 +79,11 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         offsets: np.ndarray = column.offsets.to_numpy(zero_copy_only=True)
         self._start = offsets[:-1]
         self.lengths: np.ndarray = np.diff(offsets)
-        self._labels = _read_labels(table, units or Units()) if "label" in table.column_names else None
+        self._labels = _read_labels(table) if "label" in table.column_names else None
         self._label_offsets: np.ndarray | None = None
         if self._labels is not None and pa.types.is_large_list(table.schema.field("label").type):
             self._label_offsets = table.column("label").chunk(0).offsets.to_numpy(zero_copy_only=True)
         self._order = np.argsort(-self.lengths, kind="stable") if longest_first else None
-        texts = table.column("reference").to_pylist() if "reference" in table.column_names else None
-        self.references = texts and [texts[row] for row in (range(len(texts)) if self._order is None else self._order)]
         self._pad_id = pad_id
         self._pad_multiple = pad_multiple
 
@@ -107,8 +93,8 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
     def __getitems__(self, index: Sequence[int]) -> dict[str, torch.Tensor]:
         """The batch of rows `index`: input_ids and attention_mask (B, T) int64, and labels.
 
-        B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) next tokens for causal-lm,
-        both int64, and for seq2seq (B, U) of another length; (B,) scaled numbers or (B, C) flags, both float32.
+        B is len(index), T the longest row rounded up. Labels are (B,) classes or (B, T) labels or next tokens, all
+        int64, or (B, C) flags in float32.
         """
         rows = np.asarray(index) if self._order is None else self._order[np.asarray(index)]
         tokens, inside = self._padded(self._tokens, self._start[rows], self.lengths[rows], self._pad_id)
@@ -140,15 +126,14 @@ class TokenRows(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         return self.__getitems__([index])
 
 
-def _read_labels(table: pa.Table, units: Units) -> np.ndarray:
-    """Labels of all rows: classes int64 (N,), numbers float32 (N,) scaled by `units`, or flags float32 (N, C)."""
+def _read_labels(table: pa.Table) -> np.ndarray:
+    """Labels of all rows: classes int64 (N,), those of all tokens one after the other, or flags float32 (N, C)."""
     column = table.column("label").chunk(0) if table.num_rows else table.column("label").combine_chunks()
     if pa.types.is_large_list(column.type):
         return np.asarray(column.values.to_numpy(), dtype=np.int64)
     if pa.types.is_fixed_size_list(column.type):
         return np.asarray(column.flatten().to_numpy(), dtype=np.float32).reshape(len(column), column.type.list_size)
-    labels = table.column("label").to_numpy()
-    return units.scale(labels).astype(np.float32) if labels.dtype == np.float64 else np.asarray(labels)
+    return np.asarray(table.column("label").to_numpy())
 
 
 def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -156,19 +141,13 @@ def as_batch(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return batch
 
 
-def open_split(folder: JobFolder, split: str, pad_id: int, units: Units | None = None) -> TokenRows | None:
+def open_split(folder: JobFolder, split: str, pad_id: int) -> TokenRows | None:
     """The rows of `split`, or None if the data set has no such split. Evaluation rows are sorted longest first."""
     path = folder.dataset / f"{split}.arrow"
     if not path.exists():
         return None
     multiple = 8 if device.has_gpu() else 1  # tensor cores are fastest with multiples of 8
-    return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train", units=units)
-
-
-def read_vocabulary(folder: Path) -> np.ndarray:
-    """Token ids (int64, ascending) that occur in any split of a prepared data set."""
-    table = pa.ipc.open_file(pa.memory_map(str(folder / "vocabulary.arrow"))).read_all()
-    return np.asarray(table.column("token").to_numpy(), dtype=np.int64)
+    return TokenRows(path, pad_id=pad_id, pad_multiple=multiple, longest_first=split != "train")
 
 
 def prepare(
@@ -186,13 +165,8 @@ def prepare(
     """
     key = _key(spec, rows, labels, tokenizer)
     folder = cache / key
-    validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
     if (folder / "dataset.json").exists():
-        prepared = PreparedDataset.read(folder)
-        if validation_rows and not prepared.validation_rows:  # prepared by an earlier version
-            prepared = replace(prepared, validation_rows=validation_rows)
-            prepared.write()
-        return prepared
+        return PreparedDataset.read(folder)
     _remove_abandoned_drafts(cache)
     draft = cache / f".{key}.{os.getpid()}"
     draft.mkdir(parents=True)
@@ -200,6 +174,7 @@ def prepare(
         facts = _write_splits(spec, rows, tokenizer, draft, tell)
         tell("computing baselines to compare with")
         facts |= _label_facts(spec, rows, labels)
+        validation_rows = digest_of(rows["validation"], labels) if "validation" in rows else ""
         PreparedDataset(key=key, folder=draft, labels=labels, facts=facts, validation_rows=validation_rows).write()
         try:
             draft.rename(folder)
@@ -213,7 +188,7 @@ def prepare(
 
 
 def _label_facts(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...]) -> dict[str, float]:
-    """Baselines of the task, and for regression mean and standard deviation of the training labels."""
+    """Baselines of the task."""
     train, validation = rows["train"], rows.get("validation")
     if train.labels is None or validation is None or validation.labels is None:
         return {}
@@ -222,15 +197,7 @@ def _label_facts(spec: Data, rows: Mapping[str, Rows], labels: tuple[str, ...]) 
         return classification_baselines(*parts, classes=len(labels))
     if spec.task == MULTI_LABEL:
         return multi_label_baselines(*parts)
-    if spec.task == WORDS:
-        return word_baselines(*parts, names=labels)
-    if spec.task == SEQ2SEQ:
-        return lead_baselines(*parts)
-    spread = {LABEL_MEAN: float(train.labels.mean()), LABEL_STD: float(train.labels.std())}
-    if not spread[LABEL_STD]:
-        same = f"label_column {spec.label_column!r} is {train.labels[0]:g} in all training rows"
-        raise BadInput([f"{same}: raise max_train_samples"])
-    return spread | regression_baselines(*parts)
+    return word_baselines(*parts, names=labels)
 
 
 def digest_of(rows: Rows, labels: tuple[str, ...]) -> str:
@@ -284,7 +251,6 @@ def _write_splits(
     spec: Data, rows: Mapping[str, Rows], tokenizer: Any, folder: Path, tell: Callable[[str], None]
 ) -> dict[str, float]:
     facts: dict[str, float] = {}
-    used: set[int] = set(tokenizer.all_special_ids)
     for split, part in rows.items():
         tell(f"tokenising {len(part):,} {split} rows")
         labels: Any = part.labels
@@ -295,37 +261,24 @@ def _write_splits(
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
         else:
-            tokens, truncated = tokenise(part.texts, tokenizer, spec.max_seq_length)
-            if spec.task == SEQ2SEQ and part.labels is not None:
-                labels, _ = tokenise(part.labels, tokenizer, spec.max_seq_length, key="text_target")
-                used.update(*labels)
-                if split == "train":
-                    facts[LONGEST_TARGET] = max(map(len, labels))
+            tokens, truncated = _tokenise(part.texts, tokenizer, spec.max_seq_length)
             if split == "train":
                 facts[TRUNCATED_SHARE] = truncated / len(tokens)
-        has_references = spec.task == SEQ2SEQ and split != "train"
-        _write_split(folder / f"{split}.arrow", tokens, labels, references=part.labels if has_references else None)
-        used.update(*tokens)
+        _write_split(folder / f"{split}.arrow", tokens, labels)
         facts |= {f"{split}_rows": len(tokens), f"{split}_tokens": sum(map(len, tokens))}
-    _write_table(folder / "vocabulary.arrow", pa.table({"token": pa.array(sorted(used), pa.int64())}))
-    return facts | {USED_TOKENS: len(used)}
+    return facts
 
 
-def tokenise(
-    texts: Sequence[str] | np.ndarray, tokenizer: Any, limit: int, key: str = "text"
-) -> tuple[list[list[int]], int]:
-    """Token ids of each text, at most `limit`, and how many texts were longer than that.
-
-    `key` is the tokenizer's argument: `text` for what a model reads, `text_target` for what it writes.
-    """
+def _tokenise(texts: Sequence[str], tokenizer: Any, limit: int) -> tuple[list[list[int]], int]:
+    """Token ids of each text, at most `limit`, and how many texts were longer than that."""
     tokens: list[list[int]] = []
     truncated = 0
     for start in range(0, len(texts), _BATCH):
         batch = list(texts[start : start + _BATCH])
-        short = tokenizer(**{key: batch}, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
+        short = tokenizer(batch, truncation=True, max_length=limit, return_attention_mask=False)["input_ids"]
         full = [text for text, ids in zip(batch, short, strict=True) if len(ids) == limit]
         if full:
-            whole = tokenizer(**{key: full}, return_attention_mask=False)["input_ids"]
+            whole = tokenizer(full, return_attention_mask=False)["input_ids"]
             truncated += sum(len(ids) > limit for ids in whole)
         tokens += short
     return tokens, truncated
@@ -380,12 +333,10 @@ def _blocks(texts: Sequence[str], tokenizer: Any, length: int) -> list[list[int]
     return [stream[start : start + length] for start in range(0, len(stream) - length + 1, length)] if length else []
 
 
-def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any, references: Any = None) -> None:
+def _write_split(path: Path, tokens: Sequence[Sequence[int]], labels: Any) -> None:
     columns = {"input_ids": _list_column(tokens)}
     if labels is not None:
         columns["label"] = _list_column(labels) if isinstance(labels, list) else _label_column(labels)
-    if references is not None:
-        columns["reference"] = pa.array(references, pa.large_string())
     _write_table(path, pa.table(columns))
 
 
@@ -398,7 +349,7 @@ def _list_column(rows: Sequence[Sequence[int]]) -> pa.Array:
 def _label_column(labels: np.ndarray) -> pa.Array:
     if labels.ndim == 2:
         return pa.FixedSizeListArray.from_arrays(pa.array(labels.reshape(-1), pa.float32()), labels.shape[1])
-    return pa.array(labels, pa.float64() if labels.dtype.kind == "f" else pa.int64())
+    return pa.array(labels, pa.int64())
 
 
 def _write_table(path: Path, table: pa.Table) -> None:

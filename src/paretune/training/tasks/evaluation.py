@@ -1,31 +1,19 @@
 """Metrics of an evaluation, for each task; most are scikit-learn's."""
 
 import operator
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from scipy.special import expit
-from scipy.stats import spearmanr
-from sklearn.metrics import (
-    accuracy_score,
-    confusion_matrix,
-    f1_score,
-    mean_absolute_error,
-    r2_score,
-    root_mean_squared_error,
-)
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
 from paretune.specification import metrics
-from paretune.training.tasks.losses import Units
 
 THRESHOLD = 0.5  # probability from which on a row has a label
-MOST_POINTS = 2000  # validation rows whose true and predicted number go into the report, enough for a figure
-_WORD = re.compile(r"[^\W_]+")
 
 Measured = tuple[dict[str, float], Mapping[str, Any]]  # metrics of an evaluation, and what the report shows of it
 _TFIDF_ROWS = 50_000  # largest number of training rows: more rows take time and hardly change the result
@@ -36,16 +24,12 @@ Rows = tuple[Sequence[str], np.ndarray]  # texts and their labels
 class Evaluation:
     """Calls `measure` with logits and labels, as the Trainer does; `report_entries` are those of the last evaluation.
 
-    They are None before the first evaluation in this process. If it `generates`, `measure` gets the tokens (N, T) that
-    the model has written, and N references.
+    They are None before the first evaluation in this process.
     """
 
-    def __init__(
-        self, measure: Callable[[np.ndarray, Any], Measured], *, keeps_classes: bool = False, generates: bool = False
-    ) -> None:
+    def __init__(self, measure: Callable[[np.ndarray, Any], Measured], *, keeps_classes: bool = False) -> None:
         self._measure = measure
         self._keeps_classes = keeps_classes
-        self.generates = generates
         self.report_entries: Mapping[str, Any] | None = None
 
     def predict(self, logits: torch.Tensor) -> np.ndarray:
@@ -58,48 +42,13 @@ class Evaluation:
         return measured
 
 
-def evaluation_of(task: str, names: Sequence[str], units: Units, tokenizer: Any = None) -> Evaluation | None:
-    """The metrics of a task with classes or labels `names`, `tokenizer` for seq2seq; None for causal-lm."""
+def evaluation_of(task: str, names: Sequence[str]) -> Evaluation | None:
+    """The metrics of a task with classes or labels `names`; None for causal-lm."""
     return {
         metrics.CLASSIFICATION: Evaluation(partial(_measure_classes, len(names))),
-        metrics.REGRESSION: Evaluation(partial(_measure_numbers, units)),
         metrics.MULTI_LABEL: Evaluation(_measure_labels),
         metrics.WORDS: Evaluation(partial(_measure_words, names), keeps_classes=True),
-        metrics.SEQ2SEQ: Evaluation(partial(_measure_texts, tokenizer), generates=True),
     }.get(task)
-
-
-def _measure_texts(tokenizer: Any, tokens: np.ndarray, references: Sequence[str]) -> Measured:
-    """ROUGE-L of generated tokens (N, T), with -100 after the last one."""
-    return {metrics.ROUGE_L: rouge_l(references, decode(tokenizer, tokens))}, {}
-
-
-def decode(tokenizer: Any, tokens: np.ndarray) -> list[str]:
-    """The texts of tokens (N, T), with -100 after the last one."""
-    texts: list[str] = tokenizer.batch_decode(
-        np.where(tokens < 0, tokenizer.pad_token_id, tokens), skip_special_tokens=True
-    )
-    return [text.strip() for text in texts]
-
-
-def rouge_l(references: Iterable[str], answers: Iterable[str]) -> float:
-    """Mean F1 of the longest common subsequence of words, over N pairs of texts (ROUGE-L; Lin, ACL 2004, section 3).
-
-    Words are runs of letters and digits in lower case, without stemming, as the package rouge-score takes English.
-    """
-    return float(np.mean([_rouge_l(*pair) for pair in zip(references, answers, strict=True)]))
-
-
-def _rouge_l(reference: str, answer: str) -> float:
-    words, others = (_WORD.findall(text.lower()) for text in (reference, answer))
-    longest = [0] * (len(others) + 1)  # common subsequence of the words so far and the first n others
-    for word in words:
-        diagonal = 0
-        for number, other in enumerate(others, start=1):
-            above = longest[number]
-            longest[number] = diagonal + 1 if word == other else max(above, longest[number - 1])
-            diagonal = above
-    return 2 * longest[-1] / max(1, len(words) + len(others))
 
 
 def _measure_words(names: Sequence[str], predicted: np.ndarray, labels: np.ndarray) -> Measured:
@@ -150,20 +99,6 @@ def _measure_classes(classes: int, logits: np.ndarray, labels: np.ndarray) -> Me
     return measured, {"confusion_matrix": tuple(tuple(map(int, row)) for row in confusion)}
 
 
-def _measure_numbers(units: Units, logits: np.ndarray, labels: np.ndarray) -> Measured:
-    """RMSE, MAE, R2 and rank correlation in the labels' own units, with true and predicted numbers.
-
-    `logits` (N, 1) or (N,) and `labels` (N,) are scaled by `units`. Empty if a prediction is not a finite number.
-    """
-    predicted = units.unscale(logits.astype(np.float64).reshape(-1))
-    truth = units.unscale(labels.astype(np.float64).reshape(-1))
-    if not np.isfinite(predicted).all():
-        return {}, {}
-    rows = np.unique(np.linspace(0, len(truth) - 1, min(len(truth), MOST_POINTS)).astype(int))
-    points = tuple((float(truth[row]), float(predicted[row])) for row in rows)
-    return regression_metrics(truth, predicted), {"predictions": points}
-
-
 def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
     """Macro and micro F1, share of rows without a wrong label, and counts, of `logits` and flags (N, C)."""
     predicted, truth = expit(logits.astype(np.float64)) >= THRESHOLD, labels > THRESHOLD
@@ -175,19 +110,6 @@ def _measure_labels(logits: np.ndarray, labels: np.ndarray) -> Measured:
 def macro_f1(labels: np.ndarray, predicted: np.ndarray) -> float:
     """Mean F1 over the classes; a class that is never predicted counts as 0."""
     return float(f1_score(labels, predicted, average="macro", zero_division=0))
-
-
-def regression_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
-    """RMSE and MAE; R2 and rank correlation where they are defined. Both arrays are (N,)."""
-    measures = {
-        metrics.RMSE: float(root_mean_squared_error(truth, predicted)),
-        metrics.MAE: float(mean_absolute_error(truth, predicted)),
-    }
-    if np.ptp(truth) > 0:
-        measures[metrics.R2] = float(r2_score(truth, predicted))
-        if np.ptp(predicted) > 0:
-            measures[metrics.SPEARMAN] = float(spearmanr(truth, predicted).statistic)
-    return measures
 
 
 def multi_label_metrics(truth: np.ndarray, predicted: np.ndarray) -> dict[str, float]:
@@ -214,21 +136,6 @@ def classification_baselines(train: Rows, validation: Rows, classes: int) -> dic
     return baselines | {metrics.BASELINE_TFIDF: macro_f1(truth, model.predict(validation_features))}
 
 
-def regression_baselines(train: Rows, validation: Rows) -> dict[str, float]:
-    """RMSE of always the mean of the training rows, and of TF-IDF with ridge regression (alpha = 1)."""
-    from sklearn.linear_model import Ridge
-
-    truth = validation[1]
-    mean = np.full(len(truth), train[1].mean())
-    baselines = {metrics.BASELINE_MEAN_RMSE: float(root_mean_squared_error(truth, mean))}
-    tfidf = _tfidf(train[0], validation[0], _TFIDF_ROWS)
-    if tfidf is None:
-        return baselines
-    index, features, validation_features = tfidf
-    predicted = Ridge(alpha=1.0).fit(features, train[1][index]).predict(validation_features)
-    return baselines | {metrics.BASELINE_TFIDF_RMSE: float(root_mean_squared_error(truth, predicted))}
-
-
 def word_baselines(train: Rows, validation: Rows, names: Sequence[str]) -> dict[str, float]:
     """F1 of giving each word the label that it has most often in the training rows, other words the most frequent."""
     counts: dict[str, Counter[int]] = defaultdict(Counter)
@@ -240,12 +147,6 @@ def word_baselines(train: Rows, validation: Rows, names: Sequence[str]) -> dict[
     predicted = [[names[best.get(word, usual)] for word in text.split(" ")] for text in validation[0]]
     truth = [[names[number] for number in labels] for labels in validation[1]]
     return {metrics.BASELINE_WORDS: word_metrics(truth, predicted)[metrics.F1]}
-
-
-def lead_baselines(train: Rows, validation: Rows) -> dict[str, float]:
-    """ROUGE-L of the first words of each text, as many as the references of the training rows have on average."""
-    length = round(np.mean([len(reference.split()) for reference in train[1]]))
-    return {metrics.BASELINE_LEAD: rouge_l(validation[1], [" ".join(text.split()[:length]) for text in validation[0]])}
 
 
 def multi_label_baselines(train: Rows, validation: Rows) -> dict[str, float]:

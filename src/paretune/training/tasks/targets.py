@@ -1,6 +1,6 @@
-"""Labels of a data set as arrays: class ids (N,) int64, numbers (N,) float64, or flags 0 and 1 (N, C) float32.
+"""Labels of a data set as arrays: class ids (N,) int64, or flags 0 and 1 (N, C) float32.
 
-Labels of words are N lists of class ids, and texts to write N texts, both in arrays of objects.
+Labels of words are N lists of class ids, in an array of objects.
 
 Several labels per row are written as a list, as a list in JSON or Python text, or separated by |, or, if no row has
 one, by commas; or as C columns of 0 and 1, named in `label_column` with commas between them.
@@ -23,8 +23,7 @@ from paretune.specification.inputs import Data
 from paretune.specification.parameters import split_list
 
 Targets = tuple[dict[str, np.ndarray], tuple[str, ...]]
-"""Split to labels, and the names of the C classes or labels; no names for regression and seq2seq."""
-_BINS = 10  # groups of rows of equal size, by the number to be predicted, for a stratified split
+"""Split to labels, and the names of the C classes or labels."""
 _EXAMPLES = 5  # rows or labels that a fault names
 
 
@@ -45,22 +44,17 @@ def may_be_empty(spec: Data, columns: Sequence[str]) -> bool:
 def label_type_faults(spec: Data, features: Mapping[str, Any]) -> list[str]:
     """The fault that the label column holds lists or objects, which the task cannot use; empty if it holds values."""
     kind = features.get(spec.label_column)
-    is_text = isinstance(kind, datasets.Value) and kind.dtype in {"string", "large_string"}
-    is_value = isinstance(kind, datasets.Value | datasets.ClassLabel)
-    if spec.task == metrics.CAUSAL_LM or kind is None or (is_text if spec.task == metrics.SEQ2SEQ else is_value):
+    if spec.task == metrics.CAUSAL_LM or kind is None or isinstance(kind, datasets.Value | datasets.ClassLabel):
         return []
     is_list = isinstance(kind, datasets.List | datasets.LargeList)
     if is_list and spec.task in {metrics.MULTI_LABEL, metrics.WORDS}:
         return []
     content = "objects" if isinstance(kind, dict) else "lists" if is_list else str(kind)
-    needed = {
-        metrics.CLASSIFICATION: "one class per row, as text or a whole number",
-        metrics.REGRESSION: "one number per row",
-        metrics.SEQ2SEQ: "the text to write",
-    }
-    rule = f"label_column {spec.label_column!r} must hold {needed.get(spec.task, 'lists or text')}, and holds {content}"
+    one = "one class per row, as text or a whole number"
+    needed = one if spec.task == metrics.CLASSIFICATION else "lists or text"
+    rule = f"label_column {spec.label_column!r} must hold {needed}, and holds {content}"
     remedy = "set label_column to another column"
-    if is_list and spec.task != metrics.SEQ2SEQ:
+    if is_list:
         remedy = f"set task=multi-label for rows with several labels, or {remedy.removeprefix('set ')}"
     return [f"{rule}: {remedy}"]
 
@@ -71,12 +65,8 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
         return {}, ()
     if spec.task == metrics.CLASSIFICATION:
         return _class_ids(spec, tables)
-    if spec.task == metrics.REGRESSION:
-        return _numbers(spec, tables), ()
     if spec.task == metrics.WORDS:
         return _word_labels(spec, tables)
-    if spec.task == metrics.SEQ2SEQ:
-        return {split: np.array(_cells(table, spec.label_column), object) for split, table in tables.items()}, ()
     columns = label_columns(spec, tables["train"].column_names)
     if len(columns) > 1:
         return _flags(columns, tables), columns
@@ -85,7 +75,7 @@ def read_targets(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
 
 def missing_faults(spec: Data, labels: np.ndarray | None, names: Sequence[str]) -> list[str]:
     """The fault that the sampled training rows lack classes or labels of the data set; empty if they have all."""
-    if labels is None or spec.task in {metrics.REGRESSION, metrics.WORDS, metrics.SEQ2SEQ}:
+    if labels is None or spec.task == metrics.WORDS:
         return []
     present = np.unique(labels) if spec.task == metrics.CLASSIFICATION else np.flatnonzero(labels.any(axis=0))
     missing = [name for number, name in enumerate(names) if number not in present]
@@ -97,19 +87,12 @@ def missing_faults(spec: Data, labels: np.ndarray | None, names: Sequence[str]) 
 def strata(task: str, labels: np.ndarray | None) -> np.ndarray | None:
     """The group of each row (N,) int64, whose proportions a split keeps; None if there are no groups.
 
-    These are the classes; for regression tenths of the rows by their number, fewer if there are few rows; for several
-    labels per row the set of labels, with all sets that occur only once in one group.
+    These are the classes, or the sets of labels, with all sets that occur only once in one group.
     """
     if labels is None or task == metrics.CLASSIFICATION:
         return labels
-    if task in {metrics.WORDS, metrics.SEQ2SEQ}:
+    if task == metrics.WORDS:
         return None
-    if task == metrics.REGRESSION:
-        bins = min(_BINS, len(labels) // 20)
-        if bins < 2:
-            return None
-        edges = np.unique(np.quantile(labels, np.linspace(0, 1, bins + 1)[1:-1]))
-        return np.searchsorted(edges, labels, side="right")
     _, groups, counts = np.unique(labels, axis=0, return_inverse=True, return_counts=True)
     groups = groups.reshape(-1)
     return np.where(counts[groups] < 2, -1, groups)
@@ -131,7 +114,8 @@ def _class_ids(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
     else:
         if any(isinstance(value, float) for value in cells["train"]):
             fault = f"label_column {spec.label_column!r} holds decimal numbers"
-            raise BadInput([f"{fault}: classes must be text or whole numbers; set task=regression to learn numbers"])
+            way = "a script of your own (entry_script) can learn numbers"
+            raise BadInput([f"{fault}: classes must be text or whole numbers; {way}"])
         classes = sorted(set(cells["train"]), key=lambda value: (str(type(value)), value))
         names = tuple(str(value) for value in classes)
     faults = []
@@ -148,28 +132,6 @@ def _class_ids(spec: Data, tables: dict[str, datasets.Dataset]) -> Targets:
         faults.append(f"label_column {spec.label_column!r} has {many}: is it the right column?")
     refuse(faults)
     return {split: np.array([id_of[value] for value in values]) for split, values in cells.items()}, names
-
-
-def _numbers(spec: Data, tables: dict[str, datasets.Dataset]) -> dict[str, np.ndarray]:
-    rule = f"label_column {spec.label_column!r} must hold finite numbers (task=regression)"
-    faults, labels = [], {}
-    for split, table in list(tables.items()):
-        cells = _cells(table, spec.label_column)
-        values = [_number(cell) for cell in cells]
-        wrong = [index for index, value in enumerate(values) if value is None]
-        if wrong:
-            faults.append(
-                f"{rule}, and {len(wrong)} of {len(values)} {split} rows have others: {_examples(wrong, cells)}"
-            )
-            continue
-        labels[split] = np.array(values, dtype=np.float64)
-    refuse(faults)
-    if "test" in labels and set(labels["test"]) == {-1.0} and labels["train"].min() > -1:  # hidden test labels
-        del labels["test"], tables["test"]
-    if np.ptp(labels["train"]) == 0:
-        same = f"label_column {spec.label_column!r} is {labels['train'][0]:g} in all training rows"
-        raise BadInput([f"{same}: there is nothing to learn"])
-    return labels
 
 
 def words_of(cell: Any) -> list[str]:

@@ -1,7 +1,5 @@
 """Bills of made-up jobs, matched to the last digit: the oracle counts integers when it makes a line."""
 
-import hashlib
-from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal, localcontext
 from pathlib import Path
@@ -12,9 +10,7 @@ import pytest
 from paretune.commands.bill.reading import EXACT, BillFiles
 from paretune.commands.bill.reconciliation import APART, OTHERS, RECORDED, UNKNOWN, Reconciliation, reconcile
 from paretune.commands.bill.recorded_costs import RecordedCost
-from paretune.launchers.base import parse_job_name
-from paretune.launchers.shared_jobs import split_job_name
-from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, Truth, write, write_file
+from tests.stand_ins.bill import ARN, MONTH, UNIT, Bill, BillMaker, write, write_file
 
 CENT = Decimal("0.01")
 
@@ -37,22 +33,15 @@ def require_truth(bill: Bill, reconciliation: Reconciliation, repeated: int) -> 
                 assert run_id not in by_run
                 continue
             one = by_run[run_id]
-            require_one(truth, [one.billed_usd], [one.effective_usd], sum(one.apart_usd.values(), Decimal(0)))
+            assert one.billed_usd == usd(truth.billed)
+            assert one.effective_usd == usd(truth.effective)
+            assert sum(one.apart_usd.values(), Decimal(0)) == usd(truth.apart)
             assert sum((item.usd for item in one.residue), Decimal(0)) == usd(truth.unexplained)
             assert one.parts["storage"] == usd(truth.parts["storage"])
             assert one.parts["discount"] == usd(truth.parts["discount"])
             assert abs(one.parts["pool"] - usd(truth.parts["pool"])) < Decimal("1e-9")
             assert abs(one.parts["rounding"]) < Decimal("1e-4")
             assert one.is_complete == (run_id not in bill.unfinished)
-        for ids, truth in bill.group_truths.items():
-            members = [by_run[run_id] for run_id in ids]
-            apart = sum((usd for one in members for usd in one.apart_usd.values()), Decimal(0))
-            require_one(
-                truth, [element.billed_usd for element in members], [one.effective_usd for one in members], apart
-            )
-            weights = [member.recorded.seconds for member in members]
-            for one, weight in zip(members, weights, strict=True):
-                assert abs(one.billed_usd - usd(truth.billed) * weight / sum(weights)) < Decimal("1e-9")
         for one in reconciliation.bills:
             assert one.difference_usd is not None
             residue = sum((item.usd for item in one.residue), Decimal(0))
@@ -69,12 +58,6 @@ def require_truth(bill: Bill, reconciliation: Reconciliation, repeated: int) -> 
     assert {without_line.run_id for without_line in reconciliation.without_lines} == bill.silent - bill.unfinished
 
 
-def require_one(truth: Truth, billed: list[Decimal], effective: list[Decimal], apart: Decimal) -> None:
-    assert sum(billed, Decimal(0)) == usd(truth.billed)
-    assert sum(effective, Decimal(0)) == usd(truth.effective)
-    assert apart == usd(truth.apart)
-
-
 @pytest.mark.parametrize(("seed", "net"), [(1, True), (2, False), (3, True)])
 def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
     seed: int, net: bool, tmp_path: Path
@@ -86,37 +69,6 @@ def test_every_job_is_matched_to_the_cent_and_every_dollar_is_in_one_place(
     assert result.totals[APART].lines
     assert repeated
     assert bill.silent | bill.unfinished
-
-
-def named_by_a_queue(bill: Bill) -> None:
-    """Give every job the name that AWS Batch gives its training job; runs record it, and no tag is on the bill."""
-    training_jobs: dict[str, list[str]] = {}
-    renamed = {}
-    for row in bill.rows:
-        name = str(row.get("line_item_resource_id", "")).removeprefix(ARN)
-        if (made_from := parse_job_name(name)) is None:
-            continue
-        digest = hashlib.md5(name.encode(), usedforsecurity=False).hexdigest()
-        renamed[name] = f"AWSBatch{name}"[:31] + digest
-        row |= {"line_item_resource_id": ARN + renamed[name], "resource_tags": {}}
-        for entry in bill.recorded:
-            group, key = split_job_name(entry.job_name)
-            if (group == name) if key else (entry.run_id == made_from[0]):
-                training_jobs.setdefault(entry.run_id, []).append(renamed[name].lower())
-    reference = {run_id: tuple(dict.fromkeys(names)) for run_id, names in training_jobs.items()}
-    bill.recorded = [replace(item, training_jobs=reference.get(item.run_id, ())) for item in bill.recorded]
-    bill.unknown = {renamed[name].lower(): cost for name, cost in bill.unknown.items()}
-
-
-def test_jobs_that_a_queue_has_named_are_matched_without_a_cost_allocation_tag(tmp_path: Path) -> None:
-    bill = BillMaker(4).add_jobs(60).add_unknown(3).add_others(40).bill
-    named_by_a_queue(bill)
-    result, repeated = reconciled(bill, tmp_path)
-
-    require_truth(bill, result, repeated)
-    assert any(len(item.training_jobs) > 1 for item in bill.recorded)  # attempts
-    assert bill.group_truths
-    assert len(result.unknown) == 3
 
 
 def one_job(started: datetime, hours: int, billed: int, tail: datetime) -> Reconciliation:

@@ -1,11 +1,10 @@
 """What a run tells of its bill, to the last digit of its price."""
 
-from dataclasses import replace
 from decimal import Decimal
 
 import pytest
 
-from paretune.commands.bill.recorded_costs import RunsByJob, recorded_cost
+from paretune.commands.bill.recorded_costs import recorded_cost
 from paretune.jobs.bill import price_tags
 from paretune.pricing.prices import Price
 from paretune.tracking import RecordedRun
@@ -46,21 +45,3 @@ def test_a_price_that_was_recorded_with_six_digits_is_the_one_that_the_cost_was_
     report: str, cost: float, used: str
 ) -> None:
     assert recorded_cost(run(report, cost)).price_usd_per_hour == Decimal(used)
-
-
-@pytest.mark.parametrize(
-    ("billed", "runs"),
-    [
-        ("paretune-a-1", "abc"),
-        ("paretune-a-2", "abc"),
-        ("paretune-a-3", "a"),  # a job of its own
-        ("paretune-b-1", "b"),
-    ],
-)
-def test_each_attempt_of_a_shared_job_is_matched_with_all_its_trials(billed: str, runs: str) -> None:
-    """Trial b has ended in the first attempt; the others are named after the second one."""
-    last = {"a": "paretune-a-2.a", "b": "paretune-a-1.b", "c": "paretune-a-2.c"}
-    report = recorded_cost(run("1", 20.0))
-    by_job = RunsByJob([replace(report, run_id=run_id, job_name=name) for run_id, name in last.items()])
-
-    assert {cost.run_id for cost in by_job._runs_of_job(billed)} == set(runs)

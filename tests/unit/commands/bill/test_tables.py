@@ -10,7 +10,7 @@ from tests.stand_ins.bill import BillMaker, write
 
 
 def test_the_text_has_the_largest_differences_the_sums_and_what_is_on_one_side_only(tmp_path: Path) -> None:
-    bill = BillMaker(2).add_jobs(60).add_unknown(1).add_others(20).bill
+    bill = BillMaker(5).add_jobs(60).add_unknown(1).add_others(20).bill
     repeated = write(bill, tmp_path)
     report = reconcile(BillFiles(tmp_path), bill.recorded)
     message = text(Reconciled(reconciliation=report, written=1, left=("kept-before",), unwritten=()))

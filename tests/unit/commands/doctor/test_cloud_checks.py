@@ -46,17 +46,6 @@ def test_an_account_in_order_has_nothing_wrong(aws: Aws) -> None:
     assert aws.count("CreateTrainingJob", "PutObject", "CreateBucket") == 0
 
 
-def test_the_queue_that_a_profile_names_is_looked_at(aws: Aws, tmp_path: Path) -> None:
-    profile = tmp_path / "paretune.toml"
-    profile.write_text('queue = "team"')
-
-    checks = findings({"PARETUNE_PROFILE": str(profile)}, **ACCOUNT)
-
-    (wrong,) = [finding for finding in checks if finding.verdict is Verdict.FAILED]
-    assert wrong.subject == "queue"
-    assert "queue team does not exist in us-east-1" in wrong.text
-
-
 def test_redacted_and_without_sagemaker_nothing_is_needed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -159,23 +148,6 @@ def test_subnets_are_right_wrong_or_not_to_be_asked(aws: Aws) -> None:
 
     aws.refuse("DescribeSubnets", "UnauthorizedOperation", times=9)
     assert "network" in subjects(findings(**inside), Verdict.NOT_CHECKED)
-
-
-def test_a_training_plan_is_looked_at_and_its_instances_need_no_quota_on_demand(aws: Aws) -> None:
-    p5, arn = "ml.p5.48xlarge", "arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine"
-    capacity = {"InstanceType": p5, "TotalInstanceCount": 2, "DurationHours": 24}
-    report = {"TrainingPlanName": "mine", "Status": "Expired", "ReservedCapacitySummaries": [capacity]}
-    aws.sagemaker.plans[arn] = report
-    aws.quotas.values = {f"{p5} for training job usage": 0}
-    typed = ACCOUNT | {"instance_type": p5, "training_plan": arn}
-
-    (wrong,) = (
-        item for item in findings(**typed) if item.verdict is Verdict.FAILED and item.subject == "training plan"
-    )
-    assert "must be Active, and is Expired" in wrong.text
-
-    report["Status"] = "Active"
-    assert not [entry for entry in findings(**typed) if entry.verdict is Verdict.FAILED and entry.subject != "price"]
 
 
 def trusted(aws: Aws, *statements: dict[str, object]) -> Finding:

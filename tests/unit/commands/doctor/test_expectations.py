@@ -92,14 +92,6 @@ def test_a_job_that_is_as_expected_has_no_differences() -> None:
     assert unknown_fields(job()) == []
 
 
-@pytest.mark.parametrize(("name", "differs"), [("AWSBatchparetune-run1-1f00", False), ("paretune-run1-1", True)])
-def test_a_queue_names_its_training_jobs_itself(name: str, differs: bool) -> None:
-    seen = job(description=described(TrainingJobName=name))
-    seen.spec, seen.request = seen.spec.replace(queue="team"), {**seen.request, "TrainingJobName": "paretune-run1-1"}
-
-    assert ("the queue has named the training job" in different(seen)) is differs
-
-
 def test_a_job_that_was_never_created_is_not_compared() -> None:
     assert compare(job(description={})) == []
 

@@ -19,8 +19,6 @@ CLUSTER = Placement(
     kms_key="alias/acme",
     package_index="https://packages.acme.com/simple",
     tags={"team": "rocket"},
-    queue="acme-queue",
-    share_identifier="rockets",
 )
 
 
@@ -37,7 +35,6 @@ CLUSTER = Placement(
         ("subnet-0abc1234def alias/acme rocket", "<private> <private> <private>"),
         ("host ip-10-0-1-2 at 10.0.1.2, https://mlflow.acme.com/x", "host <address> at <address>, https://<server>/x"),
         ("from https://packages.acme.com/simple", "from <private>"),
-        ("Waiting in the queue acme-queue for rockets", "Waiting in the queue <private> for <private>"),
         ("ada@acme.com", "<e-mail>"),
         ("bob@acme.com", "<e-mail>"),
         (

@@ -56,9 +56,8 @@ def test_json_values_become_a_cluster() -> None:
         30,
     )
     assert (spec.subnets, spec.security_group_ids, spec.tags) == ("subnet-1,subnet-2", "sg-1", {"team": "search"})
-    assert (configuration.wait, configuration.logging, configuration.run_id, configuration.installs) == (
+    assert (configuration.wait, configuration.run_id, configuration.installs) == (
         False,
-        "auto",
         None,
         True,
     )
@@ -74,7 +73,6 @@ def test_every_fault_is_told_at_once() -> None:
             role=5,
             spot="perhaps",
             wait="yes",
-            mlflow_logging="never",
             run_id=1,
             build_image=True,
         )
@@ -88,7 +86,6 @@ def test_every_fault_is_told_at_once() -> None:
         "role must be a text, got 5",
         "spot must be true or false, got 'perhaps'",
         "wait must be true or false, got 'yes'",
-        "mlflow_logging must be one of auto, direct, collect, got 'never'",
         "run_id must be a text, got 1",
         "--build-image means nothing on SageMaker",
     ):
@@ -118,14 +115,6 @@ def test_the_profile_fills_what_is_left_open(nowhere: Path) -> None:
         50,
     )
     assert configuration.spec.on_interrupt == "stop"  # says nothing of projects
-
-
-def test_a_project_can_wait_in_a_queue() -> None:
-    keys = {"instance_type": "ml.m5.xlarge", "queue": "team", "scheduling_priority": 5}
-
-    spec = read_configuration(OF_MLFLOW | keys, {}).spec
-
-    assert (spec.queue, spec.scheduling_priority) == ("team", 5)
 
 
 def test_with_the_environment_manager_local_nothing_is_installed() -> None:

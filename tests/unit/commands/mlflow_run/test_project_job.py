@@ -1,8 +1,6 @@
 """Notes on a project before its job is launched."""
 
-from pathlib import Path
-
-from paretune.commands.mlflow_run.project_job import mentions_mlflow, python_note
+from paretune.commands.mlflow_run.project_job import python_note
 
 
 def test_another_python_than_the_image_s_is_said() -> None:
@@ -16,13 +14,3 @@ def test_another_python_than_the_image_s_is_said() -> None:
     assert python_note("3.10", "own:1") == (
         "the project asks for Python 3.10, but the image has its own Python, which will be used"
     )
-
-
-def test_a_project_mentions_mlflow_in_its_requirements_or_its_code(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text("import numpy")
-    (tmp_path / "b.md").write_text("mlflow")
-
-    assert not mentions_mlflow(["numpy"], tmp_path.iterdir())
-    assert mentions_mlflow(["mlflow-skinny>=2"], [])
-    (tmp_path / "a.py").write_text("from mlflow import log_metric")
-    assert mentions_mlflow(["numpy"], tmp_path.iterdir())

@@ -122,8 +122,9 @@ def recorded_in_the_job(user: User, run_id: str) -> None:
     """The archive of a job's results, with what its command has recorded."""
     workspace = user.folder / "results" / "paretune"
     (workspace / "mlruns").mkdir(parents=True)
-    make_store(workspace, run_id, "Default")
-    MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(run_id, "loss", 0.25, timestamp=1000)
+    make_store(workspace, "Default")
+    own = (workspace / "run").read_text()
+    MlflowClient(f"sqlite:///{workspace / 'mlflow.db'}").log_metric(own, "loss", 0.25, timestamp=1000)
     archive = user.folder / "output.tar.gz"
     with tarfile.open(archive, "w:gz") as packed:
         packed.add(workspace, "paretune")
@@ -401,34 +402,6 @@ def test_a_project_that_aws_refuses_fails_its_run_with_the_reason(user: User) ->
     assert run.info.status == "FAILED"
     assert "the limit is 0" in run.data.tags["paretune.failure_reason"]
     assert user.sync() == {}
-
-
-def test_a_run_that_an_earlier_version_left_is_found_and_closed(user: User) -> None:
-    run_id = user.client.create_run("0", start_time=1_700_000_000_000).info.run_id
-    tags = {
-        "mlflow.project.backend": "sagemaker",
-        "paretune.launcher": "sagemaker",
-        "paretune.job_name": job_name(run_id, 1),
-        "paretune.state": "InProgress",
-        "paretune.logging": "collect",
-        "paretune.instance_type": "ml.m5.large",
-        "paretune.instance_count": "2",
-        "paretune.region": "us-east-1",
-        "paretune.bucket": BUCKET,
-    }
-    for name, text in tags.items():
-        user.client.set_tag(run_id, name, text)
-    never = user.client.create_run("0", start_time=1_700_000_000_000).info.run_id
-    for name, text in (tags | {"paretune.job_name": job_name(never, 1)}).items():
-        user.client.set_tag(never, name, text)
-    user.aws.sagemaker.begin(job_name(run_id, 1))
-    user.end(run_id)
-
-    user.sync()
-
-    assert user.closed(run_id) == ("FINISHED", "Completed", pytest.approx(2 * USD))
-    assert user.closed(never) == ("KILLED", "Stopped", 0)
-    assert user.client.get_run(run_id).data.tags["paretune.origin"] == "measured"
 
 
 def test_the_run_holds_the_command_that_repeats_it(user: User) -> None:

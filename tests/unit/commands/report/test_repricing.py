@@ -110,19 +110,6 @@ RATE = EffectiveRate(
 )
 
 
-@pytest.mark.parametrize(
-    ("recorded_usd_per_hour", "usd", "basis"),
-    [("0", 0.0, "plan"), ("2.5", 63.0, "rate")],  # the second has run on demand, on another type or without its plan
-)
-def test_a_run_on_a_training_plan_keeps_its_cost_at_effective_rates(
-    recorded_usd_per_hour: str, usd: float, basis: str
-) -> None:
-    planned = {"training_plan": "arn:plan", "price_region": "eu-west-1", "price_usd_per_hour": recorded_usd_per_hour}
-    result = cost(run(**planned, cost_usd=0.0), rates={("ml.g5.xlarge", "eu-west-1"): RATE})
-
-    assert (result.cost_usd, result.basis) == (pytest.approx(usd), basis)
-
-
 def test_a_spot_run_is_taken_at_its_seconds_before_the_discount() -> None:
     spot = run(spot="true", training_seconds="3600", job_name="paretune-x-1")
 

@@ -27,13 +27,12 @@ from paretune.launchers.base import (
     Job,
     JobState,
     Launcher,
-    Trials,
     WarmPool,
     WarmPoolStatus,
     job_name,
 )
 from paretune.pricing.prices import Price
-from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport, TrialQueue
+from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.tracking import Tracking
 from tests.workplaces import make_workplace
@@ -291,7 +290,7 @@ def test_what_the_store_of_artifacts_did_not_take_is_written_by_a_later_sync(
     job = EndingJob("", looks=0, place="s3://mine/output/model.tar.gz")
     run_id = desk.leave(job, entry_script=None, register="sentiment-en")
     with monkeypatch.context() as away:
-        away.setattr("paretune.tracking.run.add_model", artifacts_away)
+        away.setattr("paretune.tracking.run.log_model", artifacts_away)
         away.setattr(MlflowClient, "log_text", artifacts_away)
         away.setattr(record_end, "__kwdefaults__", {"patience_s": 0.0})
         for _ in range(2):
@@ -480,11 +479,11 @@ def test_a_job_that_was_seen_and_is_gone_is_not_called_one_that_never_was(desk: 
 def test_a_job_of_which_it_cannot_be_told_whether_it_ran_stays_open_and_hinders_no_other(desk: Desk) -> None:
     unclear, fine = desk.leave(), desk.leave(EndingJob("", 0))
     desk.client.set_tag(unclear, "paretune.claimed_at", "0")
-    desk.account.refused[job_name(unclear, 1)] = LostContact("neither AWS Batch nor SageMaker knows it any more")
+    desk.account.refused[job_name(unclear, 1)] = LostContact("AWS does not answer")
 
     found = desk.sync()
 
-    assert "neither AWS Batch" in found[unclear].remark
+    assert "AWS does not answer" in found[unclear].remark
     assert (desk.status(unclear), desk.status(fine)) == ("RUNNING", "FINISHED")
 
 
@@ -508,36 +507,16 @@ def test_a_launcher_that_died_between_naming_the_second_attempt_and_creating_it_
     assert collected[run_id].result is not None
 
 
-@pytest.mark.parametrize("recorded", ["false", ""])  # version 0.3 recorded nothing
-def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk, recorded: str) -> None:
+def test_a_trial_that_ran_out_of_memory_is_not_launched_again(desk: Desk) -> None:
     run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.OUT_OF_MEMORY, "memory")))
     desk.client.set_tag(run_id, "paretune.trial", "0")
-    desk.client.delete_tag(run_id, "paretune.retries_smaller")
-    if recorded:
-        desk.client.set_tag(run_id, "paretune.retries_smaller", recorded)
+    desk.client.set_tag(run_id, "paretune.retries_smaller", "false")
 
     remark = desk.sync()[run_id].remark
 
     assert desk.account.created == []
     assert "a trial of a study is not tried again with a smaller one" in remark
     assert desk.client.get_run(run_id).data.metrics["cost_usd"] == pytest.approx(0.01)
-
-
-@pytest.mark.parametrize(
-    ("recorded", "shown"), [("paretune study --study s.yaml", "`paretune study --study s.yaml`"), ("", "")]
-)
-def test_a_killed_job_that_searches_is_left_to_the_command_of_its_study(desk: Desk, recorded: str, shown: str) -> None:
-    parent = desk.client.create_run("0", tags={"paretune.command": recorded}).info.run_id
-    run_id = desk.leave(EndingJob("", looks=0, fails=(FailureKind.ERROR, "killed")))
-    (name,) = desk.account.jobs
-    desk.account.jobs[name].trials = Trials(1, queue=TrialQueue)
-    for tag, text in (("paretune.job_name", f"{name}.{run_id}"), ("mlflow.parentRunId", parent)):
-        desk.client.set_tag(run_id, tag, text)
-
-    remark = desk.sync()[run_id].remark
-
-    assert desk.account.created == []
-    assert f"the search goes on with {shown or 'the command of its study'}" in remark
 
 
 def test_a_run_that_is_watched_by_a_living_process_is_left_to_it(desk: Desk) -> None:

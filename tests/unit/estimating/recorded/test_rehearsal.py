@@ -99,7 +99,7 @@ ml.g5.xlarge,1,16,1e-4,400,0.30,{other}
     [
         ("precision", "auto", "fp16"),
         ("training_arguments", "", '"{""max_steps"": 10}"'),
-        ("dataset", "embedded:rotten_tomatoes", "bundled:imdb"),  # the old word for what is bundled
+        ("dataset", "bundled:rotten_tomatoes", "bundled:imdb"),
     ],
 )
 def test_f1_comes_only_from_runs_that_are_alike_in_all_it_depends_on(

@@ -20,8 +20,6 @@ from botocore.exceptions import ClientError
 from botocore.validate import ParamValidator
 
 from paretune.launchers.sagemaker.polling import GROUP
-from tests.stand_ins.sagemaker.queues import Queues
-from tests.stand_ins.sagemaker.validation import Refusal
 
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/Trainer"
@@ -147,7 +145,6 @@ class Aws:
         self.quotas = Quotas()
         self.pricing = Pricing()
         self.ec2 = Ec2()
-        self.queues = Queues(_TrainingService(self.sagemaker), now=lambda: clock.time, region=region)
         services = {
             "ec2": self.ec2,
             "sagemaker": self.sagemaker,
@@ -157,7 +154,6 @@ class Aws:
             "sts": Sts(),
             "service-quotas": self.quotas,
             "pricing": self.pricing,
-            "batch": Batch(self.queues),
         }
         self._clients = {name: Client(self, name, service) for name, service in services.items()}
 
@@ -186,43 +182,6 @@ class Aws:
         return [call for call in self.calls if not operations or call.operation in operations]
 
 
-class _TrainingService:
-    """The same, as queues start training jobs."""
-
-    def __init__(self, sagemaker: "SageMaker") -> None:
-        self._sagemaker = sagemaker
-
-    def create(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            return self._sagemaker.create_training_job(**request)
-        except ClientError as refused:
-            raise Refusal(refused.response["Error"]["Code"], refused.response["Error"]["Message"]) from refused
-
-    def describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._sagemaker.describe_training_job(**request)
-
-    def stop(self, request: dict[str, Any]) -> dict[str, Any]:
-        return self._sagemaker.stop_training_job(**request)
-
-
-class Batch:
-    """Queues as boto's client calls them."""
-
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
-
-    def __getattr__(self, method: str) -> Any:
-        operation = "".join(part.capitalize() for part in method.split("_"))
-
-        def call(**request: Any) -> dict[str, Any]:
-            try:
-                return self._queues.operations[operation](request)
-            except Refusal as refusal:
-                raise error(refusal.code, refusal.message) from refusal
-
-        return call
-
-
 class SageMaker:
     """Training jobs that do what a test says."""
 
@@ -232,14 +191,6 @@ class SageMaker:
         self.plans: dict[str, dict[str, Any]] = {}
         self.offerings: list[dict[str, Any]] = []
         self.page_size = 100
-
-    def describe_training_plan(self, TrainingPlanName: str) -> dict[str, Any]:  # noqa: N803
-        if TrainingPlanName not in self.plans:
-            raise error("ResourceNotFound", "it does not exist")
-        return self.plans[TrainingPlanName]
-
-    def search_training_plan_offerings(self, **request: Any) -> dict[str, Any]:
-        return {"TrainingPlanOfferings": self.offerings}
 
     def create_training_job(self, **request: Any) -> dict[str, Any]:
         name = request["TrainingJobName"]

@@ -35,7 +35,7 @@ def spec(instance_type: str = GPU, **changes: object) -> JobSpec:
 def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
     region: str, instance_type: str, strategy: str, image: str
 ) -> None:
-    chosen = images.choose(spec(instance_type, strategy=strategy), region, direct=False)
+    chosen = images.choose(spec(instance_type, strategy=strategy), region)
 
     assert image in chosen.uri
     assert f".dkr.ecr.{region}." in chosen.uri
@@ -43,7 +43,7 @@ def test_the_image_suits_instance_and_strategy_and_lies_in_the_region(
 
 @pytest.mark.parametrize("strategy", ["smddp", "smp"])
 def test_strategies_of_aws_s_own_libraries_get_the_image_that_holds_them(strategy: str) -> None:
-    chosen = images.choose(spec(P4D, strategy=strategy), "us-east-1", direct=False)
+    chosen = images.choose(spec(P4D, strategy=strategy), "us-east-1")
 
     assert "smdistributed-modelparallel:" in chosen.uri
     assert "transformers==5.3.0" in chosen.requirements
@@ -58,33 +58,26 @@ def test_every_family_of_the_catalogue_finds_an_image_for_its_processor_or_is_re
     if history.accelerator.startswith("AWS"):
         return
     assert images.faults(spec(name), "us-east-1") == []
-    assert ("-gpu-" in images.choose(spec(name), "us-east-1", direct=False).uri) is history.has_gpu
+    assert ("-gpu-" in images.choose(spec(name), "us-east-1").uri) is history.has_gpu
 
 
 def test_what_an_image_lacks_is_installed_in_exact_versions() -> None:
-    bare = images.choose(spec(CPU), "us-east-1", direct=False).requirements
-    full = images.choose(spec(GPU), "us-east-1", direct=False).requirements
-    deepspeed = images.choose(spec(GPU, strategy="deepspeed"), "us-east-1", direct=False).requirements
+    bare = images.choose(spec(CPU), "us-east-1").requirements
+    full = images.choose(spec(GPU), "us-east-1").requirements
+    deepspeed = images.choose(spec(GPU, strategy="deepspeed"), "us-east-1").requirements
 
     assert {line.split("==")[0] for line in bare} >= {"transformers", "accelerate", "scikit-learn"}
     assert all(re.fullmatch(r"[\w-]+==[\w.]+", line) for line in bare)
     assert full == ()
-    assert images.choose(spec(V100), "us-east-1", direct=False).requirements == bare
+    assert images.choose(spec(V100), "us-east-1").requirements == bare
     assert deepspeed == ("deepspeed",)
-    assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1", direct=False).requirements == deepspeed
-
-
-@pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
-def test_a_job_that_logs_by_itself_gets_what_that_needs_in_any_image(image_uri: str | None) -> None:
-    chosen = images.choose(spec(GPU, image_uri=image_uri), "us-east-1", direct=True)
-
-    assert {"mlflow", "sagemaker-mlflow"} <= {line.split("==")[0] for line in chosen.requirements}
+    assert images.choose(spec(GPU, strategy="deepspeed_zero3"), "us-east-1").requirements == deepspeed
 
 
 @pytest.mark.parametrize("image_uri", [None, REGISTRY.format("us-east-1") + "own:1"])
 def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | None) -> None:
-    chosen = images.choose(spec(GPU, image_uri=image_uri, fine_tuning="qlora"), "us-east-1", direct=False)
-    script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1", direct=False)
+    chosen = images.choose(spec(GPU, image_uri=image_uri, fine_tuning="qlora"), "us-east-1")
+    script = images.choose(spec(GPU, fine_tuning="qlora", entry_script="train.py"), "us-east-1")
 
     (line,) = chosen.requirements
     assert line == f"bitsandbytes=={version('bitsandbytes')}"
@@ -92,7 +85,7 @@ def test_four_bit_weights_bring_their_package_into_any_image(image_uri: str | No
 
 
 def test_an_image_of_the_user_s_own_is_taken_as_it_is() -> None:
-    chosen = images.choose(spec(GPU, image_uri="own:1"), "us-east-1", direct=False)
+    chosen = images.choose(spec(GPU, image_uri="own:1"), "us-east-1")
 
     assert (chosen.uri, chosen.requirements) == ("own:1", ())
 
@@ -191,7 +184,7 @@ def test_the_image_of_a_described_type_follows_from_its_gpu() -> None:
         facts = {"gpu": gpu, "gpus": 1, "gpu_memory_gib": 16, "network_gbps": 10, "vcpus": 8, "memory_gib": 64}
         job = spec("ml.p9.xlarge", instance_facts={"ml.p9.xlarge": facts})
         assert images.faults(job, "us-east-1") == []
-        return images.choose(job, "us-east-1", direct=False).uri
+        return images.choose(job, "us-east-1").uri
 
     assert "pytorch-training:2.6.0" in uri("V100")
     assert "huggingface-pytorch-training:2.9.0" in uri("X900")

@@ -1,9 +1,8 @@
-"""The launcher: what is created, adopted, claimed and shown, whatever AWS answers and whenever it dies."""
+"""The launcher: what is created, adopted and shown, whatever AWS answers and whenever it dies."""
 
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from botocore.exceptions import EndpointConnectionError, ReadTimeoutError
 from paretune.core.clock import Clock
 from paretune.core.errors import BadInput, Interrupted, LaunchRefused, LostContact
 from paretune.core.tags import Attribution
-from paretune.launchers.base import JobState
+from paretune.launchers.base import JobState, checkpoint_folder
 from paretune.launchers.sagemaker.launcher import SageMakerLauncher
-from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload, TrialQueue
+from paretune.specification.container import JobDocument, JobInputs, PreparedDataset, ProjectPayload
 from paretune.specification.placement import Placement
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock, error
+from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, FakeClock
 
 Make = Callable[..., JobDocument]
 NAME = "paretune-run1-1"
@@ -193,11 +192,9 @@ def test_killed_between_any_two_calls_and_started_again_it_creates_one_job_from_
 
     assert job.state() is JobState.RUNNING
     assert list(aws.sagemaker.jobs) == [NAME]
-    assert len([key for key in aws.s3.objects if key.endswith(".claim")]) == 1
-    assert "/checkpoints/run1/" not in aws.sagemaker.jobs[NAME]["CheckpointConfig"]["S3Uri"]
 
 
-def test_a_dry_run_sends_nothing_asks_nothing_and_claims_nothing(
+def test_a_dry_run_sends_nothing_and_asks_nothing(
     launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset
 ) -> None:
     request = launcher.preview(order(), JobInputs(dataset=dataset))
@@ -241,7 +238,6 @@ def test_data_and_model_become_channels_that_all_jobs_share(
         (14, 0, {"fine_tuning": "lora", "merge": False}, 34),  # 14 + 0.03 x 28 x (2 + 3 x 3) = 23.2; layers unknown
         (14, 0, {"fine_tuning": "lora"}, 62),  # merged as large as it was read: 28 more, as folder and archive
         (14, 0, {"fine_tuning": "qlora", "lora_rank": 64}, 126),  # 14 + 28 + 8 x 0.03 x 28 x (2 + 3 x 3) = 115.92
-        (14, 0, {"num_train_epochs": 1.0, "trials_per_job": 3}, 444),  # 14 + 3 x 56 + 3 x 84 = 434
         (14, 0, {"fine_tuning": "head"}, 248),  # 14 + 56 + 3 x 56 = 238
         (14, 0, {"strategy": "deepspeed", "instance_type": "ml.g5.12xlarge"}, 500),  # 14 + 56 + 3 x 140 = 490
         (14, 0, {"instance_type": "ml.g5.xlarge", "num_train_epochs": 1.0}, 164),
@@ -277,28 +273,6 @@ def test_weights_that_are_stored_in_fp32_are_not_counted_twice(
     request = launcher._request(order(num_train_epochs=3.0), JobInputs(dataset=dataset, model=model), _dry(aws))
 
     assert request["ResourceConfig"]["VolumeSizeInGB"] == 179  # 14 + 28 + 3 x 42 = 168, and the configuration
-
-
-def test_each_trial_of_a_job_that_searches_has_room_for_its_checkpoints(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, dataset: PreparedDataset, tmp_path: Path
-) -> None:
-    model = _sized(tmp_path / "model", 1, dataset, 0)
-    (model / "config.json").write_text('{"torch_dtype": "float32"}')
-    document, inputs = order(trials_per_job=8), JobInputs(dataset=dataset, model=model)
-
-    volumes = [
-        launcher._request(each, inputs, _dry(aws))["ResourceConfig"]["VolumeSizeInGB"]
-        for each in (document, replace(document, queue=TrialQueue()))
-    ]
-
-    assert volumes == [52, 100]  # 1 + 16 and 10, with 8 checkpoints of 3 GiB, or with three for each trial
-    for size in (100, 99):
-        document = order(trials_per_job=8, volume_gib=size)
-        launcher._request(document, inputs, _dry(aws))
-        with (
-            pytest.raises(BadInput, match="volume_gib=100 or more, got 99") if size == 99 else contextlib.nullcontext()
-        ):
-            launcher._request(replace(document, queue=TrialQueue()), inputs, _dry(aws))
 
 
 def test_random_weights_have_the_size_that_the_configuration_says(
@@ -480,32 +454,6 @@ def checkpoints(aws: Aws) -> str:
     return str(sent(aws)["CheckpointConfig"]["S3Uri"])
 
 
-def test_jobs_of_equal_specification_share_their_checkpoints_one_after_the_other(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    first = checkpoints(aws)
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    launcher.submit(order(run="run2"), JobInputs())
-    second = checkpoints(aws)
-    launcher.submit(order(run="run3", seed=7), JobInputs())
-
-    assert first == second
-    assert checkpoints(aws) != first
-    assert first.endswith("/")
-
-
-def test_checkpoints_claimed_by_a_living_job_are_left_to_it(launcher: SageMakerLauncher, order: Make, aws: Aws) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    launcher.submit(order(run="run3"), JobInputs())
-    assert checkpoints(aws) == shared
-
-
 def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     launcher: SageMakerLauncher, order: Make, aws: Aws
 ) -> None:
@@ -514,149 +462,9 @@ def test_the_next_attempt_of_a_run_continues_where_the_last_one_wrote(
     aws.sagemaker.end(NAME, "Failed", FailureReason="AlgorithmError: out_of_memory: x")
     launcher.submit(order(attempt=2), JobInputs())
 
-    assert checkpoints(aws) == first
-
-
-def test_a_claim_of_a_job_that_may_just_be_created_is_respected_and_an_old_one_is_not(
-    launcher: SageMakerLauncher, order: Make, aws: Aws, clock: FakeClock
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    del aws.sagemaker.jobs["paretune-run1-1"]  # it has claimed, and has not created its job yet
-
+    assert checkpoints(aws) == first == f"s3://{BUCKET}/paretune/checkpoints/run1/"
     launcher.submit(order(run="run2"), JobInputs())
-    assert checkpoints(aws) != shared
-
-    clock.sleep(3600)
-    launcher.submit(order(run="run3"), JobInputs())
-    assert checkpoints(aws) == shared
-
-
-def test_a_claim_whose_holder_cannot_be_looked_at_is_respected(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    aws.refuse("DescribeTrainingJob", "ThrottlingException")
-
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) != shared
-
-
-def test_of_two_jobs_that_claim_at_once_only_one_gets_the_place(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
-) -> None:
-    launcher.submit(order(run="run1"), JobInputs())
-    shared = checkpoints(aws)
-    aws.sagemaker.end("paretune-run1-1", "Stopped")
-    aws.refuse("PutObject", error("PreconditionFailed", status=412), after=1)  # job.json is written before
-
-    launcher.submit(order(run="run2"), JobInputs())
-
-    assert checkpoints(aws) != shared
-
-
-def test_a_job_that_logs_by_itself_knows_server_and_run_and_starts_the_program_for_that(
-    aws: Aws, order: Make, clock: FakeClock, package: Path
-) -> None:
-    launcher = another(clock, package, tracking_uri=ARN)
-    launcher.submit(order(run="abc"), JobInputs())
-
-    request = sent(aws)
-    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
-    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
-    assert launcher.jobs_log_to_mlflow
-    assert command == "exec bash start_job.sh python3 -m paretune.tracking.in_job /opt/ml"
-    assert request["Environment"]["MLFLOW_TRACKING_URI"] == ARN
-    assert request["Environment"]["MLFLOW_RUN_ID"] == "abc"
-    assert request["MlflowConfig"] == {
-        "MlflowResourceArn": ARN,
-        "MlflowExperimentName": "Default",
-        "MlflowRunName": "abc",
-    }
-
-
-@pytest.mark.parametrize("uri", [ARN, ""])
-def test_a_shared_job_has_the_documents_and_the_time_of_its_trials_and_logs_to_no_single_run(
-    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
-) -> None:
-    launcher = another(clock, package, tracking_uri=uri)
-    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
-    name = first.job_name
-    members = (replace(first, job_name=f"{name}.lead"), replace(second, job_name=f"{name}.other"))
-    job = launcher.submit(replace(first, members=members), JobInputs())
-
-    request = sent(aws)
-    prefix = channel(request, "sm_drivers").removeprefix(f"s3://{BUCKET}/")
-    command = json.loads(aws.s3.objects[f"{prefix}sourcecode.json"])["command"]
-    assert request["TrainingJobName"] == name
-    assert command == "exec bash start_job.sh python3 -m paretune.training /opt/ml"
-    assert not [variable for variable in request["Environment"] if variable.startswith("MLFLOW")]
-    link = {"MlflowResourceArn": ARN, "MlflowExperimentName": "Default"}
-    assert request.get("MlflowConfig") == (link if uri else None)
-    assert request["StoppingCondition"]["MaxRuntimeInSeconds"] == 2 * round(first.max_seconds)
-    assert request["CheckpointConfig"]["S3Uri"].endswith("/checkpoints/lead/")
-    assert job.trials.count == 2
-    result = launcher.attach(name)
-    assert result is not None
-    assert (result.trials.count, result.trials.run_ids()) == (2, {"lead", "other"})
-    (document,) = (text for key, text in aws.s3.objects.items() if key.endswith(f"jobs/{name}/job.json"))
-    deadline_s = json.loads(document)["deadline_s"]
-    assert first.max_seconds < deadline_s < 2 * first.max_seconds  # of all its trials together
-    report = [JobDocument.from_json(raw) for raw in json.loads(document)["members"]]
-    assert [(item.member, item.spec.learning_rate) for item in report] == [("lead", 1e-5), ("other", 1e-4)]
-    assert b"secret/key" not in document
-    job.trials.stop("other")
-    requested = f"paretune/jobs/{name}/stop/"
-    assert request["Environment"]["PARETUNE_STOP_REQUESTS"] == f"s3://{BUCKET}/{requested}"
-    assert [key for key in aws.s3.objects if key.startswith(requested)] == [f"{requested}other"]
-
-
-def test_a_job_that_searches_is_directed_through_an_object_that_every_process_reads(
-    aws: Aws, order: Make, clock: FakeClock, package: Path
-) -> None:
-    first, second = (order(run="lead", learning_rate=rate, kms_key="secret/key") for rate in (1e-5, 1e-4))
-    name = first.job_name
-    members = (replace(first, job_name=f"{name}.lead"),)
-    queue = TrialQueue(order=(("lead", 2),))
-    launcher = another(clock, package, tracking_uri="")
-    job = launcher.submit(replace(first, members=members, queue=queue), JobInputs())
-    other = another(clock, package, tracking_uri="").attach(name)
-    assert other is not None
-    assert job.trials.queue() == other.trials.queue() == queue
-
-    joined = replace(second, job_name=f"{name}.other")
-    newer = TrialQueue(version=2, order=(("other", 2),), given_up=frozenset({"lead"}), members=(joined,))
-    job.trials.direct(newer)
-    assert job.trials.count == 2
-    assert other.trials.count == 1  # read a moment ago
-    clock.sleep(10)
-    assert other.trials.count == 2
-    sent_queue = other.trials.queue()
-    assert sent_queue is not None
-    assert (sent_queue.version, sent_queue.given_up) == (2, {"lead"})
-    text = aws.s3.objects[f"paretune/jobs/{name}/stop/queue.json"]
-    assert b"secret/key" not in text
-    assert sent(aws)["Environment"]["PARETUNE_SEARCHES"] == "1"
-
-
-def test_a_job_that_does_not_search_refuses_a_queue(aws: Aws, order: Make, launcher: SageMakerLauncher) -> None:
-    job = launcher.submit(order(), JobInputs())
-
-    with pytest.raises(BadInput, match="created with a queue"):
-        job.trials.direct(TrialQueue())
-    assert job.trials.queue() is None
-
-
-@pytest.mark.parametrize("uri", ["https://ada:secret@mlflow.example", "sqlite:///mlflow.db", ""])
-def test_a_job_that_does_not_log_by_itself_knows_nothing_of_the_server(
-    aws: Aws, order: Make, clock: FakeClock, package: Path, uri: str
-) -> None:
-    another(clock, package, tracking_uri=uri).submit(order(), JobInputs())
-
-    assert not [name for name in sent(aws)["Environment"] if name.startswith("MLFLOW")]
-    assert b"secret" not in b"".join(aws.s3.objects.values()) + json.dumps(sent(aws), default=str).encode()
+    assert checkpoints(aws) == f"s3://{BUCKET}/paretune/checkpoints/run2/"
 
 
 @pytest.mark.parametrize("seconds", [0.2, 59.0, 1830.0])
@@ -704,17 +512,16 @@ def test_the_price_is_that_of_the_job_s_region_or_unknown(
     assert elsewhere.price(order().spec) is None
 
 
-@pytest.mark.slow
-def test_a_fallback_type_continues_from_the_checkpoints_of_the_type_that_was_asked_for(
-    launcher: SageMakerLauncher, order: Make, aws: Aws
+@pytest.mark.parametrize(("strategy", "shares"), [("ddp", True), ("deepspeed", False)])
+def test_a_fallback_type_continues_from_the_checkpoints_where_the_strategy_can(
+    order: Make, strategy: str, shares: bool
 ) -> None:
-    first = order(instance_type="ml.g5.xlarge")
-    launcher.submit(first, JobInputs())
-    workspace = sent(aws)["CheckpointConfig"]["S3Uri"]
-    aws.sagemaker.end(first.job_name, "Stopped", "MaxWaitTimeExceeded")
-    elsewhere = order(attempt=2, instance_type="ml.g5.2xlarge")
+    types = ("ml.g5.12xlarge", "ml.g5.24xlarge", "ml.g5.12xlarge")
 
-    launcher.submit(replace(elsewhere, checkpoint_key=first.spec.spec_hash()), JobInputs())
+    first, second, third = (
+        checkpoint_folder(order(attempt=attempt, instance_type=name, strategy=strategy))
+        for attempt, name in enumerate(types, start=1)
+    )
 
-    assert sent(aws)["ResourceConfig"]["InstanceType"] == "ml.g5.2xlarge"
-    assert sent(aws)["CheckpointConfig"]["S3Uri"] == workspace
+    assert (second == first) is shares
+    assert third == first

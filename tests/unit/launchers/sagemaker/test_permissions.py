@@ -10,17 +10,15 @@ from paretune.core.checks import Finding, Verdict
 from paretune.launchers.sagemaker.account import Account
 from paretune.launchers.sagemaker.permissions import launcher_statements, permission_findings, role_statements
 from paretune.specification.job import JobSpec
-from tests.unit.launchers.sagemaker.aws import ACCOUNT, BUCKET, ROLE, Aws, Sts
+from tests.unit.launchers.sagemaker.aws import BUCKET, ROLE, Aws, Sts
 
 PAGE = Path(__file__).parents[4] / "docs" / "sagemaker.md"
-APP = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:mlflow-app/app-1"
-PLAN = f"arn:aws:sagemaker:us-east-1:{ACCOUNT}:training-plan/mine"
 USED = {"role": ROLE, "bucket": BUCKET, "instance_type": "ml.g5.xlarge"}
-EVERYTHING = JobSpec(**USED, kms_key="key-1", subnets="subnet-1", security_group_ids="sg-1", training_plan=PLAN)
+EVERYTHING = JobSpec(**USED, kms_key="key-1", subnets="subnet-1", security_group_ids="sg-1")
 
 
 def documented() -> list[set[str]]:
-    """The actions of each policy on the page: launcher, job role, plan and queue, the rest of launcher and role."""
+    """The actions of each policy on the page: launcher, job role, the rest of launcher and role."""
     policies = re.findall(r"```json\n(\{\n  \"Version\".*?)\n```", PAGE.read_text(), re.DOTALL)
     statements = [json.loads(policy)["Statement"] for policy in policies]
     names = [
@@ -35,8 +33,8 @@ def documented() -> list[set[str]]:
     ]
 
 
-def findings(spec: JobSpec, tracking_uri: str = "") -> list[Finding]:
-    return list(permission_findings(spec, Account(spec, {}), tracking_uri))
+def findings(spec: JobSpec) -> list[Finding]:
+    return list(permission_findings(spec, Account(spec, {})))
 
 
 def asked(aws: Aws, identity: str) -> set[str]:
@@ -45,20 +43,15 @@ def asked(aws: Aws, identity: str) -> set[str]:
 
 
 def test_every_action_of_the_documented_policies_is_asked_and_no_other(aws: Aws) -> None:
-    launcher, role, plans_and_queues, launcher_besides, role_besides = documented()
-    queued = JobSpec(**USED, queue="team")
-    for spec in (EVERYTHING, queued):
-        findings(spec, APP)
+    launcher, role, launcher_besides, role_besides = documented()
+    findings(EVERYTHING)
 
-    def without_stars(actions: set[str]) -> set[str]:
-        return {re.sub("^sagemaker-mlflow:.*", "sagemaker-mlflow:*", action) for action in actions}
-
-    assert without_stars(asked(aws, Sts.arn)) | {"iam:PassRole"} == launcher | plans_and_queues | launcher_besides
-    assert without_stars(asked(aws, ROLE)) == role | role_besides
+    assert asked(aws, Sts.arn) | {"iam:PassRole"} == launcher | launcher_besides
+    assert asked(aws, ROLE) == role | role_besides
 
 
 def test_on_an_account_that_allows_all_nothing_is_left_unasked(aws: Aws) -> None:
-    verdicts = {finding.verdict for finding in findings(EVERYTHING, APP)}
+    verdicts = {finding.verdict for finding in findings(EVERYTHING)}
 
     assert verdicts == {Verdict.PASSED}
 

@@ -7,7 +7,7 @@ from boto3.exceptions import S3UploadFailedError
 
 from paretune.core.errors import LaunchRefused
 from paretune.launchers.sagemaker.staging import Staging
-from tests.unit.launchers.sagemaker.aws import BUCKET, Aws, FakeClock
+from tests.unit.launchers.sagemaker.aws import BUCKET, Aws
 
 
 @pytest.fixture
@@ -134,7 +134,6 @@ def test_a_key_encrypts_all_that_is_sent(aws: Aws, folder: Path) -> None:
     staging.upload("a", folder)
     staging.upload("b", folder / "rows.arrow")
     staging.text("c", "text")
-    staging.take("d", "me", None)
 
     sent = {(call.parameters["ServerSideEncryption"], call.parameters["SSEKMSKeyId"]) for call in aws.of("PutObject")}
     assert sent == {("aws:kms", "alias/mine")}
@@ -155,33 +154,6 @@ def test_an_upload_that_fails_midway_is_a_refused_launch(aws: Aws, staging: Stag
 
     with pytest.raises(LaunchRefused, match="Failed to upload"):
         staging.upload("a", folder)
-
-
-def test_a_name_is_held_by_the_first_who_takes_it(aws: Aws, staging: Staging, clock: FakeClock) -> None:
-    other = Staging(aws.client("s3"), BUCKET)
-
-    assert staging.claim("name") is None
-    assert staging.take("name", "first", None)
-    assert not other.take("name", "second", None)
-    held = other.claim("name")
-    assert held is not None
-    assert (held.owner, held.since) == ("first", clock.now())
-
-
-def test_of_two_that_take_a_name_over_at_once_one_gets_it(aws: Aws, staging: Staging) -> None:
-    other = Staging(aws.client("s3"), BUCKET)
-    staging.take("name", "dead", None)
-    seen, seen_too = staging.claim("name"), other.claim("name")
-
-    assert staging.take("name", "one", seen)
-    assert not other.take("name", "two", seen_too)
-
-
-@pytest.mark.parametrize("code", ["ConditionalRequestConflict", "PreconditionFailed", "NoSuchKey"])
-def test_a_conflict_is_a_name_that_somebody_else_has(aws: Aws, staging: Staging, code: str) -> None:
-    aws.refuse("PutObject", code)
-
-    assert not staging.take("name", "me", None)
 
 
 def test_an_object_that_is_not_there_is_none(staging: Staging) -> None:

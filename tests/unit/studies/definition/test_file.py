@@ -26,10 +26,9 @@ from paretune.specification.parameters import COMPUTES, affecting
 from paretune.storage.yaml import read_yaml
 from paretune.studies.definition.file import StudyFile, StudyReader
 from paretune.studies.definition.file_model import LISTED
-from paretune.studies.definition.objectives import OBJECTIVES
+from paretune.studies.definition.objectives import OBJECTIVES, OWN
 from paretune.studies.definition.rules import StudyTerms
 from paretune.studies.definition.space import NOT_SEARCHED, Choices, Range, kind_of, parameters
-from paretune.studies.search.study_run import described
 
 SHIPPED = sorted((Path(__file__).parents[4] / "studies").glob("*.yaml"))
 STUDIES = [path for path in SHIPPED if "\nsearch:" in path.read_text()]  # the others are designs
@@ -339,13 +338,6 @@ BAD: dict[str, tuple[str | bytes, list[str]]] = {
             BATCH, "instance_type: {choices: [ml.g5.xlarge, ml.g6.xlarge]}"
         ),
         [":3:", "fallback_instance_types", "leave it out"],
-    ),
-    "cost as an objective on a training plan": (
-        CLOUD.replace(
-            "ml.g5.xlarge\n",
-            "ml.p5.48xlarge\n  training_plan: arn:aws:sagemaker:us-east-1:123456789012:training-plan/mine\n",
-        ),
-        [":4:", "training_plan makes cost_usd of every trial 0", "billable_seconds"],
     ),
     # objectives and constraints
     "objectives that are a list": (
@@ -840,7 +832,8 @@ def test_every_parameter_of_a_job_has_one_kind() -> None:
 
 
 def test_objectives_are_metrics_that_jobs_record() -> None:
-    assert set(OBJECTIVES) <= {value for value in vars(metrics).values() if isinstance(value, str)}
+    recorded = {name for name, objective in OBJECTIVES.items() if objective.task != OWN}
+    assert recorded <= {value for value in vars(metrics).values() if isinstance(value, str)}
 
 
 def test_every_key_that_can_be_typed_has_a_line_of_help() -> None:
@@ -941,14 +934,6 @@ def test_a_rehearsal_that_is_launched_for_real_leaves_its_table_aside(tmp_path: 
     real = read(tmp_path, text, launcher="sagemaker", instance_type="ml.g5.xlarge", budget_usd="3")
     assert not {"recorded_runs", "simulation"} & set(real.job)
     assert "recorded_runs" in "".join(faults(tmp_path, text, launcher="local", recorded_runs="x.csv"))
-
-
-def test_a_study_begun_under_the_old_word_for_bundled_data_goes_on_under_the_new_one(tmp_path: Path) -> None:
-    old = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: embedded:imdb"))
-    new = read(tmp_path, GOOD.replace("job:", "job:\n  dataset: bundled:imdb"))
-
-    assert described(old) == described(new)
-    assert "embedded:imdb" in described(new)  # as it stands in databases
 
 
 def test_a_study_knows_the_command_that_goes_on_with_it_without_its_password(tmp_path: Path) -> None:

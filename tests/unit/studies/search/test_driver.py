@@ -16,7 +16,7 @@ from paretune.jobs.record import JobRecord
 from paretune.jobs.retrying_job import RetryingJob
 from paretune.launchers.base import Job
 from paretune.launchers.simulated.launcher import SimulatedJob
-from paretune.ledger.trial_entry import TrialNote, TrialStatus
+from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
 from paretune.studies.definition.file import StudyFile
@@ -340,30 +340,6 @@ def test_a_job_that_would_fail_again_for_the_same_reason_is_not_run_again_althou
     assert rates(driver, TrialStatus.FAILED) == [RATES[0]]
 
 
-def test_a_training_plan_that_is_dropped_ends_the_study_once_the_jobs_beside_it_have_ended(desk: Desk) -> None:
-    lost = (FailureKind.OFF_PLAN, "AWS does not show it with its training plan")
-    desk.launcher.judge = lambda spec, times: DONE if desk.launcher.created else lost
-    driver = desk.driver(n_parallel=2)
-
-    with pytest.raises(LaunchRefused, match=r"trial \d: AWS does not show it .* the same command continues"):
-        search(driver)
-
-    assert len(desk.launcher.created) == 2
-    assert (len(rates(driver)), len(rates(driver, TrialStatus.FAILED))) == (1, 1)
-
-    for _ in range(2):  # steps, which nobody has looked at since
-        later = desk.driver(once=True)
-        later.adopt()
-        with pytest.raises(LaunchRefused, match="the command without once=true continues"):
-            search(later)
-    assert len(desk.launcher.created) == 2
-
-    again = desk.driver()  # of somebody who has looked
-    again.adopt()
-    assert search(again) == "every point was tried"
-    assert len(desk.launcher.created) == 4
-
-
 def test_an_equal_job_is_answered_from_the_record(desk: Desk) -> None:
     driver = desk.driver()
     search(driver)
@@ -575,15 +551,6 @@ def test_a_constraint_on_what_is_no_objective_is_remembered(desk: Desk) -> None:
     driver = desk.driver(constraints={"job_seconds": {"max": 1.0}})
     search(driver)
     assert {trial.values["job_seconds"] for trial in driver.trials.values()} == {SECONDS}
-
-
-def test_no_more_trials_are_made_than_were_asked_for(desk: Desk) -> None:
-    driver = desk.driver(n_trials=3)
-    for rate in RATES[:3]:
-        assert driver.start(driver.study.ask_for({"learning_rate": rate}))
-    assert not driver.start(driver.study.ask_for({"learning_rate": RATES[3]}))
-    assert driver.start(driver.study.ask_for({"learning_rate": RATES[3]}), TrialNote(repeats=0))
-    assert len(desk.launcher.created) == 4
 
 
 def test_instances_kept_after_trials_stay_promised_and_are_given_back_and_booked_at_the_end(desk: Desk) -> None:

@@ -89,11 +89,39 @@ def test_an_infeasible_point_is_told_as_a_constraint_with_the_worst_values_seen(
     assert trial(made, 2).constraints["possible"] == 0
 
 
+def test_a_trial_that_another_driver_tells_at_the_same_moment_is_no_error(
+    storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = study(storage), study(storage)
+    number = made.ask().number
+    tell = made._study.tell
+
+    def later(*arguments: Any, **named: Any) -> Any:
+        other.tell(number, {"f1": 0.9, "cost_usd": 2.0})
+        monkeypatch.setattr("optuna.study._tell._get_frozen_trial", lambda *_: unfinished)
+        return tell(*arguments, **named)
+
+    unfinished = trial(made, number)
+    monkeypatch.setattr(made._study, "tell", later)
+    made.tell_failed(number)
+    assert trial(other, number).values == [2.0, 0.9]
+
+
+def test_what_was_told_first_stands(storage: str) -> None:
+    made, other = study(storage), study(storage)
+    number = made.ask().number
+    made.tell(number, {"f1": 0.9, "cost_usd": 2.0})
+    other.tell(number, {"f1": 0.1, "cost_usd": 9.0})
+    other.tell_failed(number)
+    assert trial(other, number).values == [2.0, 0.9]
+
+
 def test_running_trials_are_those_that_were_not_told_about(storage: str) -> None:
     made = study(storage)
     report, left = made.ask().number, made.ask().number
     made.tell_failed(report)
-    assert study(storage).running() == {left}
+    assert list(study(storage).running()) == [left]
+    assert made.running()[left] > 1_700_000_000
 
 
 def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:

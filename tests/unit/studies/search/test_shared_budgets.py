@@ -14,7 +14,7 @@ from paretune.commands.sync.sync import Sync
 from paretune.core.errors import BudgetRefused
 from paretune.ledger.budget_file import Budget, BudgetFile
 from paretune.ledger.budget_ledger import BudgetLedger, BudgetRequest
-from paretune.ledger.study_ledger import StudyLedger
+from paretune.ledger.study_ledger import Reservation, StudyLedger
 from paretune.ledger.trial_entry import TrialNote
 from paretune.specification.job import JobSpec
 from paretune.studies.search.driver import Driver
@@ -205,7 +205,8 @@ def spend_at_once(storage: str, of_budgets: str) -> tuple[int, float]:
             with suppress(BudgetRefused):
                 if number < 4:
                     terms = {"worst_usd": 0.1, "budget_usd": 100.0}
-                    ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
+                    made = ledger.reserve(10 * number + trial, {}, TrialNote(), reserve_shared=reserve, **terms)  # type: ignore[arg-type]
+                    assert made is Reservation.GRANTED
                 else:
                     reserve()
                 fitted.append(job)

@@ -53,7 +53,7 @@ def book(ledger: StudyLedger, trial: int, draw: random.Random, *, kept_usd: floa
         cost_usd=cost,
         kept_usd=kept_usd,
     )
-    ledger.book(trial, trial_end)
+    ledger.book(trial, trial_end, settled=status is TrialStatus.COMPLETED)
 
 
 def test_the_front_follows_the_trials_as_they_are_booked(ledger: StudyLedger) -> None:
@@ -80,32 +80,3 @@ def bytes_of(history: TrialHistory) -> int:
             seen[id(thing)] = thing
             waiting += gc.get_referents(thing)
     return sum(map(sys.getsizeof, seen.values()))
-
-
-def test_a_trial_that_has_ended_takes_three_kibibytes(ledger: StudyLedger) -> None:
-    """Measured at 2.3; a dict for the parameters and metrics of each, and cached properties, take twice as much."""
-    draw, history, used = random.Random(3), TrialHistory(FILE, ledger, "simulated"), []
-    for first in (0, 100):
-        for trial in range(first, first + 100):
-            book(ledger, trial, draw)
-        history.refresh()
-        keys = {trial.seconds_key for trial in history.trials.values()}
-        used.append(bytes_of(history))
-
-    assert len(history.trials) == 200
-    assert len(keys) == 1
-    assert 512 < (used[1] - used[0]) / 100 < 3 * 1024
-
-
-def test_what_is_kept_of_a_trial_reads_as_what_was_booked(ledger: StudyLedger) -> None:
-    book(ledger, 0, random.Random(3))
-    history = TrialHistory(FILE, ledger, "simulated")
-    (entry,) = history.refresh()
-
-    assert entry.end is not None
-    assert history.measured[0] == entry.end.metrics
-    assert history.trials[0].parameters == entry.parameters == dict(history.trials[0].parameters)
-    assert history.settled == {entry.identity: 0}
-    assert ledger.entry(0) == entry
-    with pytest.raises(KeyError):
-        history.measured[0]["accuracy"]

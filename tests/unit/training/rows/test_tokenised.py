@@ -1,6 +1,5 @@
 """Prepared data: made once, found again by its content, and read as batches."""
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from paretune.specification.metrics import TRUNCATED_SHARE
 from paretune.training.model import load_tokenizer
 from paretune.training.rows import tokenised
 from paretune.training.rows.sources import read_rows
-from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare, read_vocabulary
+from paretune.training.rows.tokenised import Rows, TokenRows, first_tokens, prepare
 
 PAD = 9
 SPEC = JobSpec(max_seq_length=8)
@@ -174,14 +173,6 @@ def test_a_text_of_exactly_the_limit_does_not_count_as_cut(tmp_path: Path) -> No
     assert prepared.facts[TRUNCATED_SHARE] == 0.5
 
 
-def test_the_vocabulary_is_every_token_of_any_split_and_the_special_ones(tmp_path: Path) -> None:
-    rows = some_rows(train=Rows(texts=["a b", "b"], labels=np.array([0, 1])))
-
-    prepared = prepare_words(tmp_path, rows=rows)
-
-    assert read_vocabulary(prepared.folder).tolist() == [0, 1, 2, 3, 4, 6]  # not d
-
-
 def test_equal_rows_are_found_and_neither_tokenised_nor_measured_again(tmp_path: Path, measure: Measure) -> None:
     first = prepare(SPEC, some_rows(), LABELS, word_tokenizer(), tmp_path)
     made = {path: path.stat().st_mtime_ns for path in first.folder.iterdir()}
@@ -247,18 +238,6 @@ def test_the_digest_of_the_validation_rows_depends_on_them_and_the_class_names_a
     assert len({prepared.key for prepared in alike}) == 4
     assert len({prepared.validation_rows for prepared in alike}) == 1
     assert len({prepared.validation_rows for prepared in [alike[0], *others]}) == 5
-
-
-def test_rows_that_an_earlier_version_has_prepared_get_their_digest_when_they_are_found_again(tmp_path: Path) -> None:
-    now = prepare_words(tmp_path)
-    described = json.loads((now.folder / "dataset.json").read_text())
-    del described["validation_rows"]
-    (now.folder / "dataset.json").write_text(json.dumps(described))
-    assert PreparedDataset.read(now.folder).validation_rows == ""
-
-    prepare_words(tmp_path)
-
-    assert PreparedDataset.read(now.folder) == now
 
 
 def test_a_change_of_what_does_not_matter_gives_the_same_key(tmp_path: Path) -> None:

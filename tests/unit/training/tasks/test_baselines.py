@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 from paretune.specification.metrics import BASELINE_MAJORITY, BASELINE_TFIDF
-from paretune.training.tasks.evaluation import classification_baselines, multi_label_baselines, regression_baselines
+from paretune.training.tasks.evaluation import classification_baselines, multi_label_baselines
 
 REVIEW_WORDS = "good great fine bad awful poor so film plot cast and the".split()  # noqa: SIM905
 
@@ -62,16 +62,6 @@ def test_tf_idf_is_absent_when_no_word_occurs_twice() -> None:
     assert classification_baselines(train, train, 2).keys() == {BASELINE_MAJORITY}
 
 
-def test_the_mean_and_single_words_predict_numbers() -> None:
-    texts = ["good film", "bad film"] * 20
-    labels = np.array([5.0, 1.0] * 20)
-
-    result = regression_baselines((texts, labels), (texts[:4], labels[:4]))
-
-    assert result["baseline_rmse_mean"] == 2.0
-    assert result["baseline_rmse_tfidf"] < 0.3
-
-
 def test_the_most_frequent_set_and_single_words_predict_labels() -> None:
     texts = ["war film", "old film", "war and old film"] * 10 + ["war film"] * 5
     labels = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 1]] * 10 + [[1, 0, 1]] * 5, dtype=np.float32)
@@ -87,6 +77,3 @@ def test_where_no_word_occurs_twice_there_is_no_baseline_of_words() -> None:
     rows = ["one", "two"], np.array([[1.0, 0.0], [0.0, 1.0]])
 
     assert multi_label_baselines(rows, rows).keys() == {"baseline_f1_majority"}
-    assert regression_baselines((rows[0], np.array([1.0, 2.0])), (rows[0], np.array([1.0, 2.0]))).keys() == {
-        "baseline_rmse_mean"
-    }

@@ -3,71 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import (
-    accuracy_score,
-    confusion_matrix,
-    f1_score,
-    mean_absolute_error,
-    r2_score,
-    root_mean_squared_error,
-)
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from transformers import EvalPrediction
 
-from paretune.training.tasks.evaluation import (
-    MOST_POINTS,
-    Evaluation,
-    entities,
-    evaluation_of,
-    lead_baselines,
-    regression_metrics,
-    rouge_l,
-    word_metrics,
-)
-from paretune.training.tasks.losses import Units
+from paretune.training.tasks.evaluation import Evaluation, entities, evaluation_of, word_metrics
 
 RANDOM = np.random.default_rng(0)
 
 
-def evaluation(task: str, classes: int = 0, units: Units | None = None) -> Evaluation:
-    made = evaluation_of(task, [str(number) for number in range(classes)], units or Units())
+def evaluation(task: str, classes: int = 0) -> Evaluation:
+    made = evaluation_of(task, [str(number) for number in range(classes)])
     assert made is not None
     return made
-
-
-def test_numbers_are_judged_in_the_units_of_the_labels() -> None:
-    units = Units(shift=100.0, factor=20.0)
-    truth = RANDOM.normal(100, 20, size=50)
-    predicted = truth + RANDOM.normal(0, 5, size=50)
-    judge = evaluation("regression", units=units)
-
-    result = judge(EvalPrediction(predictions=units.scale(predicted)[:, None], label_ids=units.scale(truth)))
-
-    assert result["rmse"] == pytest.approx(root_mean_squared_error(truth, predicted))
-    assert result["mae"] == pytest.approx(mean_absolute_error(truth, predicted))
-    assert result["r2"] == pytest.approx(r2_score(truth, predicted))
-    ranks = [np.argsort(np.argsort(values)) for values in (truth, predicted)]
-    assert result["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert judge.report_entries is not None
-    assert np.array(judge.report_entries["predictions"]) == pytest.approx(np.stack([truth, predicted], axis=1))
-
-
-def test_what_is_not_defined_is_absent() -> None:
-    assert regression_metrics(np.array([2.0, 2.0]), np.array([1.0, 3.0])).keys() == {"rmse", "mae"}
-    assert regression_metrics(np.array([1.0, 3.0]), np.array([2.0, 2.0])).keys() == {"rmse", "mae", "r2"}
-    diverged = EvalPrediction(predictions=np.array([[np.nan]]), label_ids=np.array([1.0]))
-    assert evaluation("regression")(diverged) == {}
-
-
-def test_a_report_shows_as_many_points_as_a_figure_can() -> None:
-    judge = evaluation("regression")
-    numbers = np.arange(3 * MOST_POINTS, dtype=np.float64)
-
-    judge(EvalPrediction(predictions=numbers[:, None], label_ids=numbers))
-
-    assert judge.report_entries is not None
-    output = judge.report_entries["predictions"]
-    assert len(output) == MOST_POINTS
-    assert (output[0][0], output[-1][0]) == (0, len(numbers) - 1)
 
 
 def test_labels_are_answered_from_a_probability_of_a_half() -> None:
@@ -137,7 +84,7 @@ def test_f1_of_words_is_that_of_whole_entities() -> None:
 
 
 def test_tokens_without_a_label_are_left_out() -> None:
-    judge = evaluation_of("token-classification", ("O", "B-X"), Units())
+    judge = evaluation_of("token-classification", ("O", "B-X"))
     assert judge is not None
     labels = np.array([[-100, 0, 1, -100], [-100, 1, -100, -100]])
     logits = torch.nn.functional.one_hot(torch.tensor([[0, 0, 1, 1], [1, 0, 1, 1]]), 2).float()
@@ -145,27 +92,3 @@ def test_tokens_without_a_label_are_left_out() -> None:
     measured = judge(EvalPrediction(predictions=judge.predict(logits), label_ids=labels))
 
     assert measured == {"f1": pytest.approx(2 / 3), "accuracy": pytest.approx(2 / 3)}
-
-
-@pytest.mark.parametrize(
-    ("reference", "answer", "score"),
-    [
-        ("police killed the gunman", "police kill the gunman", 0.75),  # Lin (2004), section 3.1
-        ("police killed the gunman", "the gunman kill police", 0.5),
-        ("The cat sat on the mat.", "the CAT, on the mat", 10 / 11),
-        ("Straße nach Köln", "nach KÖLN", 0.8),
-        ("words", "", 0.0),
-        ("", "", 0.0),
-    ],
-)
-def test_rouge_l_is_the_f1_of_the_longest_common_subsequence_of_words(
-    reference: str, answer: str, score: float
-) -> None:
-    assert rouge_l([reference], [answer]) == pytest.approx(score)
-
-
-def test_the_lead_is_as_long_as_the_references_of_the_training_rows() -> None:
-    train = (["a b c d", "e f g h"], np.array(["a b", "e f"], object))
-    assert lead_baselines(train, (["a b c d"], np.array(["a b c d"], object))) == {
-        "baseline_rouge_l_lead": pytest.approx(2 / 3)
-    }

@@ -102,20 +102,9 @@ def test_columns_of_0_and_1_are_labels_by_the_names_of_the_columns(tmp_path: Pat
     assert "1 of 2 labels are in no training row (old)" in fault
 
 
-def test_numbers_are_read_also_as_text(tmp_path: Path) -> None:
-    result, names = read(csv(tmp_path / "rows.csv", ["1.5", "-2", "3e2", "4"]), "regression")
-
-    assert names == ()
-    assert result["all"].tolist() == [1.5, -2.0, 300.0, 4.0]
-    assert result["all"].dtype == np.float64
-
-
 @pytest.mark.parametrize(
     ("task", "labels", "words"),
     [
-        ("regression", ["1", "two", "3", "nan", "inf"], "3 of 5 train rows have others: row 2 has 'two', row 4 has"),
-        ("regression", [2.0, 2.0, 2.0], "is 2 in all training rows: there is nothing to learn"),
-        ("regression", [[1.0], [2.0]], "must hold one number per row, and holds lists: set task=multi-label"),
         ("multi-label", [[], [], []], "holds no label in any training row"),
         ("multi-label", [f"only {number}" for number in range(9)], "has 9 labels in 9 rows: is it the right column"),
         ("multi-label", [1.5, 2.5, 1.5], "3 train rows hold others: row 1 has 1.5"),
@@ -124,12 +113,10 @@ def test_numbers_are_read_also_as_text(tmp_path: Path) -> None:
         ("classification", [["a"], ["b"]], "set task=multi-label for rows with several labels"),
         ("classification", [{"a": 1}, {"a": 2}], "holds objects: set label_column to another column"),
         (
-            "seq2seq",
-            [1, 2],
-            "must hold the text to write, and holds Value('int64'): set label_column to another column",
+            "classification",
+            [0.5, 1.5],
+            "classes must be text or whole numbers; a script of your own (entry_script) can",
         ),
-        ("seq2seq", [["a"], ["b"]], "must hold the text to write, and holds lists: set label_column to another column"),
-        ("classification", [0.5, 1.5], "classes must be text or whole numbers; set task=regression to learn numbers"),
     ],
 )
 def test_labels_that_do_not_go_with_the_task_are_bad_input(
@@ -147,12 +134,7 @@ def test_labels_of_the_validation_rows_must_occur_in_training_rows(tmp_path: Pat
     assert "2 labels of validation rows occur in no training row: 'z'" in fault
 
 
-def test_a_split_keeps_tenths_of_numbers_and_sets_of_labels_in_their_proportions(tmp_path: Path) -> None:
-    numbers = jsonl(tmp_path / "numbers.jsonl", [float(number) for number in range(1000)])
-    rows, _ = read_rows(JobSpec(dataset=str(numbers), task="regression"))
-    assert rows["validation"].labels is not None
-    assert np.histogram(rows["validation"].labels, bins=10, range=(0, 1000))[0].tolist() == [10] * 10
-
+def test_a_split_keeps_sets_of_labels_in_their_proportions(tmp_path: Path) -> None:
     sets = jsonl(tmp_path / "sets.jsonl", SETS * 10)
     rows, names = read_rows(JobSpec(dataset=str(sets), task="multi-label"))
     assert rows["validation"].labels is not None
@@ -160,14 +142,13 @@ def test_a_split_keeps_tenths_of_numbers_and_sets_of_labels_in_their_proportions
     assert dict(zip(names, counts, strict=True)) == {"a": 5, "b": 10, "c": 5}
 
 
-def test_sets_of_one_row_are_one_group(tmp_path: Path) -> None:
+def test_sets_of_one_row_are_one_group() -> None:
     labels = np.array([[1, 0], [1, 0], [0, 1], [1, 1]], dtype=np.float32)
 
     groups = strata("multi-label", labels)
 
     assert groups is not None
     assert groups[0] == groups[1] != groups[2] == groups[3]
-    assert strata("regression", np.arange(30.0)) is None  # too few rows to speak of tenths
 
 
 def test_too_few_training_rows_for_a_label_are_said(tmp_path: Path) -> None:

@@ -169,9 +169,7 @@ def _result_of(job: RecordedJob, name: str, default: JobSpec, quality: Quality, 
     is_same = all(getattr(spec, item) == value for item, value in own_data.items())
     has_quality = job.is_completed and spec.probe_steps is None and quality.take == LAST
     value = job.metric(quality.metric) if has_quality else None
-    is_whole = job.is_completed and not (
-        job.is_of_shared_job or job.cluster.is_spot or job.was_retried or job.metric("resumed")
-    )
+    is_whole = job.is_completed and not (job.cluster.is_spot or job.was_retried or job.metric("resumed"))
     seconds, overhead = None, None
     if is_whole:
         rows = rows_of(spec, None) if spec.max_train_samples else None

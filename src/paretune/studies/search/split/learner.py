@@ -124,7 +124,7 @@ class Learner:
         known_overheads = {**self._earlier_overheads, **measured.overheads}
         overheads = {count: float(np.median(seconds)) for count, seconds in known_overheads.items()}
         training_keys = [space.quality_key(spec, plan) for spec, plan in trainings]
-        ran, pairs, again = measured.without(quality.collapsed.tolist())
+        ran, pairs, again = measured.without(quality.collapsed.tolist()[: len(measured.trials)])
         if measured.ran:
             expected_quality = quality.predict(training_keys).mean
             quality = quality.condition_on(training_keys)
@@ -162,7 +162,7 @@ class Learner:
         if not self.is_shifted and quality.is_shifted(measured.instance_types):
             self.is_shifted, self.space, self._sources = True, self.space.by_type(), []
             return self._measured(data_rows)
-        runs = zip(measured.trials, quality.collapsed, strict=True)
+        runs = zip(measured.trials, quality.collapsed[: len(measured.trials)], strict=True)
         self.collapsed = {trial.number for trial, has_collapsed in runs if has_collapsed}
         return measured, quality
 

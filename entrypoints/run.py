@@ -1,0 +1,11 @@
+"""What MLproject calls: `python entrypoints/run.py NAME --key value` is `paretune NAME --key value`."""
+
+import sys
+
+from paretune.cli.invocation import go_where_typed
+from paretune.cli.main import main
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    spelling = go_where_typed(words)
+    sys.exit(main(words, spelling))

@@ -1,0 +1,137 @@
+"""Profiles some optimiser steps of a training with torch.profiler: a callback of the Trainer for `profile_steps`."""
+
+import importlib.metadata
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType  # type: ignore[attr-defined]  # documented there
+from torch.profiler import ProfilerActivity, profile, record_function
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from paretune.core.errors import first_line
+from paretune.estimating.workload import warmup_steps
+from paretune.specification.container import PROFILE_JSON, JobDocument, write_json
+from paretune.training import device
+from paretune.training.callback import NOT_TRAINING, MetricsCallback
+
+_STEP = "ProfilerStep"  # torch's name of a block that is one optimiser step with its data and log begins so
+_COMMUNICATION = ("c10d::", "_c10d_functional::", "record_param_comms", "gloo:", "nccl")
+_DEAREST = 20  # number of operators in profile.md
+
+
+class ProfileCallback(TrainerCallback):  # type: ignore[misc]  # transformers ships no types for callbacks
+    """Profiles `profile_steps` optimiser steps after the warm-up, and writes trace and table of them into `folder`.
+
+    The stopwatch of `metrics` stands still in these steps, so that neither their time nor their rows count.
+    """
+
+    def __init__(self, document: JobDocument, folder: Path, metrics: MetricsCallback) -> None:
+        self._document, self._folder, self._metrics = document, folder, metrics
+        self._first = 0  # number of the first profiled step
+        self._profiler: Any = None
+        self._block: Any = None  # of the current step
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Choose the steps."""
+        self._first = state.global_step + warmup_steps(state.max_steps - state.global_step) + 1
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Close the block of the step; after the last one write the profile. A training that is stopped writes none."""
+        last = min(self._first + (self._document.spec.profile_steps or 0) - 1, state.max_steps)
+        if self._block is not None:
+            device.synchronize()
+            self._block.__exit__(None, None, None)
+        if self._profiler is not None and state.global_step >= last:
+            self._write(last - self._first + 1)
+        elif control.should_training_stop:
+            self.abandon()
+        elif self._first <= state.global_step + 1 <= last:
+            self._begin(state.global_step + 1)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Stop the profiler if it is running."""
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Stop the profiler, for example after an error, without writing anything."""
+        if self._profiler is not None:
+            self._profiler.stop()
+            self._metrics.stopwatch.start()
+        self._profiler = self._block = None
+
+    def _begin(self, step: int) -> None:
+        if self._profiler is None:
+            self._metrics.stopwatch.stop()
+            activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if device.has_gpu() else [])]
+            self._profiler = profile(activities=activities)
+            self._profiler.start()
+        self._block = record_function(f"{_STEP}#{step}")
+        self._block.__enter__()
+
+    def _write(self, steps: int) -> None:
+        """Stop the profiler and write the files. An error, as on a full disk, does not end the training."""
+        profiler = self._profiler
+        self.abandon()
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            profiler.export_chrome_trace(str(self._folder / "trace.json.gz"))
+            averages = profiler.key_averages()
+            total_us, shares = shares_of(averages)
+            step_ms = total_us / steps / 1000
+            parts = ", ".join(f"{name} {share:g} %" for name, share in shares.items() if share)
+            summary = f"{parts} of {step_ms:,.1f} ms per step"
+            described = {"first_step": self._first, "steps": steps, "step_ms": step_ms, "shares_percent": shares}
+            write_json(self._folder / PROFILE_JSON, {"summary": summary, **described, **self._circumstances()})
+            by = f"self_{'device' if device.has_gpu() else 'cpu'}_time_total"
+            table = averages.table(sort_by=by, row_limit=_DEAREST, max_name_column_width=60)
+            page = f"# Profile\n\n{summary}. Open trace.json.gz in https://ui.perfetto.dev.\n\n```text\n{table}\n```\n"
+            (self._folder / "profile.md").write_text(page)
+        except (OSError, RuntimeError) as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._metrics.events.write(0, {}, message=f"there is no profile: {first_line(error)}")
+
+    def _circumstances(self) -> dict[str, Any]:
+        """How the job ran."""
+        spec, plan = self._document.spec, self._document.plan
+        return {
+            "device": device.device_name(),
+            "precision": device.choose_precision(spec.precision),
+            "strategy": spec.strategy,
+            "processes": spec.degrees.devices,
+            "threads": torch.get_num_threads(),
+            "per_device_train_batch_size": plan.per_device_train_batch_size,
+            "gradient_accumulation_steps": plan.gradient_accumulation_steps,
+            "torch": importlib.metadata.version("torch"),
+        }
+
+
+def shares_of(averages: Iterable[Any]) -> tuple[float, dict[str, float]]:
+    """Microseconds of all steps in torch's `key_averages`, and per cent of them by part.
+
+    If there are kernels of a GPU, their time is that of its parts; else the time of operators. `idle` is what remains:
+    Python between operators, and waiting.
+    """
+    items = list(averages)
+    here = [item for item in items if item.device_type == DeviceType.CPU]
+    kernels = [item for item in items if item not in here and not getattr(item, "is_user_annotation", False)]
+
+    def total(beginning: str, column: str = "device_time_total" if kernels else "cpu_time_total") -> float:
+        return float(sum(getattr(item, column) for item in here if item.key.startswith(beginning)))
+
+    whole = total(_STEP, "cpu_time_total") - total(NOT_TRAINING, "cpu_time_total")
+    data, optimiser = total("enumerate(DataLoader)", "cpu_time_total"), total("Optimizer.")
+    if kernels:
+        times = {item.key: float(item.self_device_time_total) for item in kernels}
+        busy = sum(times.values()) - total(NOT_TRAINING)
+        idle = whole - busy - data
+    else:
+        times = {item.key: float(item.self_cpu_time_total) for item in here}
+        idle = total(_STEP, "self_cpu_time_total")
+        busy = whole - data - idle
+    communication = sum(time for key, time in times.items() if key.startswith(_COMMUNICATION))
+    compute = busy - optimiser - communication
+    parts = {"compute": compute, "optimiser": optimiser, "communication": communication, "data": data, "idle": idle}
+    return whole, {name: round(100 * max(0.0, time) / whole, 1) for name, time in parts.items()}
