@@ -232,9 +232,6 @@ def _forecast(
 
 
 CREDIBLE_ERRORS = 1.0  # standard errors of a difference above which an advantage may keep a point on the front
-_BLOCK = 32
-"""Points that are compared with all others at a time: their differences stay in the processor's cache, and 5,000 points
-at once would take 1.5 GB."""
 
 
 def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
@@ -248,47 +245,27 @@ def ranks(points: Sequence[Point], objectives: Mapping[str, str]) -> list[int]:
         return []
     values = np.array([costs(point.expected, objectives) for point in points])
     errors = np.array([[point.errors[name] for name in objectives] for point in points])
-    # One bit for each pair of points: a byte would make 100 MB for 10,000 points.
-    dominates = np.vstack([np.packbits(_dominance(values, errors, rows), axis=1) for rows in _blocks(len(points))])
+    dominates = _dominance(values, errors)
     rank_of = np.full(len(points), -1)
     exact = moocore.pareto_rank(values)
-    dominators = _count_dominators(dominates, len(points))  # number of unranked points that dominate each point
+    dominators = dominates.sum(axis=0)  # number of unranked points that dominate each point
     rank = 0
     while (left := rank_of < 0).any():
         free = left & (dominators == 0)
         if not free.any():  # dominance beyond noise can form a circle, exact dominance cannot
             free = left & (exact == exact[left].min())
         rank_of[free] = rank
-        dominators -= _count_dominators(dominates[free], len(points))
+        dominators -= dominates[free].sum(axis=0)
         rank += 1
     return [int(value) for value in rank_of]
 
 
-def _count_dominators(dominates: Any, count: int) -> Any:
-    """The number of points that dominate each of `count` points; `dominates` has a row of bits per dominating point."""
-    total = np.zeros(count, int)
-    for rows in _blocks(len(dominates)):
-        total += np.unpackbits(dominates[rows], axis=1, count=count).sum(axis=0, dtype=int)
-    return total
-
-
-def _blocks(count: int) -> list[slice]:
-    return [slice(start, start + _BLOCK) for start in range(0, count, _BLOCK)]
-
-
-def _dominance(values: Any, errors: Any, rows: slice) -> Any:
-    """Whether each of the points in `rows` dominates each point, see `ranks`; shape (rows, N).
+def _dominance(values: Any, errors: Any) -> Any:
+    """Whether each of N points dominates each point, see `ranks`; shape (N, N).
 
     `values` are the means, minimised, and `errors` their standard errors, each of shape (N, M objectives).
     """
-    shape = (len(values[rows]), len(values))
-    tells, is_better = np.zeros(shape, bool), np.zeros(shape, bool)
-    is_credible, is_as_good = np.ones(shape, bool), np.ones(shape, bool)
-    for value, error in zip(values.T, errors.T, strict=True):
-        excess = value[None, :] - value[rows, None]  # by how much the second is worse than the first
-        spread = np.sqrt(error[None, :] ** 2 + error[rows, None] ** 2)
-        tells |= excess > TELLING_ERRORS * spread
-        is_credible &= excess >= -CREDIBLE_ERRORS * spread
-        is_better |= excess > 0
-        is_as_good &= excess >= 0
-    return (tells & is_credible) | (is_better & is_as_good)
+    excess = values[None, :] - values[:, None]  # by how much the second is worse than the first
+    spread = np.sqrt(errors[None, :] ** 2 + errors[:, None] ** 2)
+    tells = (excess > TELLING_ERRORS * spread).any(axis=2) & (excess >= -CREDIBLE_ERRORS * spread).all(axis=2)
+    return tells | ((excess > 0).any(axis=2) & (excess >= 0).all(axis=2))

@@ -1,11 +1,10 @@
 """A trial that has ended: its point, what was measured, what it has cost."""
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
+from functools import cached_property
 
 from paretune.core.errors import BadInput
 from paretune.ledger.trial_entry import TrialStatus
@@ -38,14 +37,7 @@ _BATCH = ("global_batch_size", "per_device_train_batch_size", "gradient_accumula
 _OWN_NAMES = ("training_arguments", "project_parameters")
 
 
-class _Derived(NamedTuple):
-    """Values that follow from the parameters of a trial."""
-
-    plan: BatchPlan | None
-    seconds_key: bytes | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """One trial of a study that has ended."""
 
@@ -66,35 +58,25 @@ class Trial:
     collapse_probability: float | None = None  # for a predicted point, the probability that its run collapses
     baseline_f1: float | None = None  # F1 of TF-IDF with logistic regression on the same rows, or None
     verdicts: tuple[str, ...] = ()  # sentences about its training, such as that its loss did not fall
-    _cache: _Derived | None = field(default=None, init=False, repr=False, compare=False)
 
-    @property
+    @cached_property
     def plan(self) -> BatchPlan | None:
         """Batch sizes and learning rate of its job; None for a project's job, or if the parameters make no job."""
-        return self._derived().plan
+        with suppress(BadInput):
+            return None if self.parameters.get("project") else job_of(self.parameters).plan()
+        return None
 
-    @property
-    def seconds_key(self) -> bytes | None:
+    @cached_property
+    def seconds_key(self) -> str | None:
         """Equal for trials whose jobs take equally long: same cluster, batch and rows, whatever the learning rate.
 
-        None if its parameters make no job. It is a digest, because the texts take 6 KiB for each trial.
+        None if its parameters make no job.
         """
-        return self._derived().seconds_key
-
-    def _derived(self) -> _Derived:
-        """The derived values, computed once. A cached_property would take 0.7 KiB for each trial."""
-        if self._cache is not None:
-            return self._cache
-        derived = _Derived(None, None)
-        with suppress(BadInput):
-            if not self.parameters.get("project"):
-                plan = job_of(self.parameters).plan()
-                texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
-                batch = plan.per_device_train_batch_size, plan.gradient_accumulation_steps, plan.devices
-                text = json.dumps([self.origin, batch, sorted(texts.items())])
-                derived = _Derived(plan, hashlib.sha256(text.encode()).digest())
-        object.__setattr__(self, "_cache", derived)
-        return derived
+        if self.plan is None:
+            return None
+        texts = {name: text for name, text in self.parameters.items() if name not in _BESIDE_SECONDS}
+        batch = self.plan.per_device_train_batch_size, self.plan.gradient_accumulation_steps, self.plan.devices
+        return json.dumps([self.origin, batch, sorted(texts.items())])
 
     def value(self, name: str) -> str | int | float | None:
         """A parameter of its point, or one of AS_RUN as its job had it, or None."""

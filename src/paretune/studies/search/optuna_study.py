@@ -75,7 +75,6 @@ class OptunaStudy:
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
         trials = self._study.get_trials(deepcopy=False)
         self._study.sampler = _sampler(file, (file.seed + 7919 * len(trials)) % 2**32)
-        self._finished_before = frozenset(trial.number for trial in trials if trial.state.is_finished())
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 

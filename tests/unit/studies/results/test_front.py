@@ -34,15 +34,6 @@ def test_ranks_are_those_of_the_definition(points: list[tuple[int, int]]) -> Non
     assert [front.rank(trial) for trial in trials] == brute_ranks(points)
 
 
-def test_ranks_do_not_depend_on_how_many_points_are_compared_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    front = StudyFront.of(many_trials(60), COST_AND_F1, {})
-    result = [point.rank for point in front.points]
-    monkeypatch.setattr("paretune.studies.results.front._BLOCK", 7)
-
-    assert [point.rank for point in StudyFront.of(many_trials(60), COST_AND_F1, {}).points] == result
-    assert len(set(result)) > 2
-
-
 def test_repeats_are_merged_into_their_first_trial() -> None:
     first = trial_of(0, 2.0, 0.90)
     trials = [

@@ -9,8 +9,6 @@ learner          Learner                 fits the models to all jobs that have e
 candidates       CandidateSpace          the points of a study, each taken apart
 rows             DataRows                rows that jobs train on
 seconds_model    SecondsModel            seconds of a row on each kind of cluster, or of a user's own training
-in_job           InJobSearch             trains the trials for F1 in turn, in one job
-paused_trials    paused_trials           where the trials of that job pause, and the disk that they need
 earlier          EarlierStudy            earlier studies of the same model that MLflow holds
 earlier_seconds  EarlierSeconds          seconds known from earlier studies, as far as own jobs agree
 """
