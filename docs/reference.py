@@ -116,7 +116,6 @@ VARIABLES = {
 """Environment variables for users, beside those of MLflow, AWS and Hugging Face."""
 INTERNAL_VARIABLES = {
     "PARETUNE_STARTER",
-    "PARETUNE_TRAINING_PLAN",
 }
 """Variables that one process of paretune sets for another one."""
 

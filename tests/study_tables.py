@@ -31,7 +31,7 @@ def write_table(path: Path) -> None:
 
 
 def write_study(folder: Path, **changes: Any) -> Path:
-    """study.yaml and its table; some jobs fail, find no capacity, run out of memory or are stopped early."""
+    """study.yaml and its table; some jobs fail, find no capacity, or run out of memory."""
     write_table(folder / "runs.csv")
     study = {
         "name": "survival",

@@ -8,7 +8,6 @@ workplace      launcher, store, clock, home folder and budgets that the jobs of 
 preparation    the prepared rows and the model that a job reads
 advice         warnings about a job before it is paid for
 watch          who watches a job, known across machines by a lease in the tags of its run
-deadline       jobs with finish_by: the plan, what follows from it over the attempts, and when to be on spot
 retrying_job   follows a job over all its attempts: begin, poll, stop, abandon; the search for capacity
 record         the run of a job from its first tag until the job ends
 bill           seconds and dollars of a job, and of instances kept after it

@@ -325,9 +325,6 @@ class RetryingJob:
             self._change_instances(document)
         return document
 
-    def _exists(self, name: str) -> bool:
-        return _find(name, self._launcher) is not None
-
     def _next(self, **changes: object) -> JobDocument:
         attempt = self.document.attempt + 1
         return replace(

@@ -16,11 +16,13 @@ from paretune.pricing.budget import admit
 from paretune.pricing.prices import Price
 from paretune.specification.container import Event, FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from paretune.specification.placement import RESUMES_ON_ANY_DEVICE_COUNT
+from paretune.specification.parallelism import DEVICE_MAP
 
 CREATED_WITHIN_S = 600.0
 """Seconds that may pass between the recording of a job's name and its creation: its code is uploaded meanwhile."""
 JOB_PREFIX = "paretune-"  # the names of all jobs start with it
+_RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
+"""Strategies whose checkpoints another number of devices can continue from."""
 
 
 def job_name(run_id: str, attempt: int) -> str:
@@ -41,7 +43,7 @@ def checkpoint_folder(document: JobDocument) -> str:
     """
     name, spec = parse_job_name(document.job_name), document.spec
     run = document.job_name if name is None else name[0]
-    return run if spec.strategy in RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
+    return run if spec.strategy in _RESUMES_ON_ANY_DEVICE_COUNT else f"{run}-{spec.instance_type}"
 
 
 class JobState(Enum):

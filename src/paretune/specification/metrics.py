@@ -67,7 +67,6 @@ class Task:
     """The metrics of a task."""
 
     measures: tuple[str, ...]  # metrics of an evaluation besides the loss; jobs are compared by the first one
-    direction: str  # `maximize` or `minimize`, for the first one
     baseline: str | None = None  # the first measure of a model that only counts words, or None if it is not computed
     trivial: str | None = None  # the first measure of one answer for all rows, or None if it is not computed
 
@@ -80,17 +79,14 @@ class Task:
 CLASSIFICATION, MULTI_LABEL = "classification", "multi-label"
 CAUSAL_LM, WORDS = "causal-lm", "token-classification"
 TASKS: Mapping[str, Task] = {
-    CLASSIFICATION: Task(
-        measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY
-    ),
+    CLASSIFICATION: Task(measures=(F1, ACCURACY), baseline=BASELINE_TFIDF, trivial=BASELINE_MAJORITY),
     MULTI_LABEL: Task(
         measures=(F1, F1_MICRO, SUBSET_ACCURACY),
-        direction="maximize",
         baseline=BASELINE_TFIDF,
         trivial=BASELINE_MAJORITY,
     ),
-    CAUSAL_LM: Task(measures=(PERPLEXITY,), direction="minimize"),
-    WORDS: Task(measures=(F1, ACCURACY), direction="maximize", baseline=BASELINE_WORDS),
+    CAUSAL_LM: Task(measures=(PERPLEXITY,)),
+    WORDS: Task(measures=(F1, ACCURACY), baseline=BASELINE_WORDS),
 }
 """Value of the parameter `task` to its metrics."""
 TIMES = (TRAIN_SECONDS, JOB_SECONDS, BILLABLE_SECONDS, THROUGHPUT_SAMPLES)  # metrics of the speed of a job

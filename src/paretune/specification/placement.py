@@ -20,8 +20,6 @@ from paretune.specification.parameters import split_list
 SMDDP_INSTANCE_TYPES = ("ml.p4d.24xlarge", "ml.p4de.24xlarge")
 """AWS, "Supported frameworks, regions and instance types" of SMDDP; older ones (p3) have no current image."""
 SMP_FAMILIES = ("p4d", "p4de", "p5", "p5e", "p5en")  # AWS, "Supported instance types" of SMP v2
-RESUMES_ON_ANY_DEVICE_COUNT = ("ddp", "smddp", "fsdp", DEVICE_MAP)
-"""Strategies whose checkpoints another number of devices can continue from."""
 
 
 @dataclass(frozen=True, kw_only=True)

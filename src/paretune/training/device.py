@@ -15,7 +15,7 @@ from paretune.specification.fine_tuning import FineTuning
 from paretune.specification.job import JobSpec
 from paretune.specification.placement import Placement
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # malloc.h of glibc
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
 _LARGEST_MMAP_THRESHOLD = 32 * 2**20  # DEFAULT_MMAP_THRESHOLD_MAX of glibc on 64 bits; mallopt ignores larger values
 _LARGEST_INT = 2**31 - 1
 
@@ -65,30 +65,12 @@ def peak_flops(precision: str) -> float | None:
     return None if gpu is None else gpu.half_flops
 
 
-def memory_bytes() -> float:
-    """Bytes of the smallest GPU of this process; 0 without a GPU."""
-    sizes = [torch.cuda.get_device_properties(number).total_memory for number in range(torch.cuda.device_count())]
-    return float(min(sizes, default=0)) if has_gpu() else 0.0
-
-
 def peak_memory_gib() -> float:
     """Highest memory so far: allocated by this process on one GPU, or resident in this process if there is no GPU."""
     if has_gpu():
         return max(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))) / 2**30
     unit = 1 if platform.system() == "Darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
-
-
-def reset_peak_memory() -> None:
-    """Restart `peak_memory_gib` from the memory in use now; no effect without a GPU on systems other than Linux."""
-    if has_gpu():
-        for number in range(torch.cuda.device_count()):
-            torch.cuda.reset_peak_memory_stats(number)
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # Linux: the highest resident memory becomes the present one
 
 
 def keep_freed_memory() -> None:
@@ -101,12 +83,6 @@ def keep_freed_memory() -> None:
         library = ctypes.CDLL("libc.so.6")
         library.mallopt(_M_TRIM_THRESHOLD, _LARGEST_INT)
         library.mallopt(_M_MMAP_THRESHOLD, _LARGEST_MMAP_THRESHOLD)
-
-
-def use_one_arena() -> None:
-    """Let threads that start from now on reuse each other's freed memory; no effect without glibc."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libc.so.6").mallopt(_M_ARENA_MAX, 1)
 
 
 def synchronize() -> None:

@@ -14,7 +14,7 @@ from paretune.specification.container import FailureKind, JobDocument, JobFolder
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.training import __main__ as job_process
-from paretune.training import device, rendezvous, stop_signal
+from paretune.training import device, stop_signal
 from paretune.training.failures import classify_failure
 from paretune.training.stop_signal import GRACE_S, SAGEMAKER_GRACE_S, StopSignal
 from tests.processes import wait_until
@@ -60,25 +60,6 @@ def test_more_processes_than_gpus_are_refused_on_the_instance(tmp_path: Path, mo
     assert failure is not None
     assert failure[0] is FailureKind.BAD_INPUT
     assert "processes_per_instance must be at most 1" in failure[1]
-
-
-def test_a_job_trains_as_its_document_says_of_the_type_that_sagemaker_has_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changes = {"instance_type": "ml.g5.xlarge", "fallback_instance_types": "ml.g5.12xlarge", "global_batch_size": 16}
-    folder = JobFolder(tmp_path)
-    folder.make()
-    write_json(folder.document, JobDocument.first("job", JobSpec(**changes)).as_json())
-    hosts = {"current_host": "algo-1", "hosts": ["algo-1"], "network_interface_name": "lo"}
-    write_json(folder.resource_config, hosts | {"current_instance_type": "ml.g5.12xlarge"})
-    request: list[list[str]] = []
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr(device, "machine_faults", lambda spec: [])
-    monkeypatch.setattr(rendezvous, "run_torchrun", lambda arguments, stopped: request.append(arguments))
-
-    assert job_process.main(folder) == 0
-
-    assert "--nproc-per-node=4" in request[0]
 
 
 @pytest.mark.parametrize("has_room_for_the_reason", [True, False])

@@ -23,8 +23,7 @@ class TableStudy(StudyFile):
     def of(cls, file: DesignFile, jobs: Sequence[JobSpec]) -> "TableStudy":
         """The study that runs these jobs.
 
-        Its objectives are all metrics of its task and the file's own responses, so that all are recorded. No job is
-        stopped early: that needs a study with F1 and metrics of the cluster as its only objectives.
+        Its objectives are all metrics of its task and the file's own responses, so that all are recorded.
         """
         task = jobs[0].task
         measured = {name: item.direction for name, item in OBJECTIVES.items() if item.task in (None, task)}

@@ -21,15 +21,6 @@ from paretune.launchers.sagemaker.account import PREFIX
 from paretune.launchers.sagemaker.aws_errors import AWS_ERRORS, code, explain, refused_to
 
 
-@dataclass(frozen=True)
-class Claim:
-    """The job that owns an S3 key, the version of the claim (its ETag), and its time in seconds since the epoch."""
-
-    owner: str
-    version: str
-    since: float
-
-
 @dataclass
 class Staging:
     """Uploads to one bucket."""
@@ -68,14 +59,12 @@ class Staging:
 
     def open(self, key: str) -> Any:
         """A stream of an object's bytes; None if there is no such object. Raises boto's errors."""
-        answer = self._get(key)
-        return None if answer is None else answer["Body"]
-
-    def claim(self, key: str) -> Claim | None:
-        """The claim on a key; None if no job has claimed it."""
-        with refused_to(self._doing):
-            answer = self._get(key)
-            return answer and Claim(answer["Body"].read().decode(), answer["ETag"], answer["LastModified"].timestamp())
+        try:
+            return self.s3.get_object(Bucket=self.bucket, Key=key)["Body"]
+        except AWS_ERRORS as error:
+            if code(error) in {"NoSuchKey", "NoSuchBucket", "404"}:
+                return None
+            raise
 
     def remove(self, prefix: str) -> None:
         """Delete all objects whose keys start with `prefix`."""
@@ -87,14 +76,6 @@ class Staging:
     def uri(self, key: str) -> str:
         """S3 URI of a key in this bucket."""
         return f"s3://{self.bucket}/{key}"
-
-    def _get(self, key: str) -> Any:
-        try:
-            return self.s3.get_object(Bucket=self.bucket, Key=key)
-        except AWS_ERRORS as error:
-            if code(error) in {"NoSuchKey", "NoSuchBucket", "404"}:
-                return None
-            raise
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Keys and bytes of the objects whose keys start with `prefix`. Raises boto's errors."""

@@ -1,7 +1,7 @@
 """The search of a study: from the first trial to the written answer. Only `optuna_study` imports Optuna.
 
 - `joint.search`, `split.search.search`: run a study to its end, by one of the two methods.
-- `driver.Driver`: starts, polls, books and stops the jobs of a study; `driver.drivers_at_work`.
+- `driver.Driver`: starts, polls, books and stops the jobs of a study.
 - `concurrency.ConcurrencyLimit`: how many jobs run at a time.
 - `admission.Admission`: reserves worst cases in the budget of the study and in shared ones.
 - `worst_case.WorstCase`: the most that a job can cost, with its runtime limited.

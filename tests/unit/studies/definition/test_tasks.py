@@ -10,8 +10,10 @@ from paretune.studies.definition.objectives import OBJECTIVES, default_objective
 def test_a_study_of_a_task_weighs_dollars_against_what_the_task_is_judged_by(name: str) -> None:
     task = metrics.TASKS[name]
 
-    assert default_objectives({"task": name}) == {"cost_usd": "minimize", task.quality: task.direction}
-    assert objective_faults(task.quality, task.direction) == []
+    direction = OBJECTIVES[task.quality].direction
+
+    assert default_objectives({"task": name}) == {"cost_usd": "minimize", task.quality: direction}
+    assert objective_faults(task.quality, direction) == []
     assert list(unmeasured(name, "objectives", task.measures)) == []
 
 
