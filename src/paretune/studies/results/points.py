@@ -30,7 +30,7 @@ from paretune.studies.results.quality_model import (
     unknown_prior,
 )
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
-from paretune.studies.results.trials import AS_RUN, Trial, job_of
+from paretune.studies.results.trials import Trial, job_of
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
@@ -156,21 +156,12 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
         first = trial.number
         while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
             first = before
-        if first in by_number and not _is_same_job(by_number[first], trial):
-            first = trial.number
         families.setdefault(first, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()
         if (runs := tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
     ]
-
-
-def _is_same_job(trial: Trial, repeat: Trial) -> bool:
-    """Whether two jobs have the same batch. Earlier versions repeated a job without its gradient accumulation."""
-    if trial.plan is None or repeat.plan is None:
-        return True
-    return all(trial.value(name) == repeat.value(name) for name in AS_RUN)
 
 
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:
