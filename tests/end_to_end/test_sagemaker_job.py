@@ -204,7 +204,6 @@ def test_the_readme_s_policy_allows_what_a_launch_asks_for_and_nothing_more(
     named = [statement["Action"] for statement in policy["Statement"]]
     allowed = {action for actions in named for action in ([actions] if isinstance(actions, str) else actions)}
     without_a_call = {"iam:PassRole", "sagemaker:AddTags"}  # needed by CreateTrainingJob
-    without_a_call |= {"sagemaker:DescribeTrainingPlan", "sagemaker:SearchTrainingPlanOfferings"}  # for training_plan
     without_a_call |= {"s3:AbortMultipartUpload"}  # after an upload in parts that broke off
     without_a_call |= {"s3:DeleteObject"}  # of checkpoints, which a job of seconds does not leave
     only_sometimes = {"iam:GetRole", "s3:GetBucketPolicy"}  # for a role by name, and where IAM allows it nothing in S3
