@@ -110,7 +110,6 @@ VARIABLES = {
     "PARETUNE_TRACE_SECONDS": "seconds that an estimate may spend on tracing a model's memory (120); 0 traces nothing",
     "PARETUNE_ROLE": "IAM role of the jobs, if no parameter, profile or SDK configuration names one",
     "PARETUNE_BUCKET": "S3 bucket, likewise",
-    "PARETUNE_SERVERS_ONLY": "1: refuse storage in a file; `schedule` sets it in containers, where a file is lost",
     "PARETUNE_ALLOW_NO_GPU": "1: let a job run on a GPU instance without a GPU, for emulated accounts",
 }
 """Environment variables for users, beside those of MLflow, AWS and Hugging Face."""

@@ -172,7 +172,7 @@ def _simulated_job(path: Path) -> Created:
         begin += phase["seconds"]
     state = "Stopped" if until < whole else "Failed" if timeline["failure"] else "Completed"
     points: Counter[tuple[str, int]] = Counter()
-    for moment, line in timeline["told"]:
+    for moment, line in timeline["events"]:
         event = json.loads(line)
         if moment <= (request if until < whole else whole):
             points.update((name, event["step"]) for name in event.get("metrics", {}))

@@ -7,8 +7,6 @@ import stat
 from contextlib import closing
 from pathlib import Path
 
-SERVERS_ONLY = "PARETUNE_SERVERS_ONLY"
-"""Environment variable of a round in a container, whose files are lost: storage and tracking must be servers."""
 TRACKING_SERVERS = ("http://", "https://", "arn:", "postgresql")  # prefixes of MLflow addresses that are not files
 
 _ADDRESS = re.compile(r"sqlite:///(?!:memory:)[^?#]+|postgresql(\+\w+)?://.+", re.DOTALL)
@@ -56,20 +54,3 @@ def file_fault(path: Path) -> str:
         if getattr(error, "sqlite_errorcode", None) not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return f"{path} must be a SQLite file, cannot be read as one ({error})"
     return ""
-
-
-def container_faults(storage: str, tracking_uri: str) -> list[str]:
-    """Addresses of files that a round in a container would lose; `storage` is an address of a database."""
-    faults = []
-    if not tracking_uri.startswith(TRACKING_SERVERS):
-        faults.append(
-            "MLFLOW_TRACKING_URI must name a server for rounds in containers, such as https://... or the ARN of a "
-            f"managed MLflow, got {redacted(tracking_uri) or 'nothing'}: a file ends with its container"
-        )
-    if not storage.startswith("postgresql"):
-        faults.append(
-            "storage must be postgresql://... for rounds in containers, got "
-            f"{redacted(storage) or 'nothing'}: a file ends with its container; set PARETUNE_STORAGE in the "
-            "scheduler's secret"
-        )
-    return faults

@@ -3,6 +3,6 @@
 - `definition`: study files, read and checked, and the file reader that designs share.
 - `search`: asks for trials, runs their jobs, books their dollars, stops.
 - `results`: the front, what is recommended, and how it is shown.
-- `run`: a study from its file to its answer, at once or in rounds that hold the study's lease in turn.
+- `run`: a study from its file to its answer, by one process at a time.
 - `verification`: trains recommended points again with other seeds.
 """

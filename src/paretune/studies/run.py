@@ -25,7 +25,7 @@ from paretune.pricing.prices import dates_of
 from paretune.specification.job import JobSpec
 from paretune.specification.parameters import spell
 from paretune.specification.profile import charged
-from paretune.storage.address import SERVERS_ONLY, container_faults, redacted
+from paretune.storage.address import redacted
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.results.answer import StudyAnswer, StudyResult
 from paretune.studies.results.page import picture
@@ -142,8 +142,6 @@ def run_study_file(
     if not jobs:
         raise BadInput([f"search: none of {_MOST_CHECKED} points drawn makes a job: leave out what contradicts itself"])
     storage = file.storage or usual_storage(workplaces.home, workplaces.environment)
-    if workplaces.environment.get(SERVERS_ONLY):
-        refuse(container_faults(storage, workplaces.environment.get("MLFLOW_TRACKING_URI", "")))
     if workplaces.environment.get(STORAGE_VARIABLE):
         file, uncharged = replace(file, storage=storage), replace(uncharged, storage=storage)
     with workplaces.interruption.listening():

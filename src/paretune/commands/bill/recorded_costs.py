@@ -15,7 +15,6 @@ from paretune.tracking import RecordedJob, RecordedRun, Tracking, schema
 STEP = Decimal("1e-12")
 """Shares are rounded to it; the last share takes the rest, so that all add up to the line."""
 _BILLED_RUNS = f"tags.`{schema.ORIGIN}` = 'measured' and tags.`{schema.JOB_NAME}` != ''"
-_PRICE_DIGITS = 9  # after the point of a price that is computed from a cost: AWS gives at most ten
 _OPEN_STATES = ("Running", "Stopping")
 
 
@@ -65,23 +64,11 @@ def recorded_cost(run: RecordedRun) -> RecordedCost:
         seconds=_exact(job.bill.billable_seconds) or Decimal(0),
         pool_seconds=_exact(pool_s) or Decimal(0),
         instance_count=job.cluster.instance_count,
-        price_usd_per_hour=_exact(_price(job)),
+        price_usd_per_hour=_exact(job.bill.price_usd_per_hour),
         instance_type=job.cluster.instance_type,
         started=datetime.fromtimestamp(run.started, UTC),
         ended_at=None if is_open else datetime.fromtimestamp(run.ended_at, UTC) + timedelta(seconds=pool_s),
     )
-
-
-def _price(job: RecordedJob) -> float | None:
-    """Return dollars of an instance's hour with all digits.
-
-    Until 2026-11-22, six digits were recorded. The price is then computed from the cost, if it rounds to these digits.
-    """
-    recorded, seconds = job.bill.price_usd_per_hour, (job.bill.billable_seconds or 0.0) + job.bill.warm_pool_seconds
-    if recorded is None or job.bill.cost_usd is None or not seconds or recorded != float(f"{recorded:g}"):
-        return recorded
-    computed = round(job.bill.cost_usd * 3600 / (seconds * job.cluster.instance_count), _PRICE_DIGITS)
-    return computed if f"{computed:g}" == f"{recorded:g}" else recorded
 
 
 def _exact(number: float | None) -> Decimal | None:

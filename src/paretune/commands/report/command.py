@@ -47,9 +47,6 @@ class ReportRequest:
     )
 
     def __post_init__(self) -> None:
-        if self.rate in _LEARNING_RATES:  # the name of `learning_rates` until version 0.2
-            object.__setattr__(self, "learning_rates", self.rate)
-            object.__setattr__(self, "rate", "list")
         faults = check(self)
         for name in split_list(self.runs):
             if not re.fullmatch("[0-9a-f]{4,32}", name):

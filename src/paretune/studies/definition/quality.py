@@ -41,10 +41,6 @@ class Quality:
         """Whether it is a share of the validation rows, 0 to 1, as F1 is."""
         return (self.lowest, self.highest) == (0.0, 1.0)
 
-    def better(self, first: float, second: float) -> float:
-        """The better of two values."""
-        return max(first, second, key=lambda value: self.sign * value)
-
 
 F1 = Quality(metric=metrics.F1, direction="maximize", noise=F1_NOISE, lowest=0.0, highest=1.0, factors=None)
 _KNOWN = (

@@ -8,7 +8,7 @@ curse), but never beyond what the point's own runs have shown.
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, pvariance
 
@@ -30,7 +30,7 @@ from paretune.studies.results.quality_model import (
     unknown_prior,
 )
 from paretune.studies.results.run_noise import RunNoise, pooled_noise
-from paretune.studies.results.trials import AS_RUN, Trial, job_of
+from paretune.studies.results.trials import Trial, job_of
 
 FEWEST_TO_SHRINK = 6  # number of points from which on their quality is shrunk: fewer do not show what it depends on
 _MOST_TO_SHRINK = 120  # best points that are shrunk; the others keep their means
@@ -115,48 +115,31 @@ def merge(
     judged = [
         item for item in {item.metric: item for item in (F1, quality) if item}.values() if item.metric in measured
     ]
-    runs = {item.metric: _QualityRuns.of(trials, item) for item in judged} if shrinks else {}
-    collapsed = {name: item.collapsed for name, item in runs.items()}
-    merged, noises = each_point(trials, objectives, constraints, earlier=earlier, quality=quality, collapsed=collapsed)
-    points = list(merged)
-    for name, item in runs.items():
-        points = item.shrunk(points, noises[name])
-    if shrinks:
-        points = [replace(point, unmet=_unmet(point.means, constraints)) for point in points]
-    return points, noises
-
-
-def each_point(
-    trials: Sequence[Trial],
-    objectives: Iterable[str],
-    constraints: Constraints,
-    *,
-    earlier: Mapping[str, Scatter] | None = None,
-    quality: Quality | None = None,
-    collapsed: Mapping[str, Collection[int]] | None = None,
-) -> tuple[Iterator[Point], dict[str, RunNoise]]:
-    """The points of `merge` one after the other, not shrunk, without a list of thousands of them.
-
-    `collapsed` has the numbers of the trials whose value of a metric does not count, by metric.
-    """
+    runs_of = {item.metric: _QualityRuns.of(trials, item) for item in judged} if shrinks else {}
+    collapsed = {name: item.collapsed for name, item in runs_of.items()}
     families = _families(trials)
-    measured = [name for _, runs in families for trial in runs for name in trial.values]
-    names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *measured])
+    recorded = [name for _, runs in families for trial in runs for name in trial.values]
+    names = dict.fromkeys([*objectives, *constraints, metrics.COST_USD, *recorded])
     rows = _validation_rows([first for first, _ in families])
     groups: dict[object, list[Trial]] = {}  # runs that take equally long
     for first, runs in families:
         groups.setdefault(first.seconds_key or first.number, []).extend(runs)
-    noises = {}
+    noises: dict[str, RunNoise] = {}
     for name in names:
-        left_out = (collapsed or {}).get(name, ())
+        left_out = collapsed.get(name, ())
         runs_of_each = groups.values() if name in OF_THE_CLUSTER else [runs for _, runs in families]
         values = [_values([trial for trial in runs if trial.number not in left_out], name) for runs in runs_of_each]
         noises[name] = pooled_noise(name, values, rows, (earlier or {}).get(name), quality)
     shared = {key: _cluster_means(runs, noises) for key, runs in groups.items()}
-    return (
-        _point(first, runs, shared[first.seconds_key or first.number], noises, constraints, collapsed or {})
+    points = [
+        _point(first, runs, shared[first.seconds_key or first.number], noises, constraints, collapsed)
         for first, runs in families
-    ), noises
+    ]
+    for name, item in runs_of.items():
+        points = item.shrunk(points, noises[name])
+    if shrinks:
+        points = [replace(point, unmet=_unmet(point.means, constraints)) for point in points]
+    return points, noises
 
 
 def value_of(trial: Trial, objective: str) -> float | None:
@@ -173,21 +156,12 @@ def _families(trials: Sequence[Trial]) -> list[tuple[Trial, tuple[Trial, ...]]]:
         first = trial.number
         while (before := by_number[first].repeats if first in by_number else None) is not None and before < first:
             first = before
-        if first in by_number and not _is_same_job(by_number[first], trial):
-            first = trial.number
         families.setdefault(first, []).append(trial)
     return [
         (family[0], runs)
         for family in families.values()
         if (runs := tuple(trial for trial in family if trial.status is TrialStatus.COMPLETED))
     ]
-
-
-def _is_same_job(trial: Trial, repeat: Trial) -> bool:
-    """Whether two jobs have the same batch. Earlier versions repeated a job without its gradient accumulation."""
-    if trial.plan is None or repeat.plan is None:
-        return True
-    return all(trial.value(name) == repeat.value(name) for name in AS_RUN)
 
 
 def _values(runs: Sequence[Trial], objective: str) -> list[float]:

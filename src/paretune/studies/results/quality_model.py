@@ -355,7 +355,7 @@ class QualityModel(_Fitted):
         Either all runs collapse equally often, or those near other collapsed runs do: each has the weight with which it
         predicts the outcome of every run from those of the others.
         """
-        runs = 1 / self._ratios**2
+        runs = np.ones(len(self._keys))
         collapses = runs * self.collapsed
         everywhere = _share_of(collapses.sum(), runs.sum(), _USUAL_COLLAPSES, _USUAL_RUNS)
         if not self.collapsed.any():
@@ -392,7 +392,6 @@ class QualityModel(_Fitted):
             [self._keys[index] for index in trains],
             list(self._values[trains]),
             self.prior,
-            ratios=list(self._ratios[trains]),
             sources=self._sources,
         )
 
@@ -400,11 +399,10 @@ class QualityModel(_Fitted):
         """Find out which runs have collapsed, and fit the surface to the others.
 
         All values nearer to the lowest than to the best one are left out first. Those that a surface through the others
-        explains better than a collapse does are taken back, until nothing changes. A forecast, which is less certain
-        than the noise of a run, has not collapsed: its training has only paused.
+        explains better than a collapse does are taken back, until nothing changes.
         """
         top, lowest = float(self._values.max(initial=-math.inf)), float(self._values.min(initial=math.inf))
-        is_low = (self._values < min((top + lowest) / 2, self.prior.highest_collapse)) & (self._ratios <= 1.0)
+        is_low = self._values < min((top + lowest) / 2, self.prior.highest_collapse)
         if top - lowest > _FAR_BELOW * self.prior.spread:
             self.collapsed = is_low.copy()
         self.surface = self._surface()
@@ -426,7 +424,7 @@ class QualityModel(_Fitted):
         left_out = np.flatnonzero(self.collapsed)
         outside = self.surface.predict([self._keys[index] for index in left_out])
         mean[left_out] = outside.mean
-        deviation[left_out] = np.hypot(outside.deviation, self.surface.noise * self._ratios[left_out])
+        deviation[left_out] = np.hypot(outside.deviation, self.surface.noise)
         inside = self.surface.leave_one_out()
         mean[~self.collapsed], deviation[~self.collapsed] = inside.mean, inside.deviation
         return NormalPrediction(mean, deviation)

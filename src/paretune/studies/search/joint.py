@@ -11,9 +11,6 @@ from paretune.studies.search.driver import MOST_REFUSALS, Driver
 from paretune.studies.search.stopping import costs_too_much, has_stalled, lacks_objective
 from paretune.studies.search.untried import UntriedPoints
 
-_LOOKS = 200
-"""The front is compared with all trials each time their number has grown by this part; below 200, after each trial."""
-
 
 def search(driver: Driver) -> str:
     """Run the study to its end; returns why it ended, in words."""
@@ -41,7 +38,7 @@ class _Suggesting:
         self._untried = UntriedPoints(driver)
         self._is_affordable = driver.admission.affordable()
         self._refused = 0
-        self._judged, self._next_look, self._enough = -1, 0, ""
+        self._judged, self._enough = -1, ""
 
     def begin_next(self) -> str:
         """Start a trial; returns why none is started, or an empty text."""
@@ -82,8 +79,8 @@ class _Suggesting:
         if driver.admission.has_enough(driver.history.counted + under_way):
             absent = lacks_objective(trials, driver.history.measured, driver.file)
             return absent or f"{driver.file.n_trials} trials were made"
-        if count != self._judged and (self._enough or count >= self._next_look):
-            self._judged, self._next_look = count, count + 1 + count // _LOOKS
+        if count != self._judged:
+            self._judged = count
             stalled = "" if driver.file.sampler == "grid" else has_stalled(trials, driver.file)
             stalled = stalled or lacks_objective(trials, driver.history.measured, driver.file)
             self._enough = stalled or costs_too_much(trials, driver.file)

@@ -75,7 +75,6 @@ class OptunaStudy:
         # With the same seed, a driver that starts again would suggest the same points as the one before it.
         trials = self._study.get_trials(deepcopy=False)
         self._study.sampler = _sampler(file, (file.seed + 7919 * len(trials)) % 2**32)
-        self._finished_before = frozenset(trial.number for trial in trials if trial.state.is_finished())
         if [direction.name.lower() for direction in self._study.directions] != list(file.objectives.values()):
             raise BadInput([f"study {file.name} was begun with other objectives: give it another name (name=...)"])
 
@@ -135,7 +134,7 @@ class OptunaStudy:
         return self._ranked[name].index(value) if name in self._ranked else value
 
     def ask_for(self, point: Mapping[str, Value]) -> Suggestion:
-        """A trial at this point, whatever the sampler thinks: made at once, so that no other driver gets it."""
+        """A trial at this point, whatever the sampler thinks: made at once."""
         params = {self._key(name): self._coded(name, value) for name, value in point.items()}
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
@@ -189,8 +188,7 @@ class OptunaStudy:
         trial = self._study._storage.get_trial(self._id_of(number))
         if trial.state.is_finished():
             return
-        # Another driver may be faster and tell the same; then Optuna warns about a constraint that is set already.
-        with suppress(optuna.exceptions.UpdateFinishedTrialError), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             live = optuna.trial.Trial(self._study, trial._trial_id)
             for name, amount in {_MEMORY: 0.0, _POSSIBLE: 0.0, **(violations or {})}.items():
@@ -221,12 +219,12 @@ class OptunaStudy:
         self._tell_state(number, TrialState.FAIL)
 
     def _tell_state(self, number: int, state: TrialState) -> None:
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # another driver was faster, and told the same
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before a driver died
             self._study.tell(number, state=state, skip_if_finished=True)
 
     def _describe(self, number: int, entry: TrialEntry, status: str) -> None:
         """Set the attributes with run and status, unless the trial is finished."""
-        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before, by this driver or another
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # told before
             for name, text in {_RUN_ID: entry.run_id, _STATUS: status}.items():
                 self._study._storage.set_trial_user_attr(self._id_of(number), name, text)
 
@@ -235,10 +233,9 @@ class OptunaStudy:
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return {str(trial.user_attrs[_IMPOSSIBLE]) for trial in complete if _IMPOSSIBLE in trial.user_attrs}
 
-    def running(self) -> dict[int, float]:
-        """Unfinished trials, each with the time it was asked for in seconds since the epoch."""
-        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        return {trial.number: trial.datetime_start.timestamp() if trial.datetime_start else 0.0 for trial in running}
+    def running(self) -> list[int]:
+        """Numbers of the trials that have not finished."""
+        return [trial.number for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))]
 
     def close(self) -> None:
         """Close the connections to the storage; the next call opens new ones."""

@@ -8,7 +8,7 @@ from paretune.ledger.trial_entry import TrialStatus
 from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.objectives import costs
 from paretune.studies.results.front import StudyFront
-from paretune.studies.results.points import Point, each_point
+from paretune.studies.results.points import Point, merge
 from paretune.studies.results.recommendation import recommend
 from paretune.studies.results.trials import Trial
 
@@ -29,7 +29,7 @@ def has_stalled(trials: Sequence[Trial], file: StudyFile) -> str:
         return ""
     # No ranks of a front here, which compare all points with all others: this is called after each trial.
     numbered = sorted(trials, key=lambda trial: trial.number)
-    points, _ = each_point(numbered, file.objectives, file.constraints, quality=file.judged_by)
+    points, _ = merge(numbered, file.objectives, file.constraints, quality=file.judged_by)
     order = {trial.number: index for index, trial in enumerate(first)}
     feasible = (point for point in points if point.number in order and point.is_feasible(file.objectives))
     ordered = sorted(_Costs.of(point, order[point.number], file.objectives) for point in feasible)

@@ -50,7 +50,7 @@ class StudyRunWriter(ParentRun):
         tracking.keep_view(self.run_id, view)
         self._ranks: dict[str, int | None] = {}  # as the store has them, as far as they are known
         self._knows_front = False  # whether the front in the store was read, which another process may have written
-        self._next_page = math.inf if file.once else 0.0  # a round writes one page, at its end
+        self._next_page = math.inf if file.once else 0.0  # with `once` one page, at the end
         self._is_stale = False  # a trial has ended since the last page
         self._unverified: Mapping[int, str] = {}
         self.borrowed: Callable[[], Sequence[Borrowed]] = tuple

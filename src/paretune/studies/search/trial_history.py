@@ -1,4 +1,4 @@
-"""The history of a study: all trials that any driver has booked, and what follows from them."""
+"""The history of a study: all trials that were booked, and what follows from them."""
 
 import math
 from collections import Counter
@@ -57,7 +57,7 @@ class TrialHistory:
         self.counted = 0  # number of ended trials that count towards the study's n_trials
 
     def refresh(self) -> list[TrialEntry]:
-        """Bring everything up to date; returns the entries that any driver has booked since the last call."""
+        """Bring everything up to date; returns the entries that were booked since the last call."""
         entries = self._ledger.booked(self.booking_order)
         for entry in entries:
             self._add(entry)

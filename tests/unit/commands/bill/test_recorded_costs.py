@@ -1,10 +1,7 @@
 """What a run tells of its bill, to the last digit of its price."""
 
-from decimal import Decimal
-
 import pytest
 
-from paretune.commands.bill.recorded_costs import recorded_cost
 from paretune.jobs.bill import price_tags
 from paretune.pricing.prices import Price
 from paretune.tracking import RecordedRun
@@ -30,18 +27,3 @@ def test_a_price_is_recorded_with_all_digits(usd: float, text: str) -> None:
     price = Price(usd_per_hour=usd, region="us-east-1", as_of="2026-11", source="test")
 
     assert price_tags(price)["paretune.price_usd_per_hour"] == text
-
-
-@pytest.mark.parametrize(
-    ("report", "cost", "used"),
-    [
-        ("25.2512883", P4D * 20, "25.2512883"),
-        ("25.2513", P4D * 20, "25.2512883"),  # recorded with six digits
-        ("25.2513", 25.2513 * 20, "25.2513"),
-        ("25.2513", 30.0 * 20, "25.2513"),  # the cost is of several prices
-    ],
-)
-def test_a_price_that_was_recorded_with_six_digits_is_the_one_that_the_cost_was_computed_with(
-    report: str, cost: float, used: str
-) -> None:
-    assert recorded_cost(run(report, cost)).price_usd_per_hour == Decimal(used)

@@ -148,18 +148,6 @@ def at(kind: str, batch: int, rate: float) -> dict[str, str | int | float]:
     return {"instance_type": kind, "per_device_train_batch_size": batch, "learning_rate": rate}
 
 
-def test_a_repeat_that_ran_with_another_batch_is_no_repeat() -> None:
-    """Earlier versions repeated a job without its gradient accumulation."""
-    parameters = {"per_device_train_batch_size": "32"}
-    trials = [
-        trial_of(0, 2.0, 0.90, parameters={**parameters, "gradient_accumulation_steps": "4"}),
-        trial_of(1, 2.0, 0.80, repeats=0, parameters=parameters),
-    ]
-    front = StudyFront.of(trials, COST_AND_F1, {})
-
-    assert [point.means["f1"] for point in front.points] == [0.90, 0.80]
-
-
 def test_dollars_do_not_depend_on_the_learning_rate() -> None:
     trials = [
         trial_of(0, 1.00, 0.93, point=at("ml.g5.xlarge", 16, 5e-5)),

@@ -3,7 +3,7 @@
 import gc
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,7 @@ from paretune.launchers.simulated.launcher import SimulatedJob
 from paretune.ledger.trial_entry import TrialStatus
 from paretune.specification.container import FailureKind, JobDocument, JobInputs, JobReport
 from paretune.specification.job import JobSpec
-from paretune.studies.definition.file import StudyFile
 from paretune.studies.definition.space import Choices, Range
-from paretune.studies.results.trials import Trial
 from paretune.studies.search.concurrency import MOST_REFUSED
 from paretune.studies.search.driver import Driver
 from paretune.studies.search.joint import search
@@ -164,23 +162,6 @@ def test_points_that_cannot_be_paid_are_neither_trials_nor_lines(desk: Desk) -> 
     assert desk.said == []
     left, least = re.findall(r"\(([\d.]+) USD\) with its worst case; the least one is ([\d.]+) USD", reason)[0]
     assert float(least) > float(left)
-
-
-@pytest.mark.slow
-def test_a_long_study_is_asked_less_often_whether_its_front_has_stalled(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request: list[int] = []
-
-    def has_stalled(trials: Sequence[Trial], _: StudyFile) -> str:
-        request.append(len(trials))
-        return "it has" if len(trials) >= 12 else ""
-
-    monkeypatch.setattr("paretune.studies.search.joint.has_stalled", has_stalled)
-    monkeypatch.setattr("paretune.studies.search.joint._LOOKS", 5)
-    rates_range = {"learning_rate": Range(low=1e-5, high=1e-4)}
-    assert search(desk.driver(search=rates_range, n_trials=40, sampler="random", n_parallel=1)) == "it has"
-    assert request == [0, 1, 2, 3, 4, 5, 7, 9, 11, 14]
 
 
 def test_an_interruption_is_heard_while_points_are_looked_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

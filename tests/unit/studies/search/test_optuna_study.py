@@ -121,7 +121,6 @@ def test_running_trials_are_those_that_were_not_told_about(storage: str) -> None
     report, left = made.ask().number, made.ask().number
     made.tell_failed(report)
     assert list(study(storage).running()) == [left]
-    assert made.running()[left] > 1_700_000_000
 
 
 def test_a_driver_that_starts_again_suggests_something_new(storage: str) -> None:

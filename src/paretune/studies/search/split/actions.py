@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -95,41 +94,12 @@ class Actions:
     def best(self) -> Action | None:
         """The job that promises most hypervolume per dollar; None if none promises enough."""
         useful = list(self._useful())
-        ranked = self.ranked(useful)
+        ranked = sorted(filter(self._is_worth_it, useful), key=lambda action: -action.value)
         chosen = next((action for action in ranked if not self._is_closed(action)), None)
         if chosen is None and useful:
             largest = max(useful, key=lambda action: action.gain)
             self.regret = largest.gain, largest.cost_usd
         return chosen
-
-    def ranked(self, actions: Iterable[Action]) -> list[Action]:
-        """The actions that are worth their dollars, the most valuable first."""
-        return sorted(filter(self._is_worth_it, actions), key=lambda action: -action.value)
-
-    def gain_of_training(self, spec: JobSpec) -> float:
-        """Share of the hypervolume that training a job to its end may add, which is no action of this object."""
-        plan = spec.plan()
-        quality, seconds = self._space.quality_key(spec, plan), self._space.step_key(spec, plan)
-        tolerance, (knowing, running) = self._expected.quality_tolerance, self._gains
-        gain = 0.0
-        for index in self._indices.get(quality, ()):
-            if self._expected.quality_deviation[index] > tolerance:
-                gain = max(gain, float(knowing[index]))
-            if self._space.step_keys[index] == seconds:
-                gain = max(gain, float(knowing[index] + running[index]))
-        return gain if gain >= _LEAST_GAIN else 0.0
-
-    @cached_property
-    def _gains(self) -> tuple[np.ndarray, np.ndarray]:
-        return self._knowledge.information_gain(), self._knowledge.expected_improvement()
-
-    @cached_property
-    def _indices(self) -> dict[Key, list[int]]:
-        """Candidates by their quality key."""
-        result: dict[Key, list[int]] = {}
-        for index, key in enumerate(self._space.quality_keys):
-            result.setdefault(key, []).append(index)
-        return result
 
     def first(self, *, is_learning: bool, has_pending: bool) -> Action | None:
         """Before any F1 is known: the training with the most usual settings, which is worth having and shows much.
@@ -194,7 +164,7 @@ class Actions:
 
     def _useful(self) -> Iterator[Action]:
         """For each promising candidate the job itself, and the cheaper way of only knowing what it would reach."""
-        knowing, running = self._gains
+        knowing, running = self._knowledge.information_gain(), self._knowledge.expected_improvement()
         both = knowing + running
         for index in map(int, np.argsort(-both)[:_MOST_COMPARED]):
             if both[index] < _LEAST_GAIN:
@@ -268,14 +238,6 @@ class Actions:
             cost_usd=cost_usd,
         )
         return None if self._is_closed(action) else action
-
-    def trainings(self, is_allowed: Callable[[JobSpec], bool] = lambda _: True) -> list[Action]:
-        """The cheapest training for each quality that candidates can have, the most usual settings first."""
-        indices: dict[Key, int] = {}
-        for index in map(int, self._usual_first()):
-            indices.setdefault(self._space.quality_keys[index], index)
-        cheapest = (self._training(index, is_allowed) for index in indices.values())
-        return [action for action in cheapest if action is not None]
 
     def _training(self, index: int, is_allowed: Callable[[JobSpec], bool] = lambda _: True) -> Action | None:
         """The cheapest way to train with the candidate's global batch size and rate: accumulation keeps the batch."""
