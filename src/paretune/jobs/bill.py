@@ -92,7 +92,7 @@ class JobBill:
         return totals
 
     def kept_sentence(self) -> str:
-        """That instances are kept after the last attempt, and what that may cost; empty if none are."""
+        """Return that instances are kept after the last attempt, and what that may cost; empty if none are."""
         if self.pool is None or not self.pool.is_kept:
             return ""
         most = "" if self.kept_usd is None else f", for at most {self.kept_usd:.4g} USD more"
